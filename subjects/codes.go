@@ -1,0 +1,69 @@
+package subjects
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Code says why a request was refused. It travels as a decimal number in the
+// header Nats-Service-Error-Code; the text for people is in Nats-Service-Error
+// and in the body. The zero value is not a code.
+type Code int
+
+// The codes of the log service and of the app operations.
+const (
+	// CodeInvalidArgument: the request cannot be understood or asks for something
+	// impossible. The same request will fail again.
+	CodeInvalidArgument Code = 400
+	// CodeNotFound: there is no such app, replica or container.
+	CodeNotFound Code = 404
+	// CodeFailedPrecondition: the app is not in a state that allows this.
+	CodeFailedPrecondition Code = 409
+	// CodeResourceExhausted: a limit of the service is reached. Try again later.
+	CodeResourceExhausted Code = 429
+	// CodeInternal: a fault of the service.
+	CodeInternal Code = 500
+	// CodeUnavailable: Kubernetes did not answer. Try again later.
+	CodeUnavailable Code = 502
+	// CodeDeadlineExceeded: the request took longer than it was allowed to.
+	CodeDeadlineExceeded Code = 504
+)
+
+// String is the name of the code, "NotFound" for 404, or "Code(418)" for a
+// number that is none.
+func (c Code) String() string {
+	switch c {
+	case CodeInvalidArgument:
+		return "InvalidArgument"
+	case CodeNotFound:
+		return "NotFound"
+	case CodeFailedPrecondition:
+		return "FailedPrecondition"
+	case CodeResourceExhausted:
+		return "ResourceExhausted"
+	case CodeInternal:
+		return "Internal"
+	case CodeUnavailable:
+		return "Unavailable"
+	case CodeDeadlineExceeded:
+		return "DeadlineExceeded"
+	}
+	return "Code(" + strconv.Itoa(int(c)) + ")"
+}
+
+// HeaderValue is the code as it stands in the header, "404" for CodeNotFound.
+func (c Code) HeaderValue() string { return strconv.Itoa(int(c)) }
+
+// ParseCode is the inverse of Code.HeaderValue for the codes above; anything
+// else gives an error that wraps ErrMalformed.
+func ParseCode(s string) (Code, error) {
+	for _, c := range []Code{
+		CodeInvalidArgument, CodeNotFound, CodeFailedPrecondition, CodeResourceExhausted,
+		CodeInternal, CodeUnavailable, CodeDeadlineExceeded,
+	} {
+		if c.HeaderValue() == s {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("parse service error code %s: %w", quote(s), ErrMalformed)
+}

@@ -1,0 +1,190 @@
+// Package subjects is the wire contract of appbridge: it builds and parses every
+// subject, key, header value, message id and error code by which appbridge and
+// its consumers understand each other. Everything below is what a consumer in
+// any language may rely on. The package uses the standard library only.
+//
+// # Identity
+//
+// An app is known by project, domain and name. Each of the three becomes one
+// subject token and one part of a key. Bytes of [A-Za-z0-9_-] stand for
+// themselves; every other byte, the equals sign too, is written =XX with two
+// upper-case hex digits:
+//
+//	shop            shop
+//	v1.2            v1=2E2
+//	a=b             a=3Db
+//	café            caf=C3=A9
+//	*               =2A
+//
+// The form is reversible and there is one for each text, so that no two apps
+// share a token, and nothing that a user types reaches a subject as a dot, a
+// wildcard, a space or a control byte. A token with lower-case hex digits, or
+// with an escape where none is needed, is malformed. No part may be empty. The
+// three tokens with their dots are at most 2048 bytes ([MaxKeyBytes]); an app
+// beyond that has no subject and no key. See [EscapeToken] and [AppID].
+//
+// The organization is not part of the identity. It is in the message.
+//
+// # Names
+//
+// By default the prefix is flyte.apps, the stream FLYTE_APPS and the bucket
+// flyte-apps. A prefix is made of tokens of [A-Za-z0-9_-] joined by dots;
+// stream and bucket are one such token each. Metadata of stream and bucket name
+// the cluster whose history they hold:
+//
+//	appbridge-cluster-uid     6f1c0d9e-6f57-4a53-9d5c-0f3f8c1f2a77
+//	appbridge-cluster-name    production
+//
+// # Subjects
+//
+// For the default prefix and the app shop/production/checkout:
+//
+//	events             flyte.apps.events.shop.production.checkout.created
+//	                   flyte.apps.events.shop.production.checkout.updated
+//	                   flyte.apps.events.shop.production.checkout.deleted
+//	  of one app       flyte.apps.events.shop.production.checkout.*
+//	  of all apps      flyte.apps.events.>
+//	log requests       flyte.apps.logs.get.shop.production.checkout
+//	                   flyte.apps.logs.tail.shop.production.checkout
+//	                   flyte.apps.logs.open.shop.production.checkout
+//	  opened stream    flyte.apps.logs.out.shop.Vq2dG0
+//	  its end          flyte.apps.logs.stop.shop.Vq2dG0
+//	app operations     flyte.apps.api.get.shop.production.checkout
+//	                   flyte.apps.api.replicas.shop.production.checkout
+//	                   flyte.apps.api.ingress.shop.production.checkout
+//	                   flyte.apps.api.deploy.shop.production.checkout
+//	                   flyte.apps.api.stop.shop.production.checkout
+//	                   flyte.apps.api.delete.shop.production.checkout
+//	                   flyte.apps.api.delete-replica.shop.production.checkout
+//	  list             flyte.apps.api.list
+//	                   flyte.apps.api.list.shop
+//	                   flyte.apps.api.list.shop.production
+//
+// Since the project stands in the subject, the permissions of a NATS user are
+// enough to fence a tenant in: flyte.apps.events.shop.> and
+// flyte.apps.logs.*.shop.> are all that concerns the project shop.
+//
+// # Bucket
+//
+// The bucket holds the current state of every app under the key of its
+// identity, the same three tokens as in the subjects. An entry is published
+// directly to the subject behind the key, because a KV client sets no headers.
+//
+//	key                shop.production.checkout
+//	stream             KV_flyte-apps
+//	entry              $KV.flyte-apps.shop.production.checkout
+//	all entries        $KV.flyte-apps.>
+//
+// An app that is gone leaves a marker: an entry with the header KV-Operation,
+// whose value is DEL or PURGE. An entry without that header is a value.
+//
+// # Payloads
+//
+// An event carries a WatchResponse, a bucket entry an App. Both are messages of
+// package appv1 and compatible on the wire with those of Flyte. They are
+// protobuf JSON (application/json) or, if so configured, binary protobuf
+// (application/protobuf); the header ce-datacontenttype tells which.
+//
+// # Message id
+//
+// An event is identified by the uid of the Knative Service, the resourceVersion
+// that was observed, and the stream sequence of the same app's previous event,
+// 0 on the first:
+//
+//	3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90/48213/17
+//
+// The rule is the same for every kind of event. A retry keeps the id; the same
+// state at another place in the app's history has another one. See [MessageID].
+//
+// # Headers of an event
+//
+//	Nats-Msg-Id                       3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90/48213/17
+//	ce-specversion                    1.0
+//	ce-id                             3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90/48213/17
+//	ce-source                         /appbridge/production
+//	ce-type                           org.flyte.app.updated.v1
+//	ce-subject                        shop.production.checkout
+//	ce-time                           2026-11-21T08:51:07Z
+//	ce-datacontenttype                application/json
+//	Flyte-Uid                         3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90
+//	Flyte-Resource-Version            48213
+//	Flyte-Generation                  3
+//	Flyte-Namespace                   flyte
+//	Flyte-Revision                    checkout-shop-production-00003
+//	Flyte-Revision-Resource-Version   48209
+//	Flyte-Deleted-Resource-Version    48377
+//	Flyte-Truncated                   old_app,spec
+//	Flyte-Previous-Sequence           17
+//	Flyte-Merged-Updates              4
+//	Flyte-Synthesized                 true
+//	Flyte-Final-State-Unknown         true
+//
+// The ce- headers make it a CloudEvent 1.0 in the binary mode of the NATS
+// binding. ce-time is the newest time that the object itself carries, never a
+// clock. On a delete, uid, version and generation are those of the previous
+// event. Present only when they apply are: Flyte-Revision and its version (the
+// Revision that current_replicas was read from), Flyte-Deleted-Resource-Version
+// (an observed delete), Flyte-Truncated (fields left out to fit the server's
+// limit, in the order they went), Flyte-Previous-Sequence (not on the first
+// event), Flyte-Merged-Updates (how many updates in between this one stands
+// for), Flyte-Synthesized (a change found by comparing, not by watching) and
+// Flyte-Final-State-Unknown (the last state before the delete was not seen).
+//
+// A bucket entry or marker repeats the Flyte- and ce- headers of its event, and
+// adds the stream sequence of that event:
+//
+//	Flyte-Event-Sequence              18
+//	KV-Operation                      DEL
+//
+// Entries are written in stream order. A consumer that has read the bucket up
+// to S, the highest such sequence over entries and markers, goes on with the
+// stream at S+1 and has neither a gap nor a repeat.
+//
+// Appends are fenced by headers that the JetStream server checks before it
+// stores anything:
+//
+//	Nats-Expected-Stream                          FLYTE_APPS
+//	Nats-Expected-Last-Subject-Sequence           17
+//	Nats-Expected-Last-Subject-Sequence-Subject   flyte.apps.events.shop.production.checkout.*
+//	Nats-Expected-Last-Sequence                   52
+//
+// The last one is for the bucket: the sequence, in the bucket's stream, of the
+// entry written before.
+//
+// # Errors
+//
+// A request that is refused is answered with the headers of every NATS micro
+// service and a readable body:
+//
+//	Nats-Service-Error        no app shop/production/checkout
+//	Nats-Service-Error-Code   404
+//
+// The codes are
+//
+//	400   InvalidArgument      the request can never succeed
+//	404   NotFound             no such app, replica or container
+//	409   FailedPrecondition   not in the app's present state
+//	429   ResourceExhausted    a limit of the service is reached
+//	500   Internal             a fault of the service
+//	502   Unavailable          Kubernetes did not answer
+//	504   DeadlineExceeded     it took too long
+//
+// # Log streams
+//
+// Each message of a stream names the stream and its own place in it. The last
+// one is empty and says why and after how many lines the stream ends; its
+// status is 503, which a waiting NATS CLI takes as the end, or 204 on request:
+//
+//	Flyte-Log-Stream   Vq2dG0
+//	Flyte-Log-Seq      7
+//	Flyte-Log-End      eof
+//	Flyte-Log-Lines    1000
+//	Status             503
+//
+// The reasons are eof, stopped, limit, max_duration, stalled, error and
+// shutdown. Whether a reader is still there is asked with messages that the
+// server traces and does not deliver; a reader never sees these headers:
+//
+//	Nats-Trace-Only    true
+//	Nats-Trace-Dest    _INBOX.Vq2dG0.probe
+package subjects

@@ -1,0 +1,94 @@
+package subjects
+
+import (
+	"fmt"
+	"strings"
+)
+
+// EventKind says what happened to an app. It is the last token of an event's
+// subject.
+type EventKind string
+
+// The kinds of event.
+const (
+	// Created is the first event of an app, and the first after a delete.
+	Created EventKind = "created"
+	// Updated is a change of an app that was there before and still is.
+	Updated EventKind = "updated"
+	// Deleted is an app that is gone: deleted, or no longer managed by Flyte.
+	Deleted EventKind = "deleted"
+)
+
+const eventsBranch = ".events."
+
+// Type is the CloudEvents type of the kind, "org.flyte.app.created.v1" for
+// Created.
+func (k EventKind) Type() string { return "org.flyte.app." + string(k) + ".v1" }
+
+func (k EventKind) validate() error {
+	switch k {
+	case Created, Updated, Deleted:
+		return nil
+	}
+	return fmt.Errorf("%w: event kind %s", ErrInvalidName, quote(string(k)))
+}
+
+// Events is the subject of the event stream, "<prefix>.events.>": every event
+// of every app.
+func (s Subjects) Events() string { return s.prefix + eventsBranch + ">" }
+
+// Event is the subject of one event,
+// "<prefix>.events.<project>.<domain>.<app>.<kind>". The error is that of
+// AppID.Validate, or wraps ErrInvalidName for an unknown kind.
+func (s Subjects) Event(id AppID, kind EventKind) (string, error) {
+	if err := kind.validate(); err != nil {
+		return "", fmt.Errorf("event subject: %w", err)
+	}
+	key, err := id.Key()
+	if err != nil {
+		return "", fmt.Errorf("event subject: %w", err)
+	}
+	return s.prefix + eventsBranch + key + "." + string(kind), nil
+}
+
+// EventFilter matches all events of one app and of no other,
+// "<prefix>.events.<project>.<domain>.<app>.*". The error is that of
+// AppID.Validate.
+func (s Subjects) EventFilter(id AppID) (string, error) {
+	key, err := id.Key()
+	if err != nil {
+		return "", fmt.Errorf("event filter: %w", err)
+	}
+	return s.prefix + eventsBranch + key + ".*", nil
+}
+
+// ParseEvent is the inverse of Event. It accepts what Event writes for this
+// prefix and nothing else. The error wraps ErrMalformed, or ErrInvalidName for
+// an unknown kind.
+func (s Subjects) ParseEvent(subject string) (AppID, EventKind, error) {
+	id, kind, err := s.parseEvent(subject)
+	if err != nil {
+		return AppID{}, "", fmt.Errorf("parse event subject %s: %w", quote(subject), err)
+	}
+	return id, kind, nil
+}
+
+func (s Subjects) parseEvent(subject string) (AppID, EventKind, error) {
+	rest, err := s.cut(subject, eventsBranch)
+	if err != nil {
+		return AppID{}, "", err
+	}
+	dot := strings.LastIndexByte(rest, '.')
+	if dot < 0 {
+		return AppID{}, "", fmt.Errorf("%w: no event kind", ErrMalformed)
+	}
+	kind := EventKind(rest[dot+1:])
+	if err := kind.validate(); err != nil {
+		return AppID{}, "", err
+	}
+	id, err := ParseKey(rest[:dot])
+	if err != nil {
+		return AppID{}, "", err
+	}
+	return id, kind, nil
+}

@@ -1,0 +1,89 @@
+package subjects
+
+// Headers of a publish to JetStream, read by the server. A sequence is a
+// decimal number.
+const (
+	// HeaderMsgID holds a MessageID. The server drops a second message with the
+	// same value inside its duplicate window.
+	HeaderMsgID = "Nats-Msg-Id"
+	// HeaderExpectedStream names the stream that must store the message.
+	HeaderExpectedStream = "Nats-Expected-Stream"
+	// HeaderExpectedLastSequence holds the sequence that the stream's last
+	// message must have; else the server refuses.
+	HeaderExpectedLastSequence = "Nats-Expected-Last-Sequence"
+	// HeaderExpectedLastSubjectSequence holds the sequence that the last message
+	// on the subject must have, 0 for none; else the server refuses.
+	HeaderExpectedLastSubjectSequence = "Nats-Expected-Last-Subject-Sequence"
+	// HeaderExpectedLastSubjectSequenceSubject widens the check above to the
+	// subjects that match this filter. Alone it is an error.
+	HeaderExpectedLastSubjectSequenceSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+)
+
+// The header of a bucket entry that is not a value. An entry without it is one.
+const (
+	// HeaderKVOperation marks an entry as a deletion: KVDelete or KVPurge.
+	HeaderKVOperation = "KV-Operation"
+	// KVDelete leaves a marker on top of the key's history.
+	KVDelete = "DEL"
+	// KVPurge leaves a marker in place of the key's history.
+	KVPurge = "PURGE"
+)
+
+// Headers of an event, repeated on the bucket entry or marker that it led to.
+// Flags are "true" or absent, numbers decimal.
+const (
+	// HeaderUID holds the uid of the Knative Service.
+	HeaderUID = "Flyte-Uid"
+	// HeaderResourceVersion holds the version of the Knative Service; on a
+	// delete that of the previous event.
+	HeaderResourceVersion = "Flyte-Resource-Version"
+	// HeaderGeneration holds the generation of the Knative Service; on a delete
+	// that of the previous event.
+	HeaderGeneration = "Flyte-Generation"
+	// HeaderNamespace holds the namespace of the Knative Service. A stopped App
+	// does not carry it.
+	HeaderNamespace = "Flyte-Namespace"
+	// HeaderRevision names the Revision that gave current_replicas; absent
+	// without one.
+	HeaderRevision = "Flyte-Revision"
+	// HeaderRevisionResourceVersion holds the version of that Revision; absent
+	// without one.
+	HeaderRevisionResourceVersion = "Flyte-Revision-Resource-Version"
+	// HeaderDeletedResourceVersion holds the version of the deletion; only on a
+	// delete that was observed.
+	HeaderDeletedResourceVersion = "Flyte-Deleted-Resource-Version"
+	// HeaderTruncated lists the fields left out to fit the server's limit,
+	// joined by commas in the order they went: TruncatedOldApp, TruncatedSpec.
+	HeaderTruncated = "Flyte-Truncated"
+	// HeaderPreviousSequence holds the stream sequence of this app's previous
+	// event; absent on the first.
+	HeaderPreviousSequence = "Flyte-Previous-Sequence"
+	// HeaderMergedUpdates counts the intermediate updates that this one stands
+	// for; absent when there are none.
+	HeaderMergedUpdates = "Flyte-Merged-Updates"
+	// HeaderSynthesized is a flag: a resync found the change.
+	HeaderSynthesized = "Flyte-Synthesized"
+	// HeaderFinalStateUnknown is a flag: the last state before this delete was
+	// not observed.
+	HeaderFinalStateUnknown = "Flyte-Final-State-Unknown"
+	// HeaderEventSequence holds the stream sequence of the event that a bucket
+	// entry or marker reflects; never on the event itself.
+	HeaderEventSequence = "Flyte-Event-Sequence"
+)
+
+const (
+	// FlagTrue is the value of a flag that is set.
+	FlagTrue = "true"
+	// TruncatedOldApp in HeaderTruncated: an update without old_app.
+	TruncatedOldApp = "old_app"
+	// TruncatedSpec in HeaderTruncated: an App without spec.
+	TruncatedSpec = "spec"
+)
+
+// Headers of a refused request, those of every NATS micro service.
+const (
+	// HeaderServiceError holds the reason as text.
+	HeaderServiceError = "Nats-Service-Error"
+	// HeaderServiceErrorCode holds the reason as a Code.
+	HeaderServiceErrorCode = "Nats-Service-Error-Code"
+)

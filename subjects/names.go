@@ -1,0 +1,102 @@
+package subjects
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The names used when nothing else is configured.
+const (
+	// DefaultPrefix begins every subject of ours except the bucket's.
+	DefaultPrefix = "flyte.apps"
+	// DefaultStream is the JetStream stream that holds the events.
+	DefaultStream = "FLYTE_APPS"
+	// DefaultBucket is the KV bucket that holds the current state.
+	DefaultBucket = "flyte-apps"
+)
+
+// Keys in the metadata of stream and bucket. They say whose history it is, so
+// that the bridge of another cluster leaves it alone.
+const (
+	// MetadataClusterUID holds the uid of the namespace kube-system.
+	MetadataClusterUID = "appbridge-cluster-uid"
+	// MetadataClusterName holds the configured name of the cluster.
+	MetadataClusterName = "appbridge-cluster-name"
+)
+
+const (
+	// MaxPrefixBytes is the longest prefix that is accepted. Together with
+	// MaxKeyBytes it keeps every subject, also as a consumer's filter, below a
+	// server's limit for one protocol line.
+	MaxPrefixBytes = 255
+	// MaxStreamBytes is the longest stream name that a JetStream server takes.
+	MaxStreamBytes = 255
+	// MaxBucketBytes is the longest bucket name: its stream's name has a prefix.
+	MaxBucketBytes = MaxStreamBytes - len(bucketStreamPrefix)
+)
+
+// ValidatePrefix reports whether prefix can begin our subjects: tokens of
+// [A-Za-z0-9_-] joined by single dots, at most MaxPrefixBytes. Wildcards,
+// spaces and a leading '$', which belongs to the server, are thus refused. The
+// error wraps ErrEmptyPart, ErrInvalidName or ErrTooLong and names the value.
+func ValidatePrefix(prefix string) error {
+	if prefix == "" {
+		return fmt.Errorf("subject prefix \"\": %w", ErrEmptyPart)
+	}
+	if len(prefix) > MaxPrefixBytes {
+		return fmt.Errorf("subject prefix %s: %w: at most %d bytes", quote(prefix), ErrTooLong, MaxPrefixBytes)
+	}
+	if prefix[0] == '$' {
+		return fmt.Errorf("subject prefix %s: %w: subjects that begin with '$' belong to the NATS server",
+			quote(prefix), ErrInvalidName)
+	}
+	for token := range strings.SplitSeq(prefix, ".") {
+		if token == "" {
+			return fmt.Errorf("subject prefix %s: %w: a dot at the start, at the end or beside another dot",
+				quote(prefix), ErrEmptyPart)
+		}
+		if c, bad := firstNonWord(token); bad {
+			return fmt.Errorf("subject prefix %s: %w: byte %q, allowed are letters, digits, '-' and '_' in tokens joined by '.'",
+				quote(prefix), ErrInvalidName, c)
+		}
+	}
+	return nil
+}
+
+// ValidateStream reports whether name can name a stream: [A-Za-z0-9_-]+, at
+// most MaxStreamBytes. The error wraps ErrEmptyPart, ErrInvalidName or
+// ErrTooLong and names the value.
+func ValidateStream(name string) error {
+	return validateName("stream name", name, MaxStreamBytes)
+}
+
+// ValidateBucket reports whether name can name a KV bucket: [A-Za-z0-9_-]+, at
+// most MaxBucketBytes. The error wraps ErrEmptyPart, ErrInvalidName or
+// ErrTooLong and names the value.
+func ValidateBucket(name string) error {
+	return validateName("bucket name", name, MaxBucketBytes)
+}
+
+func validateName(what, name string, limit int) error {
+	if name == "" {
+		return fmt.Errorf("%s \"\": %w", what, ErrEmptyPart)
+	}
+	if len(name) > limit {
+		return fmt.Errorf("%s %s: %w: at most %d bytes", what, quote(name), ErrTooLong, limit)
+	}
+	if c, bad := firstNonWord(name); bad {
+		return fmt.Errorf("%s %s: %w: byte %q, allowed are letters, digits, '-' and '_'",
+			what, quote(name), ErrInvalidName, c)
+	}
+	return nil
+}
+
+// firstNonWord returns the first byte of s outside [A-Za-z0-9_-].
+func firstNonWord(s string) (c byte, found bool) {
+	for i := range len(s) {
+		if !isWord(s[i]) {
+			return s[i], true
+		}
+	}
+	return 0, false
+}
