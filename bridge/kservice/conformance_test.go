@@ -1,0 +1,198 @@
+package kservice_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+const (
+	// conformanceEnv names the folder with the corpus; a relative path starts
+	// at the root of the repository.
+	conformanceEnv     = "APPBRIDGE_CONFORMANCE_DIR"
+	repositoryRoot     = "../.."
+	conformanceDefault = "testdata/conformance"
+	// configuredNamespace is the one that the corpus' lists and replicas are
+	// held to.
+	configuredNamespace = "flyte"
+)
+
+// TestConformance runs every case of the corpus. A file that it does not know
+// fails it, so that a grown corpus cannot go unnoticed.
+func TestConformance(t *testing.T) {
+	dir := conformanceDir(t)
+
+	checks := map[string]func(t *testing.T, path string) int{
+		"cases":           runCases,
+		"names.json":      runNames,
+		"podstatus.json":  runPodStatus,
+		"replicas.json":   runReplicas,
+		"list.json":       runList,
+		"events.json":     runEvents,
+		"schema.json":     runSchema,
+		"deploy.json":     runElsewhere,
+		"loglines.json":   runElsewhere,
+		"logstreams.json": runElsewhere,
+	}
+	prose := map[string]bool{"README.md": true, "RULES.md": true}
+	required := []string{"cases", "names.json", "podstatus.json", "replicas.json", "list.json", "events.json"}
+
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatalf("read the corpus: %v", err)
+	}
+	present := map[string]bool{}
+	for _, entry := range entries {
+		present[entry.Name()] = true
+		if prose[entry.Name()] {
+			continue
+		}
+		check, ok := checks[entry.Name()]
+		if !ok {
+			t.Errorf("%s: not a file that this test knows", filepath.Join(dir, entry.Name()))
+			continue
+		}
+		t.Run(strings.TrimSuffix(entry.Name(), ".json"), func(t *testing.T) {
+			cases := check(t, filepath.Join(dir, entry.Name()))
+			if cases == 0 {
+				t.Errorf("%s is empty", entry.Name())
+			}
+			t.Logf("conformance: %s: %d cases", entry.Name(), cases)
+		})
+	}
+	for _, name := range required {
+		if !present[name] {
+			t.Errorf("%s: missing from %s", name, dir)
+		}
+	}
+}
+
+// runElsewhere looks after the parts of the corpus that are about deploying an
+// app and about its log, which are not the conversion's: they must be there in
+// a readable form, and whoever serves them checks their content.
+func runElsewhere(t *testing.T, path string) int {
+	return len(readList[json.RawMessage](t, path))
+}
+
+func conformanceDir(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv(conformanceEnv)
+	if dir == "" {
+		dir = conformanceDefault
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(repositoryRoot, dir)
+	}
+	return dir
+}
+
+// conformanceConfig is the configuration as the corpus writes it.
+type conformanceConfig struct {
+	BaseDomain string `json:"baseDomain"`
+	Scheme     string `json:"scheme"`
+	Port       int32  `json:"port"`
+}
+
+func (c conformanceConfig) kservice() kservice.Config {
+	return kservice.Config{BaseDomain: c.BaseDomain, Scheme: c.Scheme, Port: c.Port}
+}
+
+// conformanceID is an identifier as the corpus writes it.
+type conformanceID struct {
+	Org     string `json:"org"`
+	Project string `json:"project"`
+	Domain  string `json:"domain"`
+	Name    string `json:"name"`
+}
+
+func (i conformanceID) appID() subjects.AppID {
+	return subjects.AppID{Project: i.Project, Domain: i.Domain, Name: i.Name}
+}
+
+func (i conformanceID) message() *appv1.Identifier {
+	return &appv1.Identifier{Org: i.Org, Project: i.Project, Domain: i.Domain, Name: i.Name}
+}
+
+// strict is an expectation: a key that the test does not know must not pass
+// without being checked.
+type strict[T any] struct{ Value T }
+
+func (s *strict[T]) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	return dec.Decode(&s.Value)
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("read the corpus: %v", err)
+	}
+	return data
+}
+
+func readList[T any](t *testing.T, path string) []T {
+	t.Helper()
+	var out []T
+	if err := json.Unmarshal(readFile(t, path), &out); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return out
+}
+
+// decoder decodes objects as client-go does for an informer.
+func decoder(t *testing.T) runtime.Decoder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := kservice.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
+}
+
+func decode[T runtime.Object](t *testing.T, raw []byte) T {
+	t.Helper()
+	obj, _, err := decoder(t).Decode(raw, nil, nil)
+	if err != nil {
+		t.Fatalf("decode: %v\n%s", err, raw)
+	}
+	out, ok := obj.(T)
+	if !ok {
+		t.Fatalf("decoded a %T, want %T", obj, out)
+	}
+	return out
+}
+
+func decodeAll[T runtime.Object](t *testing.T, raws []json.RawMessage) []T {
+	t.Helper()
+	out := make([]T, len(raws))
+	for i, raw := range raws {
+		out[i] = decode[T](t, raw)
+	}
+	return out
+}
+
+// latestReady is the Revision that a Service names, nil when there is none.
+func latestReady(svc *kservice.Service, revisions []*kservice.Revision) *kservice.Revision {
+	for _, rev := range revisions {
+		if rev.Namespace == svc.Namespace && rev.Name == svc.Status.LatestReadyRevisionName {
+			return rev
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package kservice
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	kjson "sigs.k8s.io/json"
+)
+
+// Time is a time that is zero, rather than an error, when it cannot be parsed.
+type Time struct {
+	time.Time
+}
+
+// UnmarshalJSON reads an RFC 3339 time, with or without a fraction, as UTC.
+// Anything else is the zero time. It never returns an error.
+func (t *Time) UnmarshalJSON(data []byte) error {
+	t.Time = time.Time{}
+	parsed, err := time.Parse(time.RFC3339, text(data))
+	if err == nil {
+		t.Time = parsed.UTC()
+	}
+	return nil
+}
+
+// UnmarshalJSON leaves out what has the wrong type and never fails because of it.
+func (s *ServiceStatus) UnmarshalJSON(data []byte) error {
+	type plain ServiceStatus // without this method
+	return decodeTolerant(data, (*plain)(s))
+}
+
+// UnmarshalJSON leaves out what has the wrong type and never fails because of it.
+func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
+	var raw struct {
+		ActualReplicas json.RawMessage `json:"actualReplicas"`
+	}
+	if err := decodeTolerant(data, &raw); err != nil {
+		return err
+	}
+	s.ActualReplicas = nil
+	// The decoder would leave a zero behind where a number does not fit.
+	if n, err := strconv.ParseInt(string(raw.ActualReplicas), 10, 32); err == nil {
+		s.ActualReplicas = new(int32(n))
+	}
+	return nil
+}
+
+// decodeTolerant decodes as client-go does. A value of the wrong type is left
+// at its zero value; the decoder goes on after it, and reports it at the end.
+func decodeTolerant(data []byte, into any) error {
+	err := kjson.UnmarshalCaseSensitivePreserveInts(data, into)
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return nil
+	}
+	return err
+}
+
+// text is the string that data, a JSON value, holds; empty if it is no string.
+func text(data []byte) string {
+	if len(data) >= 2 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0 {
+		return string(data[1 : len(data)-1])
+	}
+	var s string
+	if json.Unmarshal(data, &s) != nil {
+		return ""
+	}
+	return s
+}

@@ -1,0 +1,51 @@
+package kservice
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// Config says how apps are reached. The zero value means that they have no
+// public address.
+type Config struct {
+	// BaseDomain is what follows the name of an app in its host name. Empty:
+	// apps have no public address.
+	BaseDomain string
+	// Scheme of the public address, "https" when empty.
+	Scheme string
+	// Port of the public address, left out when 0. Any other number is written
+	// as it is, also the default port of the scheme.
+	Port int32
+}
+
+const defaultScheme = "https"
+
+// PublicURL is the address of an app, from its id and not from its status:
+// scheme://name.base-domain[:port]. Empty without a base domain.
+func PublicURL(id subjects.AppID, cfg Config) string {
+	if cfg.BaseDomain == "" {
+		return ""
+	}
+	scheme := cfg.Scheme
+	if scheme == "" {
+		scheme = defaultScheme
+	}
+	// ToLower also replaces bytes that are not UTF-8, which a cut name may end
+	// with and which no protobuf string may hold.
+	url := scheme + "://" + strings.ToLower(Name(id)+"."+cfg.BaseDomain)
+	if cfg.Port != 0 {
+		url += ":" + strconv.Itoa(int(cfg.Port))
+	}
+	return url
+}
+
+func ingress(id subjects.AppID, cfg Config) *appv1.Ingress {
+	url := PublicURL(id, cfg)
+	if url == "" {
+		return nil
+	}
+	return &appv1.Ingress{PublicUrl: url}
+}

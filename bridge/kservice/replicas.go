@@ -1,0 +1,51 @@
+package kservice
+
+import (
+	"cmp"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// ReplicaLabels are the labels that the pods of an app have: that of its Knative
+// Service and, once a Revision of it was ready, that of the latest ready one. svc
+// is the Service of that name, nil when there is none.
+func ReplicaLabels(id subjects.AppID, svc *Service) map[string]string {
+	want := map[string]string{LabelService: Name(id)}
+	if svc != nil && svc.Status.LatestReadyRevisionName != "" {
+		want[LabelRevision] = svc.Status.LatestReadyRevisionName
+	}
+	return want
+}
+
+// Replicas are the replicas of an app among the given pods, by name; other pods
+// are passed over. id is the app asked for and is what the replicas carry; svc is
+// its Knative Service, nil when there is none. The caller holds the pods to the
+// namespace. Nothing given is changed or shared.
+func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Replica {
+	want := ReplicaLabels(subjects.AppID{
+		Project: id.GetProject(),
+		Domain:  id.GetDomain(),
+		Name:    id.GetName(),
+	}, svc)
+	var out []*appv1.Replica
+	for i := range pods {
+		pod := &pods[i]
+		if !hasLabels(pod.Labels, want) {
+			continue
+		}
+		status, reason := PodStatus(pod)
+		out = append(out, &appv1.Replica{
+			Metadata: &appv1.ReplicaMeta{Id: &appv1.ReplicaIdentifier{AppId: proto.CloneOf(id), Name: pod.Name}},
+			Status:   &appv1.ReplicaStatus{DeploymentStatus: status, Reason: reason},
+		})
+	}
+	slices.SortStableFunc(out, func(a, b *appv1.Replica) int {
+		return cmp.Compare(a.GetMetadata().GetId().GetName(), b.GetMetadata().GetId().GetName())
+	})
+	return out
+}

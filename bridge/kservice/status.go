@@ -1,0 +1,141 @@
+package kservice
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// Types and statuses of Knative's conditions.
+const (
+	conditionReady          = "Ready"
+	conditionRoutes         = "RoutesReady"
+	conditionConfigurations = "ConfigurationsReady"
+
+	conditionTrue    = "True"
+	conditionFalse   = "False"
+	conditionUnknown = "Unknown"
+)
+
+const stoppedMessage = "App scaled to zero"
+
+func status(id subjects.AppID, svc *Service, rev *Revision, cfg Config) *appv1.Status {
+	if Stopped(svc) {
+		return &appv1.Status{Conditions: []*appv1.Condition{{
+			DeploymentStatus:   appv1.Status_DEPLOYMENT_STATUS_STOPPED,
+			Message:            stoppedMessage,
+			LastTransitionTime: fallbackTime(svc),
+		}}}
+	}
+	return &appv1.Status{
+		Conditions:      conditions(svc),
+		Ingress:         ingress(id, cfg),
+		CurrentReplicas: currentReplicas(svc, rev),
+		K8SMetadata:     &appv1.K8SMetadata{Namespace: svc.Namespace},
+		CreatedAt:       timestamp(svc.CreationTimestamp.Time),
+	}
+}
+
+// currentReplicas is the count of the latest ready Revision. The conversion of a
+// negative count to a large one is Flyte's, and part of the wire contract.
+func currentReplicas(svc *Service, rev *Revision) uint32 {
+	if rev == nil || rev.Status.ActualReplicas == nil ||
+		rev.Name != svc.Status.LatestReadyRevisionName || rev.Namespace != svc.Namespace {
+		return 0
+	}
+	return uint32(*rev.Status.ActualReplicas)
+}
+
+func conditions(svc *Service) []*appv1.Condition {
+	ready := ""
+	if c := readyCondition(svc); c != nil {
+		ready = c.Status
+	}
+	var out []*appv1.Condition
+	for i := range svc.Status.Conditions {
+		c := &svc.Status.Conditions[i]
+		mapped, ok := deploymentStatus(c, ready)
+		if !ok {
+			continue
+		}
+		at := timestamp(c.LastTransitionTime.Time)
+		if at == nil {
+			at = fallbackTime(svc)
+		}
+		out = append(out, &appv1.Condition{
+			DeploymentStatus:   mapped,
+			Message:            message(c),
+			LastTransitionTime: at,
+		})
+	}
+	return out
+}
+
+// deploymentStatus maps a condition, given the status of the Ready condition;
+// false means that the condition is left out.
+func deploymentStatus(c *Condition, ready string) (appv1.Status_DeploymentStatus, bool) {
+	switch {
+	case c.Type == conditionRoutes && c.Status == conditionUnknown:
+		return 0, false
+	case c.Status == conditionTrue && ready == conditionTrue:
+		return appv1.Status_DEPLOYMENT_STATUS_ACTIVE, true
+	case c.Status == conditionTrue:
+		return appv1.Status_DEPLOYMENT_STATUS_DEPLOYING, true
+	case c.Status == conditionFalse && ready == conditionFalse:
+		return appv1.Status_DEPLOYMENT_STATUS_FAILED, true
+	case c.Status == conditionFalse:
+		return 0, false
+	default:
+		return appv1.Status_DEPLOYMENT_STATUS_PENDING, true
+	}
+}
+
+// message is the reason and the message of a condition. The default texts stand
+// for any status, so a condition that is not met may carry one.
+func message(c *Condition) string {
+	switch {
+	case c.Reason != "":
+		return c.Reason + ": " + c.Message
+	case c.Message != "":
+		return c.Message
+	case c.Type == conditionConfigurations:
+		return "Configuration is ready"
+	case c.Type == conditionRoutes:
+		return "Routes are ready"
+	case c.Type == conditionReady:
+		return "Service is ready"
+	default:
+		return ""
+	}
+}
+
+// readyCondition is the first condition of type Ready, nil when there is none.
+func readyCondition(svc *Service) *Condition {
+	for i := range svc.Status.Conditions {
+		if svc.Status.Conditions[i].Type == conditionReady {
+			return &svc.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// fallbackTime stands where Flyte puts the time of conversion: a clock would
+// make the same object a different App each time. Nil when the object carries
+// neither a time of its Ready condition nor one of its creation.
+func fallbackTime(svc *Service) *timestamppb.Timestamp {
+	if c := readyCondition(svc); c != nil && !c.LastTransitionTime.IsZero() {
+		return timestamp(c.LastTransitionTime.Time)
+	}
+	return timestamp(svc.CreationTimestamp.Time)
+}
+
+// timestamp is t as a message, nil for the zero time. The Unix epoch is a time.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
