@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Builds kube-apiserver, etcd, kwok and the nats CLI, at the versions named in
+# this folder's *.mod files, into a cache folder that all clones share. The
+# last line of standard output is that folder; progress goes to standard error.
+#
+#   build.sh            build what is missing
+#   build.sh --print    only print the folder
+#
+#   APPBRIDGE_CLUSTER_BIN   use this folder instead of one below the user's cache
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# The key changes with every version, so an upgrade never finds old binaries.
+key=$(cat ./*.mod ./*.sum build.sh | sha256sum | cut -c1-12)
+bin=${APPBRIDGE_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/appbridge/cluster-$(go env GOOS)-$(go env GOARCH)-$key}
+if [ "${1:-}" = --print ]; then
+	echo "$bin"
+	exit 0
+fi
+mkdir -p "$bin"
+export CGO_ENABLED=0 GOWORK=off
+
+version() { go list -modfile="$1" -m -f '{{.Version}}' "$2"; }
+
+# build NAME MODFILE PACKAGE [LDFLAGS]
+build() {
+	local name=$1 mod=$2 pkg=$3 ldflags="-s -w ${4:-}" total started=$SECONDS
+	[ -x "$bin/$name" ] && return 0
+	echo "$name: downloading its modules" >&2
+	total=$(go list -modfile="$mod" -deps "$pkg" | wc -l)
+	echo "$name: compiling up to $total packages (minutes the first time, nothing after that)" >&2
+	# -v names each package as it is compiled; anything with a colon is a complaint.
+	go build -modfile="$mod" -trimpath -buildvcs=false -v -ldflags "$ldflags" -o "$bin/.$name" "$pkg" 2>&1 |
+		awk -v name="$name" -v total="$total" '
+			/[: ]/ { print; next }
+			++n % 100 == 0 { printf "%s: %d of at most %d packages\n", name, n, total; fflush() }
+		' >&2
+	mv "$bin/.$name" "$bin/$name"
+	echo "$name: built in $((SECONDS - started)) s" >&2
+}
+
+# Two clones may build into the same folder: one after the other.
+if command -v flock >/dev/null; then
+	exec 9>"$bin/.lock"
+	flock 9
+fi
+
+build etcd go.mod go.etcd.io/etcd/server/v3
+build nats nats.mod github.com/nats-io/natscli/nats "-X main.version=$(version nats.mod github.com/nats-io/natscli)"
+build kube-apiserver go.mod k8s.io/kubernetes/cmd/kube-apiserver "-X k8s.io/component-base/version.gitVersion=$(version go.mod k8s.io/kubernetes)"
+build kwok kwok.mod sigs.k8s.io/kwok/cmd/kwok
+
+echo "$bin"

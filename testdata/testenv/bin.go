@@ -1,0 +1,78 @@
+package testenv
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	ownModule     = "github.com/appbridge/appbridge"
+	servingModule = "knative.dev/serving"
+)
+
+// BinDir is the folder of the binaries that testdata/cluster builds:
+// kube-apiserver, etcd, kwok and nats. It asks the build script where they
+// belong and looks whether the servers are there; the error says how to build
+// them. The working directory has to be inside this module.
+func BinDir() (string, error) {
+	root, err := moduleDir(ownModule)
+	if err != nil {
+		return "", err
+	}
+	out, err := output(exec.Command(filepath.Join(root, "testdata", "cluster", "build.sh"), "--print"))
+	if err != nil {
+		return "", fmt.Errorf("ask for the folder of the cluster's binaries: %w", err)
+	}
+	dir := strings.TrimSpace(out)
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if _, err := binary(dir, name); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// NATSCLI is the path of the nats command-line client in [BinDir].
+func NATSCLI() (string, error) {
+	dir, err := BinDir()
+	if err != nil {
+		return "", err
+	}
+	return binary(dir, "nats")
+}
+
+func binary(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("no %s in %s: run `make cluster-bin` (minutes the first time, nothing after that)", name, dir)
+	}
+	return path, nil
+}
+
+// moduleDir is where the source of a module lies that this build uses.
+func moduleDir(module string) (string, error) {
+	out, err := output(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module))
+	if err != nil {
+		return "", fmt.Errorf("find the source of %s: %w", module, err)
+	}
+	dir := strings.TrimSpace(out)
+	if dir == "" {
+		return "", fmt.Errorf("find the source of %s: not downloaded", module)
+	}
+	return dir, nil
+}
+
+// output is cmd.Output with what the command complained about in the error.
+func output(cmd *exec.Cmd) (string, error) {
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return string(out), err
+}

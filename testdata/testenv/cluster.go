@@ -1,0 +1,286 @@
+// Package testenv runs a real Kubernetes API server with Knative's resource
+// definitions for tests and for the demo: etcd and kube-apiserver as processes,
+// started by controller-runtime's envtest, on free ports of the loopback
+// interface. There is no Knative controller; what it would write, the methods
+// of [Cluster] write in its place, through the same subresources.
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// DefaultNamespace is where Flyte keeps its apps.
+const DefaultNamespace = "flyte"
+
+// Servers get this long to come up or to go down: seconds on an idle machine,
+// more on a busy one.
+const serverTimeout = 90 * time.Second
+
+const (
+	etcdName      = "etcd"
+	apiServerName = "kube-apiserver"
+)
+
+// Options of a cluster. The zero value is a cluster with Knative's definitions
+// and the namespace [DefaultNamespace].
+type Options struct {
+	// Namespaces to create. Nil: DefaultNamespace.
+	Namespaces []string
+	// NoCRDs leaves Knative's definitions out; InstallCRDs adds them later.
+	NoCRDs bool
+	// Audit has the API server note every request; see Cluster.Audit.
+	Audit bool
+	// Logf, when set, is told what takes time. It may be testing.T's.
+	Logf func(format string, args ...any)
+}
+
+// Cluster is a running etcd and API server. Its methods may be called from
+// several goroutines, except those that start and stop servers.
+type Cluster struct {
+	// Config reaches the API server as an administrator. Copy it before changing it.
+	Config *rest.Config
+	// Client is an uncached client for core and Knative types.
+	Client client.Client
+
+	env   *envtest.Environment
+	guard *guard
+	crds  []string
+	audit string
+	logf  func(format string, args ...any)
+	up    bool // the API server runs
+}
+
+// Start starts a cluster and returns when it serves. Whoever starts it has to
+// Stop it; should this process be killed first, the servers and their files go
+// with it. A context that ends during the start stops what was started.
+//
+// It silences controller-runtime's process-wide logger, to which envtest
+// writes; whoever wants that logger sets it afterwards.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	began := time.Now()
+	c := &Cluster{logf: opts.Logf}
+	if c.logf == nil {
+		c.logf = func(string, ...any) {}
+	}
+	ctrllog.SetLogger(logr.Discard())
+	bin, err := BinDir()
+	if err != nil {
+		return nil, err
+	}
+	serving, err := moduleDir(servingModule)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"service", "revision", "configuration", "route"} {
+		c.crds = append(c.crds, filepath.Join(serving, "config", "core", "300-resources", name+".yaml"))
+	}
+	if c.guard, err = newGuard(); err != nil {
+		return nil, err
+	}
+	if err := c.start(ctx, bin, opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the cluster: %w", err), c.Stop())
+	}
+	c.logf("cluster: serves at %s after %s", c.Config.Host, since(began))
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, bin string, opts Options) error {
+	if err := c.configure(bin, opts.Audit); err != nil {
+		return err
+	}
+	began := time.Now()
+	cfg, err := c.env.Start()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, c.serverLogs())
+	}
+	c.up = true
+	c.Config = cfg
+	c.logf("cluster: etcd and kube-apiserver up after %s", since(began))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	if c.Client, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	if !opts.NoCRDs {
+		if err := c.InstallCRDs(); err != nil {
+			return err
+		}
+	}
+	return c.createNamespaces(ctx, opts.Namespaces)
+}
+
+// configure prepares envtest: our binaries, our folder, our certificates'
+// place, so that an API server comes back with the same ones.
+func (c *Cluster) configure(bin string, audit bool) error {
+	existing := false // an environment variable must not point tests at a real cluster
+	c.env = &envtest.Environment{
+		UseExistingCluster:       &existing,
+		ControlPlaneStartTimeout: serverTimeout,
+		ControlPlaneStopTimeout:  serverTimeout,
+	}
+	api := c.env.ControlPlane.GetAPIServer()
+	etcd := &envtest.Etcd{DataDir: filepath.Join(c.guard.dir, "data")}
+	c.env.ControlPlane.Etcd = etcd
+	api.CertDir = filepath.Join(c.guard.dir, "certificates")
+	for _, dir := range []string{etcd.DataDir, api.CertDir} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	var err error
+	if etcd.Path, err = c.guard.wrap(etcdName, filepath.Join(bin, etcdName)); err != nil {
+		return err
+	}
+	if api.Path, err = c.guard.wrap(apiServerName, filepath.Join(bin, apiServerName)); err != nil {
+		return err
+	}
+	etcdLog, err := os.Create(c.logFile(etcdName))
+	if err != nil {
+		return err
+	}
+	apiLog, err := os.Create(c.logFile(apiServerName))
+	if err != nil {
+		return errors.Join(err, etcdLog.Close())
+	}
+	etcd.Out, etcd.Err = etcdLog, etcdLog
+	api.Out, api.Err = apiLog, apiLog
+	// The client of a cluster for one user gains nothing from fair queuing, and
+	// the server is up sooner without.
+	api.Configure().Set("enable-priority-and-fairness", "false")
+	if audit {
+		return c.configureAudit()
+	}
+	return nil
+}
+
+func (c *Cluster) logFile(name string) string { return filepath.Join(c.guard.dir, name+".log") }
+
+// serverLogs is the end of what both servers wrote.
+func (c *Cluster) serverLogs() string {
+	const tail = 4 << 10
+	var all string
+	for _, name := range []string{etcdName, apiServerName} {
+		text, err := os.ReadFile(c.logFile(name))
+		if err != nil || len(text) == 0 {
+			continue
+		}
+		all += fmt.Sprintf("--- end of %s's log\n%s", name, text[max(0, len(text)-tail):])
+	}
+	return all
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return scheme, servingv1.AddToScheme(scheme)
+}
+
+// InstallCRDs installs Knative's definitions of services, revisions,
+// configurations and routes, as the module knative.dev/serving ships them, and
+// returns when the API server serves them.
+func (c *Cluster) InstallCRDs() error {
+	began := time.Now()
+	_, err := envtest.InstallCRDs(c.Config, envtest.CRDInstallOptions{
+		Scheme:             c.Client.Scheme(),
+		Paths:              c.crds,
+		ErrorIfPathMissing: true,
+		MaxTime:            serverTimeout,
+		PollInterval:       20 * time.Millisecond,
+	})
+	if err != nil {
+		return fmt.Errorf("install Knative's definitions: %w", err)
+	}
+	c.logf("cluster: Knative's definitions served after %s", since(began))
+	return nil
+}
+
+// createNamespaces also waits for kube-system, whose uid stands for the cluster
+// and which the API server makes on its own time.
+func (c *Cluster) createNamespaces(ctx context.Context, names []string) error {
+	if names == nil {
+		names = []string{DefaultNamespace}
+	}
+	for _, name := range names {
+		if err := c.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return fmt.Errorf("create namespace %s: %w", name, err)
+		}
+	}
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, serverTimeout, true, func(ctx context.Context) (bool, error) {
+		err := c.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+}
+
+// Stop ends both servers and removes their files. It may be called twice.
+func (c *Cluster) Stop() error {
+	if c.guard == nil {
+		return nil
+	}
+	began := time.Now()
+	var errs []error
+	if c.env != nil {
+		// Nobody needs what they hold, and an API server in good order waits
+		// a minute for its watchers.
+		errs = append(errs, c.guard.kill(apiServerName), c.guard.kill(etcdName), c.env.Stop(), c.closeLogs())
+	}
+	errs = append(errs, c.guard.ended(apiServerName), c.guard.ended(etcdName), c.guard.close())
+	c.guard, c.up = nil, false
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop the cluster: %w", err)
+	}
+	c.logf("cluster: stopped after %s", since(began))
+	return nil
+}
+
+func (c *Cluster) closeLogs() error {
+	var errs []error
+	for _, out := range []any{c.env.ControlPlane.Etcd.Out, c.env.ControlPlane.APIServer.Out} {
+		if file, ok := out.(*os.File); ok {
+			errs = append(errs, file.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Adopt has a process of the caller's end with this one, should this one be
+// killed before it can end it. After that process has ended, call the returned
+// function.
+func (c *Cluster) Adopt(name string, process *os.Process) (ended func() error, err error) {
+	g := c.guard
+	if err := g.adopt(name, process.Pid); err != nil {
+		return nil, fmt.Errorf("adopt %s: %w", name, err)
+	}
+	return func() error { return g.ended(name) }, nil
+}
+
+// Dir is a folder for the caller's own files; Stop removes it.
+func (c *Cluster) Dir(name string) (string, error) {
+	dir := filepath.Join(c.guard.dir, "user", name)
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }

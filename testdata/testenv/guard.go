@@ -1,0 +1,124 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// guardScript outlives a parent that was killed: its standard input closes with
+// the parent, whatever ended it. It then kills every process that left a pid
+// file and removes the folder, which may take a second try while the last of
+// them is still going down.
+const guardScript = `
+while read -r _; do :; done
+for f in "$1"/*.pid; do
+	[ -e "$f" ] && kill -KILL "$(cat "$f")" 2>/dev/null
+done
+rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }
+`
+
+// guard makes sure that neither processes nor files stay behind.
+type guard struct {
+	dir   string
+	cmd   *exec.Cmd
+	alive *os.File // closing it, or the end of this process, sets the guard off
+}
+
+// newGuard makes a fresh folder and starts the process that watches over it.
+func newGuard() (*guard, error) {
+	dir, err := os.MkdirTemp("", "appbridge-cluster-")
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	cmd := exec.Command("/bin/sh", "-c", guardScript, "guard", dir)
+	cmd.Stdin = r
+	// A Ctrl-C goes to the whole process group of the terminal; the guard has to survive it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Start()
+	err = errors.Join(err, r.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the guard: %w", err), w.Close(), os.RemoveAll(dir))
+	}
+	return &guard{dir: dir, cmd: cmd, alive: w}, nil
+}
+
+func (g *guard) pidFile(name string) string { return filepath.Join(g.dir, name+".pid") }
+
+// wrap writes a launcher that notes its process id and becomes the binary, since
+// envtest keeps the ids of what it starts to itself. envtest also asks each
+// binary for its flags before every start; only one answer matters to it, and
+// the API server alone needs half a second to give all.
+func (g *guard) wrap(name, path string) (string, error) {
+	script := fmt.Sprintf(`#!/bin/sh
+if [ "$1" = --help ]; then
+	echo "  --unsafe-no-fsync"
+	exit
+fi
+echo $$ >%s
+exec %s "$@"
+`, quote(g.pidFile(name)), quote(path))
+	launcher := filepath.Join(g.dir, name)
+	if err := os.WriteFile(launcher, []byte(script), 0o700); err != nil {
+		return "", fmt.Errorf("write the launcher of %s: %w", name, err)
+	}
+	return launcher, nil
+}
+
+// adopt has the guard end a process that was started elsewhere.
+func (g *guard) adopt(name string, pid int) error {
+	return os.WriteFile(g.pidFile(name), []byte(strconv.Itoa(pid)), 0o600)
+}
+
+// pid is the process id that a launcher noted.
+func (g *guard) pid(name string) (int, error) {
+	text, err := os.ReadFile(g.pidFile(name))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// kill ends a process that a launcher noted, if it still runs, without asking it.
+func (g *guard) kill(name string) error {
+	pid, err := g.pid(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return signal(pid, syscall.SIGKILL)
+}
+
+// signal is kill(2); a process that is gone is no error.
+func signal(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// ended takes a process out of the guard's care: its id may soon be another's.
+func (g *guard) ended(name string) error {
+	if err := os.Remove(g.pidFile(name)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// close sets the guard off, for what is left, and waits until it has finished.
+func (g *guard) close() error {
+	return errors.Join(g.alive.Close(), g.cmd.Wait())
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
