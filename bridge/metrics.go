@@ -1,0 +1,95 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of a Bridge; docs/metrics.md lists them.
+type metrics struct {
+	published          *prometheus.CounterVec
+	rejected           *prometheus.CounterVec
+	merged             prometheus.Counter
+	fenceConflicts     prometheus.Counter
+	publishRetries     prometheus.Counter
+	foreignMessages    prometheus.Counter
+	projectionRestarts prometheus.Counter
+	snapshotWrites     prometheus.Counter
+	resyncs            *prometheus.CounterVec
+	watchErrors        prometheus.Counter
+	latency            prometheus.Histogram
+	pendingChanges     prometheus.Gauge
+	pendingBytes       prometheus.Gauge
+	leader             prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help}, []string{label})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help})
+	}
+	m := &metrics{
+		published:          vec("events_published_total", "Events stored in the stream, by kind.", "kind"),
+		rejected:           vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
+		merged:             counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
+		fenceConflicts:     counter("fence_conflicts_total", "Appends that the stream refused because the app's last sequence was another."),
+		publishRetries:     counter("publish_retries_total", "Appends that were tried again."),
+		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
+		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
+		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
+		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
+		watchErrors:        counter("watch_errors_total", "Failed lists and watches of the Kubernetes API."),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
+		}),
+		pendingChanges: gauge("changes_pending", "Changes that wait for the stream."),
+		pendingBytes:   gauge("changes_pending_bytes", "Estimated memory that waiting changes take."),
+		leader:         gauge("leader", "1 while this replica publishes, else 0."),
+	}
+	reg.MustRegister(m.published, m.rejected, m.merged, m.fenceConflicts, m.publishRetries, m.foreignMessages,
+		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+	return m
+}
+
+func (m *metrics) pending(changes int, bytes int64) {
+	m.pendingChanges.Set(float64(changes))
+	m.pendingBytes.Set(float64(bytes))
+}
+
+// watch adds the gauges that are read off a running bridge.
+func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
+	gauge := func(name, help string, read func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help}, read))
+	}
+	gauge("ready", "1 while /readyz answers 200, else 0.", func() float64 {
+		if b.Ready() != nil {
+			return 0
+		}
+		return 1
+	})
+	gauge("oldest_pending_seconds", "Age of the oldest change that waits for the stream.", func() float64 {
+		if q := b.queue.Load(); q != nil {
+			if _, since := q.oldest(); !since.IsZero() {
+				return time.Since(since).Seconds()
+			}
+		}
+		return 0
+	})
+	gauge("snapshot_lag_events", "Events acknowledged by the stream that the bucket does not reflect yet.", func() float64 {
+		return float64(b.snapshotLag())
+	})
+	gauge("nats_connected", "1 while connected to NATS, else 0.", func() float64 {
+		if b.nc.IsConnected() {
+			return 1
+		}
+		return 0
+	})
+	gauge("nats_reconnects", "Times the NATS connection was made again.", func() float64 { return float64(b.nc.Stats().Reconnects) })
+}

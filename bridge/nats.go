@@ -1,0 +1,111 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+)
+
+// ConnectOptions are the options a connection needs that a Bridge publishes on.
+func ConnectOptions(name string, log *zap.Logger) []nats.Option {
+	return []nats.Option{
+		nats.Name(name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(500 * time.Millisecond),
+		nats.ReconnectJitter(200*time.Millisecond, 500*time.Millisecond),
+		// A publish that timed out must not go out later from a buffer.
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(10 * time.Second),
+		nats.MaxPingsOutstanding(3),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("NATS connection lost", zap.Error(err))
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("NATS connected again", zap.String("server", nc.ConnectedUrlRedacted()))
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.Warn("NATS reports an error", zap.String("subject", subject), zap.Error(err))
+		}),
+	}
+}
+
+// JetStream error codes the fence cares about.
+const (
+	codeWrongLastSequence  jetstream.ErrorCode = 10071 // somebody, perhaps this bridge, appended meanwhile
+	codeDuplicateInProcess jetstream.ErrorCode = 10158 // an earlier try is in process (R>1)
+	codeFilterInProcess    jetstream.ErrorCode = 10164 // another publish with this filter is in process (R>1)
+	codeMessageTooLarge    jetstream.ErrorCode = 10054
+)
+
+func errorCode(err error) jetstream.ErrorCode {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode
+	}
+	return 0
+}
+
+// errNoMessage says that the stream holds no message of a subject.
+var errNoMessage = errors.New("no message")
+
+// lastMessage reads the newest message that matches filter from the stream's
+// leader. The client's own call uses direct get where a stream allows it, and
+// then a follower that is behind may answer.
+func lastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*storedMessage, error) {
+	body, err := json.Marshal(map[string]string{"last_by_subj": filter})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return nil, fmt.Errorf("read last message of %s: %w", filter, err)
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Subject  string `json:"subject"`
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return nil, fmt.Errorf("read last message of %s: %w", filter, err)
+	}
+	switch {
+	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, errNoMessage
+	case answer.Error != nil:
+		return nil, fmt.Errorf("read last message of %s: %w", filter, answer.Error)
+	case answer.Message == nil:
+		return nil, fmt.Errorf("read last message of %s: the answer has none", filter)
+	}
+	m := &storedMessage{subject: answer.Message.Subject, sequence: answer.Message.Sequence, data: answer.Message.Data, header: nats.Header{}}
+	if len(answer.Message.Header) > 0 {
+		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
+			return nil, fmt.Errorf("read last message of %s: %w", filter, err)
+		}
+	}
+	return m, nil
+}
+
+// storedMessage is a message of a stream.
+type storedMessage struct {
+	subject  string
+	sequence uint64
+	header   nats.Header
+	data     []byte
+}

@@ -1,0 +1,279 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// writeWindow is how many bucket writes may be unacknowledged.
+const writeWindow = 256
+
+// projector keeps the bucket in step with the stream: it follows the stream
+// from what the bucket reflects, and writes the bucket from nothing else.
+//
+// Every write expects the bucket's sequence of the write before it. So writes
+// can be pipelined: when one is lost, or somebody else wrote, all later ones
+// are refused, and the projector reads again how far the bucket is and goes
+// on from there.
+type projector struct {
+	js       jetstream.JetStream
+	nc       *nats.Conn
+	bucket   *bucket
+	stream   string
+	subjects subjects.Subjects
+	log      *zap.Logger
+	metrics  *metrics
+
+	followed atomic.Uint64 // stream sequence up to which events were read
+	written  atomic.Uint64 // stream sequence up to which the bucket is written
+	caughtUp chan struct{} // closed once everything the stream held has been read
+	once     sync.Once
+
+	mu      sync.Mutex
+	records map[subjects.AppID]*record // nil once taken
+}
+
+func newProjector(nc *nats.Conn, js jetstream.JetStream, b *bucket, stream string, s subjects.Subjects, snap *snapshot, log *zap.Logger, m *metrics) *projector {
+	p := &projector{
+		js: js, nc: nc, bucket: b, stream: stream, subjects: s, log: log, metrics: m,
+		caughtUp: make(chan struct{}),
+		records:  maps.Clone(snap.records),
+	}
+	p.followed.Store(snap.position)
+	p.written.Store(snap.position)
+	return p
+}
+
+// take hands out what has been published so far and stops collecting it.
+func (p *projector) take() map[subjects.AppID]*record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	records := p.records
+	p.records = nil
+	return records
+}
+
+// run projects until ctx is done, starting from snap. It returns an error
+// only when the stream or the bucket is gone.
+func (p *projector) run(ctx context.Context, snap *snapshot) error {
+	pause := newPause()
+	for {
+		before := p.written.Load()
+		var err error
+		if snap == nil {
+			snap, err = p.bucket.load(ctx, true)
+		}
+		if err == nil {
+			err = p.project(ctx, snap)
+			snap = nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("%w: %w", errStorageGone, err)
+		}
+		if p.written.Load() > before {
+			pause.Reset()
+		}
+		wait := pause.NextBackOff()
+		p.metrics.projectionRestarts.Inc()
+		p.log.Warn("the bucket's projection starts over", zap.Error(err), zap.Duration("in", wait))
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// write is a bucket write under way; future is nil for an event that leaves
+// the bucket as it is.
+type write struct {
+	future   jetstream.PubAckFuture
+	sequence uint64
+}
+
+// project follows the stream from snap on until something fails.
+func (p *projector) project(ctx context.Context, snap *snapshot) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	window := make(chan write, writeWindow)
+	acked := make(chan struct{})
+	go func() {
+		defer close(acked)
+		for w := range window {
+			if err := p.await(ctx, w); err != nil {
+				cancel(err)
+			}
+		}
+	}()
+	defer func() {
+		close(window)
+		<-acked
+	}()
+
+	expected := snap.last
+	send := func(msg *nats.Msg, sequence uint64) error {
+		w := write{sequence: sequence}
+		if msg != nil {
+			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(expected, 10))
+			future, err := p.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
+			if err != nil {
+				return fmt.Errorf("write %s: %w", msg.Subject, err)
+			}
+			expected++
+			w.future = future
+		}
+		select {
+		case window <- w:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	for _, msg := range snap.rewrites {
+		if err := send(msg, 0); err != nil {
+			return err
+		}
+	}
+	if err := p.restoreDamaged(ctx, snap, send); err != nil {
+		return err
+	}
+
+	err := follow(ctx, p.js, p.stream, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   snap.position + 1,
+	}, func() error {
+		p.once.Do(func() { close(p.caughtUp) })
+		return nil
+	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		entry := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
+		if err := send(entry, meta.Sequence.Stream); err != nil {
+			return err
+		}
+		p.followed.Store(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			p.once.Do(func() { close(p.caughtUp) })
+		}
+		return nil
+	})
+	return err
+}
+
+// await waits for the fate of a write.
+func (p *projector) await(ctx context.Context, w write) error {
+	if w.future != nil {
+		select {
+		case <-w.future.Ok():
+			p.metrics.snapshotWrites.Inc()
+		case err := <-w.future.Err():
+			return fmt.Errorf("write the bucket for sequence %d: %w", w.sequence, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if w.sequence > p.written.Load() {
+		p.written.Store(w.sequence)
+	}
+	return nil
+}
+
+// apply takes a message of the stream into the records and makes its bucket
+// entry, nil for a message that is none of ours.
+func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) *nats.Msg {
+	id, kind, err := p.subjects.ParseEvent(subject)
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		return nil
+	}
+	r, err := recordOfEvent(kind, sequence, h, data)
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		return nil
+	}
+	entry, err := p.bucket.entry(id, r, h)
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.records != nil {
+		p.records[id] = r
+	}
+	return entry
+}
+
+func (p *projector) foreign(subject string, sequence uint64, err error) {
+	p.metrics.foreignMessages.Inc()
+	p.log.Error("the stream holds a message that is no app event; it is passed over",
+		zap.String("subject", subject), zap.Uint64("sequence", sequence), zap.Error(err))
+}
+
+// restoreDamaged writes anew, from the stream, the entries that could not be read.
+func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send func(*nats.Msg, uint64) error) error {
+	for id, r := range snap.records {
+		if !r.damaged {
+			continue
+		}
+		filter, err := p.subjects.EventFilter(id)
+		if err != nil {
+			return err
+		}
+		stored, err := lastMessage(ctx, p.nc, p.stream, filter)
+		if errors.Is(err, errNoMessage) {
+			p.log.Error("a damaged bucket entry has no event to restore it from", zap.Stringer("app", id))
+			p.forget(id)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if stored.sequence > snap.position {
+			continue // still to be projected
+		}
+		entry := p.apply(stored.subject, stored.sequence, stored.header, stored.data)
+		if entry == nil {
+			p.forget(id)
+			continue
+		}
+		if err := send(entry, 0); err != nil {
+			return err
+		}
+		p.log.Warn("restored a damaged bucket entry", zap.Stringer("app", id), zap.Uint64("sequence", stored.sequence))
+	}
+	return nil
+}
+
+func (p *projector) forget(id subjects.AppID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.records, id)
+}
+
+// waitWritten blocks until the bucket reflects sequence.
+func (p *projector) waitWritten(ctx context.Context, sequence uint64) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for p.written.Load() < sequence {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// publishWindow is how many apps may have an event under way at once.
+	publishWindow  = 128
+	publishTimeout = 5 * time.Second
+)
+
+var (
+	// errStorageGone says that the stream or the bucket has been deleted.
+	errStorageGone = errors.New("the stream or the bucket is gone")
+	// errOtherWriter says that somebody else appended events of an app.
+	errOtherWriter = errors.New("another writer appended to the stream")
+	// errOverflow says that waiting changes were dropped at the hard limit.
+	errOverflow = errors.New("too many changes wait for the stream; they are dropped and found again by a resync")
+)
+
+// publisher appends the changes of a queue to the stream. Each append is
+// fenced by the sequence of the app's previous event, so a second writer, a
+// late retry or a bug cannot duplicate or reorder.
+type publisher struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	queue   *queue
+	encoder *encoder
+	bucket  *bucket
+	stream  string
+	log     *zap.Logger
+	metrics *metrics
+
+	highest atomic.Uint64 // stream sequence of the newest acknowledged event
+}
+
+// run publishes until the queue is closed, ctx is done or an append can not go on.
+func (p *publisher) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, p.queue.close)
+	defer stop()
+	for range publishWindow {
+		g.Go(func() error { return p.work(ctx) })
+	}
+	return g.Wait()
+}
+
+func (p *publisher) work(ctx context.Context) error {
+	for {
+		id, c, prev, ok := p.queue.next()
+		if !ok || ctx.Err() != nil {
+			return nil
+		}
+		r, err := p.publish(ctx, id, c, prev)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("app %s: %w", id, err)
+		}
+		p.queue.done(id, r)
+		if c.resynced != nil {
+			c.resynced()
+		}
+	}
+}
+
+// publish makes and appends the event for a change and returns the app's new
+// record, nil when there is nothing to tell.
+func (p *publisher) publish(ctx context.Context, id subjects.AppID, c *change, prev *record) (*record, error) {
+	if c.remove && !prev.exists() {
+		return nil, nil
+	}
+	if !c.remove && prev.exists() && prev.uid != string(c.state.service.UID) {
+		return nil, fmt.Errorf("state of %s follows one of %s without a delete", c.state.service.UID, prev.uid)
+	}
+	ev, err := p.encoder.encode(id, c, prev)
+	if err != nil {
+		p.metrics.rejected.WithLabelValues(reasonOf(err)).Inc()
+		p.log.Error("change is left out", zap.Stringer("app", id), zap.Error(err))
+		return nil, nil
+	}
+	sequence, err := p.append(ctx, ev)
+	if errorCode(err) == codeMessageTooLarge {
+		p.metrics.rejected.WithLabelValues(reasonTooLarge).Inc()
+		p.log.Error("change is left out: the stream takes no message of this size", zap.Stringer("app", id), zap.Error(err))
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ev.record.sequence = sequence
+	for {
+		seen := p.highest.Load()
+		if sequence <= seen || p.highest.CompareAndSwap(seen, sequence) {
+			break
+		}
+	}
+	p.metrics.published.WithLabelValues(string(ev.record.kind)).Inc()
+	p.metrics.latency.Observe(time.Since(c.observed).Seconds())
+	p.log.Debug("published", zap.Stringer("app", id), zap.String("kind", string(ev.record.kind)), zap.Uint64("sequence", sequence))
+	return ev.record, nil
+}
+
+// append stores an event and returns its sequence. It tries until the fate of
+// the event is known; the bytes stay the same.
+func (p *publisher) append(ctx context.Context, ev *event) (sequence uint64, err error) {
+	err = retry(ctx, func() error {
+		try, cancel := context.WithTimeout(ctx, publishTimeout)
+		defer cancel()
+		ack, err := p.js.PublishMsg(try, ev.msg, jetstream.WithRetryAttempts(0))
+		switch code := errorCode(err); {
+		case err == nil && ack.Duplicate && ack.Sequence <= ev.fence:
+			return permanent(fmt.Errorf("%w: message id %s was already used at sequence %d", errOtherWriter, ev.msg.Header.Get(subjects.HeaderMsgID), ack.Sequence))
+		case err == nil:
+			sequence = ack.Sequence
+			return nil
+		case code == codeWrongLastSequence || code == codeFilterInProcess || code == codeDuplicateInProcess:
+			p.metrics.fenceConflicts.Inc()
+			sequence, err = p.resolve(ctx, ev)
+			return err
+		case code == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload):
+			return permanent(err)
+		default:
+			return err
+		}
+	}, func(err error, next time.Duration) {
+		p.metrics.publishRetries.Inc()
+		level := zap.WarnLevel
+		if !p.nc.IsConnected() {
+			level = zap.DebugLevel // that is one trouble, told once, not one an app
+		}
+		p.log.Log(level, "publish will be tried again", zap.Stringer("app", ev.id), zap.Duration("in", next), zap.Error(err))
+	})
+	return sequence, err
+}
+
+// resolve finds out, from the stream's leader, what a refused append means.
+func (p *publisher) resolve(ctx context.Context, ev *event) (sequence uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	filter := ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
+	last, err := lastMessage(ctx, p.nc, p.stream, filter)
+	switch {
+	case errors.Is(err, errNoMessage):
+		return 0, p.resolveEmpty(ctx, ev)
+	case err != nil:
+		return 0, err
+	case last.header.Get(subjects.HeaderMsgID) == ev.msg.Header.Get(subjects.HeaderMsgID) && last.sequence > ev.fence:
+		return last.sequence, nil // an earlier try had landed
+	case last.sequence == ev.fence:
+		return 0, errors.New("an earlier try is still in process")
+	default:
+		return 0, permanent(fmt.Errorf("%w: sequence %d, expected %d", errOtherWriter, last.sequence, ev.fence))
+	}
+}
+
+// resolveEmpty handles an app without any event in the stream: retention or a
+// purge took it, and its last sequence with it. Zero may be expected instead
+// as long as the bucket shows that nobody went on from there.
+func (p *publisher) resolveEmpty(ctx context.Context, ev *event) error {
+	if ev.fence == 0 {
+		return errors.New("an earlier try is still in process")
+	}
+	key, err := ev.id.Key()
+	if err != nil {
+		return permanent(err)
+	}
+	entry, err := lastMessage(ctx, p.nc, subjects.BucketStream(p.bucket.name), subjects.BucketSubject(p.bucket.name, key))
+	if err != nil {
+		return fmt.Errorf("look up the bucket's position: %w", err)
+	}
+	position, err := strconv.ParseUint(entry.header.Get(subjects.HeaderEventSequence), 10, 64)
+	switch {
+	case err != nil:
+		return permanent(fmt.Errorf("%w: the bucket entry has no position", errOtherWriter))
+	case position < ev.fence:
+		return errors.New("the bucket is still behind")
+	case position > ev.fence:
+		return permanent(fmt.Errorf("%w: the bucket is at sequence %d, expected %d", errOtherWriter, position, ev.fence))
+	}
+	p.log.Info("the stream no longer holds the app's last event; the next one starts from none",
+		zap.Stringer("app", ev.id), zap.Uint64("was", ev.fence))
+	ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, "0")
+	return errors.New("try again without a previous event")
+}

@@ -1,0 +1,226 @@
+package bridge
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// state is one observed state of an app: a version of its Knative Service and
+// the Revision that gives current_replicas. It is immutable.
+type state struct {
+	service  *kservice.Service
+	revision *kservice.Revision // nil without a latest ready Revision
+}
+
+// change is one thing that has to be told about an app.
+type change struct {
+	state  state
+	remove bool // the app is gone; state is then its last one, if that is known
+
+	deletedVersion    string    // resourceVersion of an observed deletion
+	changedAt         time.Time // of a removal: the newest time the deleted object carried
+	finalStateUnknown bool
+	synthesized       bool
+	merged            int // updates that this one stands for beside itself
+
+	mergeable bool // an update: not the first state after nothing
+	observed  time.Time
+	size      int64
+	resynced  func() // called once the change is published, if it came from a resync
+}
+
+// newUpsert is the change to a state. first says that the app was not there
+// before, so that this change must not merge into a later one.
+func newUpsert(s state, first bool) *change {
+	c := &change{state: s, mergeable: !first, observed: time.Now()}
+	c.size = sizeOf(s.service)
+	return c
+}
+
+// sizeOf estimates what keeping an object costs, in bytes.
+func sizeOf(svc *kservice.Service) int64 {
+	if svc == nil {
+		return 512
+	}
+	n := 1024
+	for k, v := range svc.Annotations {
+		n += len(k) + len(v)
+	}
+	for _, c := range svc.Status.Conditions {
+		n += len(c.Reason) + len(c.Message) + 128
+	}
+	return int64(n)
+}
+
+// appQueue is what waits for one app, oldest first.
+type appQueue struct {
+	changes []*change
+	sending bool    // changes[0] has been handed to a publisher
+	record  *record // what has been published
+}
+
+// queue holds the changes that are not yet in the stream. Changes of one app
+// leave it one at a time and in order; different apps do not wait for each
+// other. It is bounded: beyond perApp changes of one app, or beyond maxBytes
+// for all, consecutive updates of an app merge into the newest; beyond four
+// times maxBytes it overflows. Safe for concurrent use.
+type queue struct {
+	perApp   int
+	maxBytes int64
+	ready    workqueue.TypedInterface[subjects.AppID] // apps with a change that may be sent
+	metrics  *metrics
+
+	mu       sync.Mutex
+	apps     map[subjects.AppID]*appQueue
+	bytes    int64
+	length   int
+	emptied  chan struct{} // closed when length becomes 0, replaced when it leaves it
+	overflow chan struct{} // closed at the hard limit
+}
+
+func newQueue(perApp int, maxBytes int64, m *metrics) *queue {
+	q := &queue{
+		perApp:   perApp,
+		maxBytes: maxBytes,
+		ready:    workqueue.NewTyped[subjects.AppID](),
+		metrics:  m,
+		apps:     map[subjects.AppID]*appQueue{},
+		emptied:  make(chan struct{}),
+		overflow: make(chan struct{}),
+	}
+	close(q.emptied)
+	return q
+}
+
+// load says what has been published of an app, before any change of it is added.
+func (q *queue) load(id subjects.AppID, r *record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.app(id).record = r
+}
+
+// app returns the queue of an app; mu must be held.
+func (q *queue) app(id subjects.AppID) *appQueue {
+	a := q.apps[id]
+	if a == nil {
+		a = &appQueue{}
+		q.apps[id] = a
+	}
+	return a
+}
+
+// add appends a change of an app. It never blocks.
+func (q *queue) add(id subjects.AppID, c *change) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.app(id)
+	if q.merge(a, c) {
+		return
+	}
+	if q.length == 0 {
+		q.emptied = make(chan struct{})
+	}
+	a.changes = append(a.changes, c)
+	q.length++
+	q.bytes += c.size
+	if q.bytes > 4*q.maxBytes {
+		select {
+		case <-q.overflow:
+		default:
+			close(q.overflow)
+		}
+	}
+	q.metrics.pending(q.length, q.bytes)
+	if len(a.changes) == 1 {
+		q.ready.Add(id)
+	}
+}
+
+// merge puts c in the place of the newest waiting change when both are plain
+// updates of the same object, the limits say so, and that one has not been
+// sent. mu must be held.
+func (q *queue) merge(a *appQueue, c *change) bool {
+	n := len(a.changes)
+	if n == 0 || (n < q.perApp && q.bytes < q.maxBytes) {
+		return false
+	}
+	last := a.changes[n-1]
+	if (n == 1 && a.sending) || c.remove || last.remove || !c.mergeable || !last.mergeable ||
+		c.state.service.UID != last.state.service.UID {
+		return false
+	}
+	c.merged += last.merged + 1
+	c.synthesized = c.synthesized || last.synthesized
+	c.observed, c.resynced = last.observed, last.resynced
+	a.changes[n-1] = c
+	q.bytes += c.size - last.size
+	q.metrics.merged.Inc()
+	return true
+}
+
+// next blocks until an app has a change to send and returns it with the
+// app's record; done must follow. ok is false after close.
+func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
+	id, shutdown := q.ready.Get()
+	if shutdown {
+		return id, nil, nil, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	a.sending = true
+	return id, a.changes[0], a.record, true
+}
+
+// done takes the change that next returned off the queue. r is the app's new
+// record, nil if the change left none behind.
+func (q *queue) done(id subjects.AppID, r *record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	if r != nil {
+		a.record = r
+	}
+	q.length--
+	q.bytes -= a.changes[0].size
+	a.changes[0] = nil
+	a.changes = a.changes[1:]
+	a.sending = false
+	if len(a.changes) > 0 {
+		q.ready.Add(id)
+	} else {
+		a.changes = nil
+	}
+	q.ready.Done(id)
+	if q.length == 0 {
+		close(q.emptied)
+	}
+	q.metrics.pending(q.length, q.bytes)
+}
+
+// empty returns a channel that is closed once nothing waits.
+func (q *queue) empty() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.emptied
+}
+
+// oldest tells how many changes wait and since when the oldest does.
+func (q *queue) oldest() (length int, since time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, a := range q.apps {
+		if len(a.changes) > 0 && (since.IsZero() || a.changes[0].observed.Before(since)) {
+			since = a.changes[0].observed
+		}
+	}
+	return q.length, since
+}
+
+// close wakes every next; what still waits is dropped.
+func (q *queue) close() { q.ready.ShutDown() }

@@ -1,0 +1,134 @@
+package bridge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry()) }
+
+// script plays changes of one app: "c" create, "u" update, "d" delete.
+func script(q *queue, id subjects.AppID, text string) {
+	version := 0
+	for _, step := range text {
+		version++
+		s := state{service: testService("u1", fmt.Sprint(version), "True")}
+		switch step {
+		case 'c':
+			q.add(id, newUpsert(s, true))
+		case 'u':
+			q.add(id, newUpsert(s, false))
+		case 'd':
+			q.add(id, removalOf(s, removal{}))
+		}
+	}
+}
+
+// drain takes everything off and writes it as script does, with merge counts.
+func drain(q *queue) string {
+	var out strings.Builder
+	for {
+		select {
+		case <-q.empty():
+			return out.String()
+		default:
+		}
+		id, c, _, _ := q.next()
+		switch {
+		case c.remove:
+			out.WriteByte('d')
+		case c.mergeable:
+			out.WriteByte('u')
+		default:
+			out.WriteByte('c')
+		}
+		if c.merged > 0 {
+			fmt.Fprint(&out, c.merged)
+		}
+		q.done(id, nil)
+	}
+}
+
+func TestQueueMerges(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		perApp int
+		bytes  int64
+		in     string
+		want   string
+	}{
+		{"below the limit", 10, 1 << 20, "cuuud", "cuuud"},
+		{"at the limit", 5, 1 << 20, "cuuuu", "cuuuu"},
+		{"beyond", 5, 1 << 20, "cuuuuuuu", "cuuuu3"},
+		{"deletes stay", 3, 1 << 20, "cuuuudcuuuud", "cuu2dcu3d"},
+		{"creates stay", 1, 1 << 20, "cdcdc", "cdcdc"},
+		{"by bytes", 100, 1, "cuuuuuu", "cu5"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			q := newQueue(test.perApp, test.bytes, testMetrics())
+			defer q.close()
+			script(q, testID, test.in)
+			if got := drain(q); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+			if q.bytes != 0 || q.length != 0 {
+				t.Errorf("%d bytes and %d changes are left", q.bytes, q.length)
+			}
+		})
+	}
+}
+
+// What was handed out is neither merged into nor merged away.
+func TestQueueKeepsWhatIsSent(t *testing.T) {
+	q := newQueue(1, 1<<20, testMetrics())
+	defer q.close()
+	script(q, testID, "u")
+	id, sent, _, _ := q.next()
+	script(q, testID, "uuu")
+	if sent.merged != 0 {
+		t.Error("the change under way was merged into")
+	}
+	q.done(id, &record{sequence: 3})
+	_, next, prev, _ := q.next()
+	if next.merged != 2 || prev.fence() != 3 {
+		t.Errorf("next stands for %d more after sequence %d, want 2 after 3", next.merged, prev.fence())
+	}
+	q.done(id, nil)
+}
+
+// One app has one change under way; others do not wait for it.
+func TestQueueIsPerApp(t *testing.T) {
+	q := newQueue(10, 1<<20, testMetrics())
+	defer q.close()
+	other := subjects.AppID{Project: "p", Domain: "d", Name: "other"}
+	script(q, testID, "cu")
+	script(q, other, "c")
+	a, _, _, _ := q.next()
+	b, _, _, _ := q.next()
+	if a == b {
+		t.Fatalf("%s has two changes under way", a)
+	}
+	q.done(b, nil)
+	q.done(a, nil)
+	if got := drain(q); got != "u" {
+		t.Errorf("left is %q, want the update", got)
+	}
+}
+
+func TestQueueOverflows(t *testing.T) {
+	q := newQueue(1000, 4000, testMetrics())
+	defer q.close()
+	for i := range 40 {
+		script(q, subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprint(i)}, "c")
+	}
+	select {
+	case <-q.overflow:
+	default:
+		t.Errorf("%d bytes wait without an overflow", q.bytes)
+	}
+}

@@ -1,0 +1,137 @@
+package bridge
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// record is what has been published of one app: its newest event, as the
+// stream or the bucket tells it. It is immutable once made.
+type record struct {
+	kind            subjects.EventKind
+	sequence        uint64 // of the event in the stream
+	uid             string
+	resourceVersion string // of the state; on a delete that of the state before
+	generation      string
+	namespace       string
+	revision        string // that gave current_replicas
+	revisionVersion string
+	deletedVersion  string // resourceVersion of an observed deletion
+	truncated       string // fields left out, comma-separated
+	contentType     string // of the message the app was read from
+	app             *appv1.App
+	damaged         bool // the bucket entry could not be read; app is nil
+}
+
+func (r *record) exists() bool { return r != nil && r.kind != subjects.Deleted && !r.damaged }
+
+// fence is the sequence the next append of this app has to expect.
+func (r *record) fence() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.sequence
+}
+
+// recordOfHeader reads the fields that an event and its bucket entry share.
+func recordOfHeader(h nats.Header) (*record, error) {
+	r := &record{
+		uid:             h.Get(subjects.HeaderUID),
+		resourceVersion: h.Get(subjects.HeaderResourceVersion),
+		generation:      h.Get(subjects.HeaderGeneration),
+		namespace:       h.Get(subjects.HeaderNamespace),
+		revision:        h.Get(subjects.HeaderRevision),
+		revisionVersion: h.Get(subjects.HeaderRevisionResourceVersion),
+		deletedVersion:  h.Get(subjects.HeaderDeletedResourceVersion),
+		truncated:       h.Get(subjects.HeaderTruncated),
+		contentType:     h.Get(subjects.CEDataContentType),
+	}
+	if r.uid == "" || r.resourceVersion == "" {
+		return nil, fmt.Errorf("header %s or %s is missing", subjects.HeaderUID, subjects.HeaderResourceVersion)
+	}
+	switch h.Get(subjects.CEType) {
+	case subjects.Created.Type():
+		r.kind = subjects.Created
+	case subjects.Updated.Type():
+		r.kind = subjects.Updated
+	case subjects.Deleted.Type():
+		r.kind = subjects.Deleted
+	default:
+		return nil, fmt.Errorf("header %s is %q, not an app event", subjects.CEType, h.Get(subjects.CEType))
+	}
+	return r, nil
+}
+
+// recordOfEvent reads a message of the stream.
+func recordOfEvent(kind subjects.EventKind, sequence uint64, h nats.Header, data []byte) (*record, error) {
+	r, err := recordOfHeader(h)
+	if err != nil {
+		return nil, err
+	}
+	if r.kind != kind {
+		return nil, fmt.Errorf("header %s says %s, the subject %s", subjects.CEType, r.kind, kind)
+	}
+	r.sequence = sequence
+	var w appv1.WatchResponse
+	if err := decode(data, r.contentType, &w); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	switch kind {
+	case subjects.Created:
+		r.app = w.GetCreateEvent().GetApp()
+	case subjects.Updated:
+		r.app = w.GetUpdateEvent().GetUpdatedApp()
+	case subjects.Deleted:
+		r.app = w.GetDeleteEvent().GetApp()
+	}
+	if r.app == nil {
+		return nil, fmt.Errorf("the payload is no %s event", kind)
+	}
+	return r, nil
+}
+
+// recordOfEntry reads a message of the bucket's stream.
+func recordOfEntry(h nats.Header, data []byte) (*record, error) {
+	r, err := recordOfHeader(h)
+	if err != nil {
+		return nil, err
+	}
+	r.sequence, err = strconv.ParseUint(h.Get(subjects.HeaderEventSequence), 10, 64)
+	if err != nil || r.sequence == 0 {
+		return nil, fmt.Errorf("header %s is %q, not a stream sequence", subjects.HeaderEventSequence, h.Get(subjects.HeaderEventSequence))
+	}
+	if op := h.Get(subjects.HeaderKVOperation); (r.kind == subjects.Deleted) != (op != "") {
+		return nil, fmt.Errorf("header %s is %q on an entry of kind %s", subjects.HeaderKVOperation, op, r.kind)
+	}
+	if r.kind == subjects.Deleted {
+		return r, nil
+	}
+	r.app = &appv1.App{}
+	if err := decode(data, r.contentType, r.app); err != nil {
+		return nil, fmt.Errorf("decode app: %w", err)
+	}
+	return r, nil
+}
+
+// The fields that Flyte-Truncated can name.
+const (
+	fieldOldApp = "old_app"
+	fieldSpec   = "spec"
+	fieldStatus = "status"
+)
+
+// leftOut tells whether the published app came without a field.
+func (r *record) leftOut(field string) bool {
+	for f := range strings.SplitSeq(r.truncated, ",") {
+		if f == field {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+package bridge
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// owed is a change that a comparison of the cluster with what was published found.
+type owed struct {
+	app    subjects.AppID
+	change *change
+}
+
+// reconcile compares what was published with what is, and returns the
+// difference, ordered by app. unwatched lists the published apps of
+// namespaces that are not watched: nothing is known of them, so they are left
+// alone.
+func reconcile(records map[subjects.AppID]*record, current map[subjects.AppID]state, app kservice.Config, watched func(namespace string) bool) (changes []owed, unwatched []subjects.AppID) {
+	ids := make(map[subjects.AppID]struct{}, len(current))
+	for id := range records {
+		ids[id] = struct{}{}
+	}
+	for id := range current {
+		ids[id] = struct{}{}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(ids), compareApps) {
+		r := records[id]
+		now, there := current[id]
+		switch {
+		case there && !r.exists():
+			changes = append(changes, owed{id, synthesized(newUpsert(now, true))})
+		case there && r.uid != string(now.service.UID):
+			changes = append(changes, owed{id, missedDelete()}, owed{id, synthesized(newUpsert(now, true))})
+		case there && !isPublished(now, r, app):
+			changes = append(changes, owed{id, synthesized(newUpsert(now, false))})
+		case !there && r.exists() && !watched(r.namespace):
+			unwatched = append(unwatched, id)
+		case !there && r.exists():
+			changes = append(changes, owed{id, missedDelete()})
+		}
+	}
+	return changes, unwatched
+}
+
+func compareApps(a, b subjects.AppID) int {
+	return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Name, b.Name))
+}
+
+func synthesized(c *change) *change {
+	c.synthesized = true
+	return c
+}
+
+func missedDelete() *change {
+	return &change{remove: true, synthesized: true, finalStateUnknown: true, observed: time.Now(), size: sizeOf(nil)}
+}
+
+// isPublished tells whether r is the state now: the same version, giving the
+// same App. The second can differ alone, by another base domain, an upgrade
+// or another replica count.
+func isPublished(now state, r *record, cfg kservice.Config) bool {
+	if now.service.ResourceVersion != r.resourceVersion {
+		return false
+	}
+	app, err := kservice.Convert(now.service, now.revision, cfg)
+	if err != nil {
+		return false
+	}
+	if r.leftOut(fieldSpec) {
+		app = proto.CloneOf(app)
+		app.Spec = nil
+	}
+	// Compared in the form it was published in: JSON keeps no unknown fields.
+	want, _, err := encode(app, r.contentType)
+	if err != nil {
+		return false
+	}
+	got, _, err := encode(r.app, r.contentType)
+	return err == nil && bytes.Equal(got, want)
+}
+
+// checkHistory compares the version of a consistent list with what was
+// published: a list that is older comes from another history.
+func checkHistory(records map[subjects.AppID]*record, listed string) error {
+	for id, r := range records {
+		if r.damaged {
+			continue
+		}
+		for _, version := range []string{r.resourceVersion, r.deletedVersion} {
+			if version != "" && order(listed, version) < 0 {
+				return &ConfigError{Field: "cluster", Value: "resourceVersion " + listed,
+					Problem: fmt.Sprintf("its history is older than what was published (app %s at version %s): etcd was restored, or this is another cluster", id, version),
+					Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now"}
+			}
+		}
+	}
+	return nil
+}
+
+// watching tells which namespaces a bridge watches.
+func watching(namespaces []string) func(string) bool {
+	return func(namespace string) bool {
+		return slices.Contains(namespaces, namespace) || slices.Contains(namespaces, metav1.NamespaceAll)
+	}
+}

@@ -1,0 +1,200 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// snapshot is what the bucket holds at one moment.
+type snapshot struct {
+	records  map[subjects.AppID]*record
+	position uint64 // the highest stream sequence that an entry or marker reflects
+	last     uint64 // the last sequence of the bucket's own stream
+	// rewrites are entries in another encoding than the configured one.
+	rewrites []*nats.Msg
+}
+
+// bucket reads and addresses the entries of a KV bucket through its stream:
+// the client's KV calls carry no headers.
+type bucket struct {
+	js   jetstream.JetStream
+	name string
+	form string // content type of the entries to write
+	log  *zap.Logger
+}
+
+// load reads the whole bucket, or only how far it is.
+func (b *bucket) load(ctx context.Context, positionOnly bool) (*snapshot, error) {
+	name := subjects.BucketStream(b.name)
+	stream, err := b.js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("look up bucket %s: %w", b.name, err)
+	}
+	snap := &snapshot{records: map[subjects.AppID]*record{}, last: stream.CachedInfo().State.LastSeq}
+	err = readAll(ctx, b.js, name, jetstream.OrderedConsumerConfig{
+		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubjects: []string{subjects.BucketFilter(b.name)},
+		HeadersOnly:    positionOnly,
+	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+		snap.last = max(snap.last, meta.Sequence.Stream)
+		if positionOnly {
+			sequence, err := strconv.ParseUint(msg.Headers().Get(subjects.HeaderEventSequence), 10, 64)
+			if err == nil {
+				snap.position = max(snap.position, sequence)
+			}
+			return
+		}
+		b.add(snap, msg)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
+	}
+	return snap, nil
+}
+
+func (b *bucket) add(snap *snapshot, msg jetstream.Msg) {
+	key, err := subjects.ParseBucketSubject(b.name, msg.Subject())
+	if err != nil {
+		b.log.Warn("bucket holds a foreign key", zap.String("subject", msg.Subject()), zap.Error(err))
+		return
+	}
+	id, err := subjects.ParseKey(key)
+	if err != nil {
+		b.log.Warn("bucket holds a foreign key", zap.String("key", key), zap.Error(err))
+		return
+	}
+	r, err := recordOfEntry(msg.Headers(), msg.Data())
+	if err != nil {
+		b.log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
+		snap.records[id] = &record{damaged: true}
+		return
+	}
+	snap.position = max(snap.position, r.sequence)
+	snap.records[id] = r
+	if r.kind != subjects.Deleted && r.contentType != b.form {
+		data, form, err := encode(r.app, b.form)
+		if err != nil || form == r.contentType {
+			return
+		}
+		h := maps.Clone(msg.Headers())
+		h.Del(subjects.HeaderExpectedLastSequence)
+		h.Set(subjects.CEDataContentType, form)
+		snap.rewrites = append(snap.rewrites, &nats.Msg{Subject: msg.Subject(), Header: h, Data: data})
+	}
+}
+
+// entry is the bucket's message for an event.
+func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+	key, err := id.Key()
+	if err != nil {
+		return nil, err
+	}
+	h := nats.Header{}
+	for name, values := range eventHeader {
+		if strings.HasPrefix(name, flyteHeaders) || strings.HasPrefix(name, cloudEventsHeaders) {
+			h[name] = values
+		}
+	}
+	h.Set(subjects.HeaderEventSequence, strconv.FormatUint(r.sequence, 10))
+	msg := &nats.Msg{Subject: subjects.BucketSubject(b.name, key), Header: h}
+	if r.kind == subjects.Deleted {
+		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
+		return msg, nil
+	}
+	data, form, err := encode(r.app, b.form)
+	if err != nil {
+		return nil, err
+	}
+	h.Set(subjects.CEDataContentType, form)
+	msg.Data = data
+	return msg, nil
+}
+
+// The headers that a bucket entry takes over from its event.
+const (
+	flyteHeaders       = "Flyte-"
+	cloudEventsHeaders = "ce-"
+)
+
+// consumerIdle is how long the server keeps a consumer whose reader vanished.
+const consumerIdle = time.Minute
+
+// readAll hands every message that the stream holds for cfg to visit, in order.
+func readAll(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
+	visit func(jetstream.Msg, *jetstream.MsgMetadata),
+) error {
+	return follow(ctx, js, stream, cfg, func() error { return errEnd }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		visit(msg, meta)
+		if meta.NumPending == 0 {
+			return errEnd
+		}
+		return nil
+	})
+}
+
+// errEnd ends a follow without an error.
+var errEnd = errors.New("end")
+
+// follow hands the messages of a stream to visit, in order and without gaps,
+// until that or the context ends it. idle is called once, before the first
+// message, if the stream holds none for cfg.
+func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
+	idle func() error, visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
+) (err error) {
+	cfg.InactiveThreshold = consumerIdle
+	consumer, err := js.OrderedConsumer(ctx, stream, cfg)
+	if err != nil {
+		return fmt.Errorf("consume %s: %w", stream, err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fmt.Errorf("consume %s: %w", stream, err)
+	}
+	// Stop also ends a reset that waits for the server inside Next.
+	unhook := context.AfterFunc(ctx, messages.Stop)
+	defer func() {
+		unhook()
+		messages.Stop()
+		if info := consumer.CachedInfo(); info != nil {
+			// Best effort: the server removes it by itself after consumerIdle.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			_ = js.DeleteConsumer(ctx, stream, info.Name)
+			cancel()
+		}
+		if err == errEnd { //nolint:errorlint // the sentinel itself, never wrapped
+			err = nil
+		}
+	}()
+	if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
+		if err := idle(); err != nil {
+			return err
+		}
+	}
+	for {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("consume %s: %w", stream, err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("consume %s: %w", stream, err)
+		}
+		if err := visit(msg, meta); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,420 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// sink takes the changes of apps, in the order they were observed per app. It
+// must not block.
+type sink func(subjects.AppID, *change)
+
+// object is a managed Knative Service as the informer last showed it.
+type object struct {
+	service *kservice.Service
+	app     subjects.AppID
+	valid   bool // app is a publishable identity
+}
+
+// source turns what the informers show into states of apps. Its handlers only
+// update maps under a mutex and enqueue; they never wait.
+//
+// It runs all the time, whether this bridge publishes or not: going live is
+// comparing what it has with what was published and connecting a sink.
+type source struct {
+	log     *zap.Logger
+	metrics *metrics
+
+	mu        sync.Mutex
+	objects   map[types.NamespacedName]*object
+	claims    map[subjects.AppID]map[types.NamespacedName]*kservice.Service
+	current   map[subjects.AppID]state // what each app is now
+	revisions map[types.NamespacedName]*kservice.Revision
+	// users are the Knative Services whose status names a Revision.
+	users map[types.NamespacedName]map[types.NamespacedName]struct{}
+	// newest is the highest resourceVersion seen, per kind and namespace.
+	newest map[versionScope]string
+	sink   sink
+	// changed is closed at the next callback; nil while nobody waits.
+	changed chan struct{}
+	// rejected holds the version of each object that was last reported.
+	rejected map[types.NamespacedName]string
+	reset    context.CancelCauseFunc // ends the session when an object's version steps back
+}
+
+// versionScope is what one list or watch covers.
+type versionScope struct {
+	kind      string
+	namespace string
+}
+
+const (
+	kindService  = "Service"
+	kindRevision = "Revision"
+)
+
+func newSource(log *zap.Logger, m *metrics) *source {
+	return &source{
+		log:       log,
+		metrics:   m,
+		objects:   map[types.NamespacedName]*object{},
+		claims:    map[subjects.AppID]map[types.NamespacedName]*kservice.Service{},
+		current:   map[subjects.AppID]state{},
+		revisions: map[types.NamespacedName]*kservice.Revision{},
+		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
+		newest:    map[versionScope]string{},
+		rejected:  map[types.NamespacedName]string{},
+	}
+}
+
+// serviceHandler returns the informer's callbacks for Knative Services.
+func (s *source) serviceHandler() toolscache.ResourceEventHandler {
+	upsert := func(obj any) {
+		if svc, ok := obj.(*kservice.Service); ok {
+			s.upsertService(svc)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    upsert,
+		UpdateFunc: func(_, obj any) { upsert(obj) },
+		DeleteFunc: func(obj any) {
+			unknown := false
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj, unknown = tombstone.Obj, true
+			}
+			if svc, ok := obj.(*kservice.Service); ok {
+				s.deleteService(svc, unknown)
+			}
+		},
+	}
+}
+
+// revisionHandler returns the informer's callbacks for Revisions.
+func (s *source) revisionHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.upsertRevision(obj) },
+		UpdateFunc: func(_, obj any) { s.upsertRevision(obj) },
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			rev, ok := obj.(*kservice.Revision)
+			if !ok {
+				return
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			defer s.notify()
+			key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
+			s.sawVersion(kindRevision, rev.Namespace, rev.ResourceVersion)
+			delete(s.revisions, key)
+			s.settleUsers(key)
+		},
+	}
+}
+
+func (s *source) upsertRevision(obj any) {
+	rev, ok := obj.(*kservice.Revision)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.notify()
+	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
+	s.sawVersion(kindRevision, rev.Namespace, rev.ResourceVersion)
+	s.revisions[key] = rev
+	s.settleUsers(key)
+}
+
+// settleUsers looks again at the apps that a Revision counts for. mu must be held.
+func (s *source) settleUsers(revision types.NamespacedName) {
+	for user := range s.users[revision] {
+		if o := s.objects[user]; o != nil && o.valid {
+			s.settle(o.app, removal{})
+		}
+	}
+}
+
+func (s *source) upsertService(svc *kservice.Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.notify()
+
+	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
+	old := s.objects[key]
+	if old != nil && old.service.UID == svc.UID {
+		switch order(svc.ResourceVersion, old.service.ResourceVersion) {
+		case 0: // the informer's own resync
+			return
+		case -1:
+			s.log.Error("Knative Service stepped back to an older version",
+				zap.Stringer("service", key), zap.String("had", old.service.ResourceVersion), zap.String("got", svc.ResourceVersion))
+			if s.reset != nil {
+				// The next session finds out whether the cluster's history was
+				// reset, before anything of it is published.
+				s.sink = nil
+				s.reset(errStepBack)
+			}
+		}
+	}
+	s.sawVersion(kindService, svc.Namespace, svc.ResourceVersion)
+
+	now := &object{service: svc}
+	id, err := identity(svc)
+	if err != nil {
+		s.reject(key, svc, reasonOf(err), err)
+	} else {
+		now.app, now.valid = id, true
+	}
+	s.objects[key] = now
+	s.index(key, old, now)
+
+	if old != nil && old.valid && (!now.valid || old.app != now.app || old.service.UID != svc.UID) {
+		s.unclaim(old.app, key)
+		// The object that was there went without being seen to go; if it is
+		// still there under another app's name, nothing is unknown.
+		s.settle(old.app, removal{finalStateUnknown: old.service.UID != svc.UID})
+	}
+	if now.valid {
+		if s.claims[id] == nil {
+			s.claims[id] = map[types.NamespacedName]*kservice.Service{}
+		}
+		s.claims[id][key] = svc
+		s.settle(id, removal{})
+	}
+}
+
+func (s *source) deleteService(svc *kservice.Service, unknown bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.notify()
+
+	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
+	gone := removal{finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
+	if !unknown {
+		// A tombstone's object is the last one cached: its version is not
+		// that of the deletion.
+		gone.deletedVersion = svc.ResourceVersion
+		s.sawVersion(kindService, svc.Namespace, svc.ResourceVersion)
+	}
+	old := s.objects[key]
+	delete(s.objects, key)
+	delete(s.rejected, key)
+	s.index(key, old, nil)
+	if old != nil && old.valid {
+		s.unclaim(old.app, key)
+		s.settle(old.app, gone)
+	}
+}
+
+// index keeps users in step with the Revision that an object names.
+func (s *source) index(key types.NamespacedName, old, now *object) {
+	revision := func(o *object) (types.NamespacedName, bool) {
+		if o == nil || o.service.Status.LatestReadyRevisionName == "" {
+			return types.NamespacedName{}, false
+		}
+		return types.NamespacedName{Namespace: key.Namespace, Name: o.service.Status.LatestReadyRevisionName}, true
+	}
+	before, had := revision(old)
+	after, has := revision(now)
+	if had && before != after {
+		delete(s.users[before], key)
+		if len(s.users[before]) == 0 {
+			delete(s.users, before)
+		}
+	}
+	if has {
+		if s.users[after] == nil {
+			s.users[after] = map[types.NamespacedName]struct{}{}
+		}
+		s.users[after][key] = struct{}{}
+	}
+}
+
+func (s *source) unclaim(id subjects.AppID, key types.NamespacedName) {
+	delete(s.claims[id], key)
+	if len(s.claims[id]) == 0 {
+		delete(s.claims, id)
+	}
+}
+
+// removal is how an app's object went away.
+type removal struct {
+	deletedVersion    string
+	changedAt         time.Time
+	finalStateUnknown bool
+}
+
+// settle brings current in line with the objects that claim an app and tells
+// the sink what changed. mu must be held.
+func (s *source) settle(id subjects.AppID, gone removal) {
+	was, had := s.current[id]
+	svc := s.winner(id)
+	if svc == nil {
+		if had {
+			delete(s.current, id)
+			s.emit(id, removalOf(was, gone))
+		}
+		return
+	}
+	now := state{service: svc, revision: s.revisionOf(svc)}
+	if had && was.service.UID == svc.UID {
+		if was.service.ResourceVersion == svc.ResourceVersion && replicas(was) == replicas(now) {
+			return
+		}
+		s.current[id] = now
+		s.emit(id, newUpsert(now, false))
+		return
+	}
+	if had {
+		s.emit(id, removalOf(was, gone))
+	}
+	s.current[id] = now
+	s.emit(id, newUpsert(now, true))
+}
+
+func removalOf(was state, gone removal) *change {
+	c := &change{
+		state:             was,
+		remove:            true,
+		deletedVersion:    gone.deletedVersion,
+		changedAt:         gone.changedAt,
+		finalStateUnknown: gone.finalStateUnknown,
+		observed:          time.Now(),
+		size:              sizeOf(nil),
+	}
+	if last := kservice.LastChange(was.service); c.changedAt.Before(last) {
+		c.changedAt = last
+	}
+	return c
+}
+
+func (s *source) emit(id subjects.AppID, c *change) {
+	if s.sink != nil {
+		s.sink(id, c)
+	}
+}
+
+// revisionOf is the Revision that gives an app's current_replicas.
+func (s *source) revisionOf(svc *kservice.Service) *kservice.Revision {
+	if svc.Status.LatestReadyRevisionName == "" {
+		return nil
+	}
+	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
+}
+
+// replicas is the count that the App of a state shows: a stopped app shows none.
+func replicas(st state) int32 {
+	if st.revision == nil || st.revision.Status.ActualReplicas == nil || kservice.Stopped(st.service) {
+		return 0
+	}
+	return *st.revision.Status.ActualReplicas
+}
+
+// winner picks the object that is the app where several claim to be: the one
+// with the canonical name, else the oldest. The others are reported.
+func (s *source) winner(id subjects.AppID) *kservice.Service {
+	claims := s.claims[id]
+	var best *kservice.Service
+	canonical := kservice.Name(id)
+	for _, svc := range claims {
+		if best == nil || wins(svc, best, canonical) {
+			best = svc
+		}
+	}
+	if len(claims) > 1 {
+		for key, svc := range claims {
+			if svc != best {
+				s.reject(key, svc, reasonConflict, errConflict(id, best))
+			}
+		}
+	}
+	return best
+}
+
+func wins(a, b *kservice.Service, canonical string) bool {
+	if (a.Name == canonical) != (b.Name == canonical) {
+		return a.Name == canonical
+	}
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	if a.Namespace != b.Namespace {
+		return a.Namespace < b.Namespace
+	}
+	return a.Name < b.Name
+}
+
+// sawVersion remembers how far the watch has come. mu must be held.
+func (s *source) sawVersion(kind, namespace, version string) {
+	scope := versionScope{kind, namespace}
+	if had, ok := s.newest[scope]; !ok || order(version, had) > 0 {
+		s.newest[scope] = version
+	}
+}
+
+func (s *source) notify() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// nextChange returns a channel that is closed at the next callback. mu must be held.
+func (s *source) nextChange() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// order compares two resourceVersions of one resource; what does not compare
+// counts as newer, so that nothing is passed over.
+func order(a, b string) int {
+	if a == b {
+		return 0
+	}
+	n, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// connect compares what is with what was published, puts the differences into
+// q and lets everything that happens from now on follow them. owe is called
+// for each difference and returns what to call once it is published. reset
+// ends the session if an object's version steps back.
+func (s *source) connect(q *queue, records map[subjects.AppID]*record, app kservice.Config, watched func(string) bool,
+	owe func() func(), reset context.CancelCauseFunc,
+) (differences int, unwatched []subjects.AppID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, r := range records {
+		q.load(id, r)
+	}
+	changes, unwatched := reconcile(records, s.current, app, watched)
+	for _, o := range changes {
+		o.change.resynced = owe()
+		q.add(o.app, o.change)
+	}
+	s.sink, s.reset = q.add, reset
+	return len(changes), unwatched
+}
+
+// disconnect stops the flow of changes into the queue.
+func (s *source) disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink, s.reset = nil, nil
+}

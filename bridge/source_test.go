@@ -1,0 +1,162 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// observedSource is a source whose sink writes down what it gets.
+func observedSource() (*source, *[]string) {
+	s := newSource(zap.NewNop(), testMetrics())
+	log := &[]string{}
+	s.sink = func(id subjects.AppID, c *change) {
+		text := fmt.Sprintf("%s@%s %s", c.state.service.UID, c.state.service.ResourceVersion, id.Name)
+		switch {
+		case c.remove && c.finalStateUnknown:
+			text = "lost " + text
+		case c.remove:
+			text = "gone at " + c.deletedVersion + " " + text
+		case c.mergeable:
+			text = fmt.Sprintf("update %s x%d", text, replicas(c.state))
+		default:
+			text = "new " + text
+		}
+		*log = append(*log, text)
+	}
+	return s, log
+}
+
+func version(svc *kservice.Service, v string) *kservice.Service {
+	next := svc.DeepCopy()
+	next.ResourceVersion = v
+	return next
+}
+
+func TestSource(t *testing.T) {
+	one := testService("u1", "10", "True")
+	named := testService("u2", "20", "True")
+	named.Name = "vision-development-stream"
+	canonical := testService("u3", "30", "True")
+	canonical.Name = kservice.Name(testID)
+	later := named.DeepCopy()
+	later.Name, later.UID, later.CreationTimestamp = "later", "u4", v1.NewTime(named.CreationTimestamp.Add(time.Hour))
+	renamed := version(one, "11")
+	renamed.Annotations[kservice.AnnotationAppID] = "vision/development/other"
+	lost := version(one, "12")
+	delete(lost.Annotations, kservice.AnnotationAppID)
+	again := version(one, "40")
+	again.UID = "u9"
+
+	for _, test := range []struct {
+		name string
+		play func(services, revisions toolscache.ResourceEventHandler)
+		want []string
+	}{
+		{"life", func(s, _ toolscache.ResourceEventHandler) {
+			s.OnAdd(one, true)
+			s.OnUpdate(one, version(one, "11"))
+			s.OnUpdate(one, version(one, "11")) // the informer's resync
+			s.OnDelete(version(one, "13"))
+		}, []string{"new u1@10 stream.lit", "update u1@11 stream.lit x0", "gone at 13 u1@11 stream.lit"}},
+		{"tombstone", func(s, _ toolscache.ResourceEventHandler) {
+			s.OnAdd(one, false)
+			s.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "flyte/x", Obj: one})
+		}, []string{"new u1@10 stream.lit", "lost u1@10 stream.lit"}},
+		{"recreated between two lists", func(s, _ toolscache.ResourceEventHandler) {
+			s.OnAdd(one, false)
+			s.OnUpdate(one, again)
+		}, []string{"new u1@10 stream.lit", "lost u1@10 stream.lit", "new u9@40 stream.lit"}},
+		{"another id", func(s, _ toolscache.ResourceEventHandler) {
+			s.OnAdd(one, false)
+			s.OnUpdate(one, renamed)
+			s.OnUpdate(renamed, lost)
+			s.OnDelete(lost)
+		}, []string{"new u1@10 stream.lit", "gone at  u1@10 stream.lit", "new u1@11 other", "gone at  u1@11 other"}},
+		{"the older of two", func(s, _ toolscache.ResourceEventHandler) {
+			s.OnAdd(later, false)
+			s.OnAdd(named, false)
+			s.OnUpdate(later, version(later, "50"))
+			s.OnDelete(version(named, "51"))
+		}, []string{"new u4@20 stream.lit", "gone at  u4@20 stream.lit", "new u2@20 stream.lit", "gone at 51 u2@20 stream.lit", "new u4@50 stream.lit"}},
+		{"the canonical name wins", func(s, _ toolscache.ResourceEventHandler) {
+			s.OnAdd(named, false)
+			s.OnAdd(canonical, false)
+			s.OnDelete(version(named, "52"))
+		}, []string{"new u2@20 stream.lit", "gone at  u2@20 stream.lit", "new u3@30 stream.lit"}},
+		{"replicas", func(s, r toolscache.ResourceEventHandler) {
+			s.OnAdd(one, false)
+			r.OnAdd(testRevision("11", 2), false)
+			r.OnUpdate(nil, testRevision("12", 2))
+			r.OnUpdate(nil, testRevision("13", 0))
+			r.OnDelete(testRevision("14", 0))
+			unused := testRevision("15", 7)
+			unused.Name = "rev-2"
+			r.OnAdd(unused, false)
+		}, []string{"new u1@10 stream.lit", "update u1@10 stream.lit x2", "update u1@10 stream.lit x0"}},
+		{"a Revision that goes takes its count with it", func(s, r toolscache.ResourceEventHandler) {
+			r.OnAdd(testRevision("9", 3), true)
+			s.OnAdd(one, true)
+			r.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: testRevision("9", 3)})
+		}, []string{"new u1@10 stream.lit", "update u1@10 stream.lit x0"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, got := observedSource()
+			test.play(s.serviceHandler(), s.revisionHandler())
+			if !slices.Equal(*got, test.want) {
+				t.Errorf("got  %q\nwant %q", *got, test.want)
+			}
+		})
+	}
+}
+
+// A version that steps back ends the session before anything is told of it.
+func TestSourceStepsBack(t *testing.T) {
+	s, got := observedSource()
+	var reset error
+	s.reset = func(err error) { reset = err }
+	h := s.serviceHandler()
+	h.OnAdd(testService("u1", "10", "True"), false)
+	h.OnUpdate(nil, testService("u1", "9", "False"))
+	if reset == nil || len(*got) != 1 {
+		t.Errorf("reset %v, told %q", reset, *got)
+	}
+}
+
+func TestBehind(t *testing.T) {
+	s, _ := observedSource()
+	h := s.serviceHandler()
+	h.OnAdd(testService("u1", "10", "True"), true)
+	key := types.NamespacedName{Namespace: "flyte", Name: "stream.lit-vision-development"}
+	item := func(uid, version string) map[types.NamespacedName]v1.PartialObjectMetadata {
+		return map[types.NamespacedName]v1.PartialObjectMetadata{key: {ObjectMeta: v1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}}
+	}
+	for _, test := range []struct {
+		name    string
+		version string
+		items   map[types.NamespacedName]v1.PartialObjectMetadata
+		behind  bool
+	}{
+		{"the same state at a later version", "500", item("u1", "10"), false},
+		{"an update is missing", "500", item("u1", "11"), true},
+		{"a recreate is missing", "500", item("u2", "11"), true},
+		{"a delete is missing", "500", nil, true},
+		{"the watch is further", "10", nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := s.behind(listing{scope: versionScope{kindService, "flyte"}, version: test.version, items: test.items})
+			if (got != "") != test.behind {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}

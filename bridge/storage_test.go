@@ -1,0 +1,279 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a JetStream server with the stream and the bucket, and a publisher
+// whose queue the test plays itself.
+type rig struct {
+	t      *testing.T
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	pub    *publisher
+	bucket *bucket
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("nats-server does not come up")
+	}
+	nc, err := nats.Connect(s.ClientURL(), ConnectOptions("test", zap.NewNop())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := testEncoder()
+	store := &storage{js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: "c1", cfg: Config{
+		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, StreamReplicas: 1,
+	}}
+	if err := store.ensureBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.ensureStream(t.Context(), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), subjects.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := testMetrics()
+	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
+	return &rig{t: t, nc: nc, js: js, stream: stream, bucket: b, pub: &publisher{
+		nc: nc, js: js, queue: newQueue(10, 1<<20, m), encoder: e, bucket: b, stream: subjects.DefaultStream, log: zap.NewNop(), metrics: m,
+	}}
+}
+
+func (r *rig) event(version string, prev *record) *event {
+	r.t.Helper()
+	ev, err := r.pub.encoder.encode(testID, newUpsert(state{service: testService("u1", version, "True")}, prev == nil), prev)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ev
+}
+
+// append appends an event and returns its record.
+func (r *rig) append(ev *event) *record {
+	r.t.Helper()
+	sequence, err := r.pub.append(r.t.Context(), ev)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ev.record.sequence = sequence
+	return ev.record
+}
+
+// project runs a projector until the bucket reflects the stream.
+func (r *rig) project() *projector {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	snap, err := r.bucket.load(ctx, false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := newProjector(r.nc, r.js, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, snap) }()
+	wait, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	info, err := r.stream.Info(wait)
+	if err == nil {
+		err = p.waitWritten(wait, info.State.LastSeq)
+	}
+	cancel()
+	if err := errors.Join(err, <-done); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+func (r *rig) count() uint64 {
+	r.t.Helper()
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.State.Msgs
+}
+
+// A retry of an append that had landed finds itself and stores nothing.
+func TestAppendAgain(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	again := r.append(r.event("1", nil))
+	if first.sequence != again.sequence || r.count() != 1 {
+		t.Errorf("stored at %d, then at %d; the stream holds %d messages", first.sequence, again.sequence, r.count())
+	}
+}
+
+// An append after somebody else's is refused, whoever that was.
+func TestAppendAfterOther(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	r.append(r.event("2", first))
+	_, err := r.pub.append(t.Context(), r.event("3", first))
+	if !errors.Is(err, errOtherWriter) || r.count() != 2 {
+		t.Errorf("got %v; the stream holds %d messages", err, r.count())
+	}
+}
+
+// After a purge an app's next event starts from none, as long as the bucket
+// shows that this bridge knows its last one.
+func TestAppendAfterPurge(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	r.project()
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := r.append(r.event("2", first))
+	if second.sequence != 2 {
+		t.Errorf("stored at %d, want 2", second.sequence)
+	}
+	msg, err := r.stream.GetMsg(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := msg.Header.Get(subjects.HeaderMsgID), "u1/2/1"; got != want {
+		t.Errorf("message id %s, want %s", got, want)
+	}
+}
+
+// If the bucket is past what this bridge knows, somebody else went on.
+func TestAppendAfterPurgeByOther(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	r.append(r.event("2", first))
+	r.project()
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pub.append(t.Context(), r.event("3", first)); !errors.Is(err, errOtherWriter) || r.count() != 0 {
+		t.Errorf("got %v; the stream holds %d messages", err, r.count())
+	}
+}
+
+// A foreign write to the bucket does not stop the projection.
+func TestProjectionGoesOn(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	snap, err := r.bucket.load(ctx, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProjector(r.nc, r.js, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, snap) }()
+	kv, err := r.js.KeyValue(ctx, subjects.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var prev *record
+	for i := range 30 {
+		prev = r.append(r.event(strconv.Itoa(i+1), prev))
+		if i%10 == 5 {
+			if _, err := kv.PutString(ctx, "foreign", fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wait, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	if err := p.waitWritten(wait, prev.sequence); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	entry, err := lastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subjects.BucketSubject(subjects.DefaultBucket, "vision.development.stream=2Elit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := entry.header.Get(subjects.HeaderEventSequence), strconv.FormatUint(prev.sequence, 10); got != want {
+		t.Errorf("the bucket reflects %s, want %s", got, want)
+	}
+}
+
+// A damaged entry is written anew from the app's last event.
+func TestDamagedEntryIsRestored(t *testing.T) {
+	r := newRig(t)
+	one := r.append(r.event("1", nil))
+	two := r.append(r.event("2", one))
+	r.project()
+	kv, err := r.js.KeyValue(t.Context(), subjects.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), "vision.development.stream=2Elit", "{garbage"); err != nil {
+		t.Fatal(err)
+	}
+	// Something later keeps the bucket's position ahead of the damaged entry.
+	other := r.event("9", nil)
+	other.id.Name = "other"
+	other.msg.Subject = "flyte.apps.events.vision.development.other.created"
+	other.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequenceSubject, "flyte.apps.events.vision.development.other.*")
+	r.append(other)
+	p := r.project()
+	snap, err := r.bucket.load(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := snap.records[testID]
+	if got.damaged || got.sequence != two.sequence || got.resourceVersion != "2" {
+		t.Errorf("the bucket holds %+v, want version 2 of sequence %d", got, two.sequence)
+	}
+	if got := p.take()[testID]; got.damaged || got.sequence != two.sequence {
+		t.Errorf("the projector knows %+v", got)
+	}
+}
+
+// A message of somebody else on an event subject is passed over, and said so.
+func TestForeignMessage(t *testing.T) {
+	r := newRig(t)
+	one := r.append(r.event("1", nil))
+	for _, subject := range []string{"flyte.apps.events.vision.development.x.updated", "flyte.apps.events.nonsense", "flyte.apps.events.a.b.c.exploded"} {
+		if _, err := r.js.Publish(t.Context(), subject, []byte("{")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.project()
+	if got := p.take(); len(got) != 1 || got[testID].sequence != one.sequence {
+		t.Errorf("the records are %v", got)
+	}
+	if got := p.written.Load(); got != 4 {
+		t.Errorf("the projection stands at %d, want 4", got)
+	}
+}
