@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -31,7 +32,9 @@ type Bridge struct {
 	source     *source
 	clusterUID string
 	highest    uint64 // sequence of the newest acknowledged event of past sessions
-	lived      bool   // a session has been live
+	// found are the last messages that appends of past sessions ran into.
+	found map[subjects.AppID]*storedMessage
+	lived bool // a session has been live
 
 	status    atomic.Pointer[string] // why not ready; nil while live
 	queue     atomic.Pointer[queue]
@@ -62,6 +65,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	b := &Bridge{
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, log: log, metrics: m,
 		source: newSource(log, m),
+		found:  map[subjects.AppID]*storedMessage{},
 	}
 	b.setStatus("starting")
 	m.watch(reg, b)
@@ -77,6 +81,9 @@ func (b *Bridge) Ready() error {
 	}
 	if status := b.status.Load(); status != nil {
 		return errors.New(*status)
+	}
+	if proj := b.projector.Load(); proj != nil && proj.failures.Load() > 3 {
+		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d", proj.written.Load())
 	}
 	return nil
 }
@@ -113,6 +120,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	k, err := newKube(b.rest, b.cfg.Namespaces, b.log, func(error) { b.metrics.watchErrors.Inc() })
 	if err != nil {
 		return err
+	}
+	if b.cfg.LeaderElect {
+		k.lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
 	}
 	b.setStatus("waiting for Kubernetes")
 	uid, err := k.identify(ctx, func(why string) { b.setStatus("waiting for Kubernetes: " + why) })
@@ -155,10 +165,14 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 		started := time.Now()
 		err := b.session(lead, stop, k)
 		b.setStatus("not publishing")
-		if stop.Err() != nil || lead.Err() != nil {
+		var config *ConfigError
+		var other *otherWriterError
+		if lead.Err() != nil && !errors.As(err, new(*historyError)) {
+			return nil // whoever leads now compares for itself
+		}
+		if stop.Err() != nil {
 			return err
 		}
-		var config *ConfigError
 		switch {
 		case errors.As(err, &config) && !b.lived, b.nc.IsClosed():
 			if last := b.nc.LastError(); b.nc.IsClosed() && last != nil {
@@ -169,8 +183,9 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 			return err
 		case errors.Is(err, errStorageGone):
 			cause = "storage_gone"
-		case errors.Is(err, errOtherWriter):
+		case errors.As(err, &other):
 			cause = "other_writer"
+			b.found[other.app] = other.stored
 		case errors.Is(err, errOverflow):
 			cause = "overflow"
 		default:

@@ -3,15 +3,12 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
-
-var clusterName = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,128}$`)
 
 // Encoding is the form of the messages in the stream and in the bucket.
 type Encoding string
@@ -78,9 +75,8 @@ func (c Config) Validate() error {
 	bad := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("%s %q: %s", field, fmt.Sprint(value), want))
 	}
-	if !clusterName.MatchString(c.ClusterName) {
-		// It stands in ce-source, where anything else would need escaping twice.
-		bad("ClusterName", c.ClusterName, "must be letters, digits and . _ ~ - only, at most 128")
+	if err := subjects.ValidateClusterName(c.ClusterName); err != nil {
+		errs = append(errs, err)
 	}
 	for _, ns := range c.Namespaces {
 		if strings.TrimSpace(ns) == "" {

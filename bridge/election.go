@@ -2,13 +2,11 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -27,12 +25,8 @@ func (b *Bridge) lead(stop context.Context, k *kube) error {
 		defer b.metrics.leader.Set(0)
 		return b.sessions(context.WithoutCancel(stop), stop, k)
 	}
-	clientset, err := kubernetes.NewForConfig(b.rest)
-	if err != nil {
-		return fmt.Errorf("create the client for the Lease: %w", err)
-	}
 	for stop.Err() == nil {
-		if err := b.term(stop, clientset, k); err != nil {
+		if err := b.term(stop, k); err != nil {
 			return err
 		}
 	}
@@ -40,26 +34,17 @@ func (b *Bridge) lead(stop context.Context, k *kube) error {
 }
 
 // term waits for the Lease and publishes while it is held.
-func (b *Bridge) term(stop context.Context, clientset kubernetes.Interface, k *kube) error {
+func (b *Bridge) term(stop context.Context, k *kube) error {
 	// Stopping first flushes, then gives the Lease back.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()
-	leading := make(chan struct{})
-	finished := make(chan error, 1)
-	unhook := context.AfterFunc(stop, func() {
-		select {
-		case <-leading: // the sessions see stop themselves
-		default:
-			cancel()
-		}
-	})
-	defer unhook()
+	started := make(chan context.Context, 1)
 
 	b.setStatus("waiting for the Lease")
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     clientset.CoordinationV1(),
+			Client:     k.clientset.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		},
 		LeaseDuration:   leaseDuration,
@@ -68,14 +53,7 @@ func (b *Bridge) term(stop context.Context, clientset kubernetes.Interface, k *k
 		ReleaseOnCancel: true,
 		Name:            b.cfg.LeaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(lead context.Context) {
-				close(leading)
-				b.log.Info("leading", zap.String("lease", b.cfg.LeaseNamespace+"/"+b.cfg.LeaseName), zap.String("identity", b.cfg.Identity))
-				b.metrics.leader.Set(1)
-				defer b.metrics.leader.Set(0)
-				finished <- b.sessions(lead, stop, k)
-				cancel()
-			},
+			OnStartedLeading: func(lead context.Context) { started <- lead },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				if identity != b.cfg.Identity {
@@ -89,18 +67,29 @@ func (b *Bridge) term(stop context.Context, clientset kubernetes.Interface, k *k
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	elector.Run(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		elector.Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+
 	select {
-	case <-leading:
-		err := <-finished
+	case <-stop.Done():
+		return nil
+	case <-ended:
+		return nil // the Lease was lost before it was used
+	case lead := <-started:
+		b.log.Info("leading", zap.String("lease", b.cfg.LeaseNamespace+"/"+b.cfg.LeaseName), zap.String("identity", b.cfg.Identity))
+		b.metrics.leader.Set(1)
+		defer b.metrics.leader.Set(0)
+		err := b.sessions(lead, stop, k)
 		if err == nil && stop.Err() == nil {
-			b.log.Warn("lost the Lease; standing by")
+			b.log.Warn("lost the Lease")
 		}
 		return err
-	default:
-		if stop.Err() == nil && ctx.Err() == nil {
-			return errors.New("leader election ended without reason")
-		}
-		return nil
 	}
 }

@@ -33,10 +33,11 @@ type encoder struct {
 // event is a message ready to be appended, and what the app's record will be
 // once it is (the sequence is still missing).
 type event struct {
-	id     subjects.AppID
-	msg    *nats.Msg
-	fence  uint64
-	record *record
+	id       subjects.AppID
+	msg      *nats.Msg
+	fence    uint64 // the last sequence of the app's subjects that is expected
+	previous uint64 // the sequence of the app's previous event
+	record   *record
 }
 
 // encode makes the event for c after prev, the newest event of that app, nil
@@ -88,7 +89,7 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 	if err != nil {
 		return nil, err
 	}
-	msgID := subjects.MessageID{UID: next.uid, ResourceVersion: next.resourceVersion, PreviousSequence: prev.fence()}.String()
+	msgID := subjects.MessageID{UID: next.uid, ResourceVersion: next.resourceVersion, PreviousSequence: prev.previous()}.String()
 
 	set := func(name, value string) {
 		if value != "" {
@@ -114,8 +115,8 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 	set(subjects.HeaderRevision, next.revision)
 	set(subjects.HeaderRevisionResourceVersion, next.revisionVersion)
 	set(subjects.HeaderDeletedResourceVersion, next.deletedVersion)
-	if prev != nil {
-		h.Set(subjects.HeaderPreviousSequence, strconv.FormatUint(prev.sequence, 10))
+	if prev.previous() > 0 {
+		h.Set(subjects.HeaderPreviousSequence, strconv.FormatUint(prev.previous(), 10))
 	}
 	if c.merged > 0 {
 		h.Set(subjects.HeaderMergedUpdates, strconv.Itoa(c.merged))
@@ -127,7 +128,7 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 		h.Set(subjects.HeaderFinalStateUnknown, "true")
 	}
 
-	ev := &event{id: id, msg: &nats.Msg{Subject: subject, Header: h}, fence: prev.fence(), record: next}
+	ev := &event{id: id, msg: &nats.Msg{Subject: subject, Header: h}, fence: prev.fence(), previous: prev.previous(), record: next}
 	return ev, e.fit(ev, prev)
 }
 

@@ -165,8 +165,10 @@ func TestEventIsDeterministic(t *testing.T) {
 func TestEventTooLarge(t *testing.T) {
 	big := testService("u1", "100", "True")
 	big.Status.Conditions[0].Message = strings.Repeat("m", 3000)
-	old := &record{kind: subjects.Created, sequence: 4, uid: "u1", resourceVersion: "90",
-		app: &appv1.App{Status: &appv1.Status{Conditions: []*appv1.Condition{{Message: strings.Repeat("o", 4000)}}}}}
+	old := &record{
+		kind: subjects.Created, sequence: 4, uid: "u1", resourceVersion: "90",
+		app: &appv1.App{Status: &appv1.Status{Conditions: []*appv1.Condition{{Message: strings.Repeat("o", 4000)}}}},
+	}
 	for _, test := range []struct {
 		name    string
 		maxSize int

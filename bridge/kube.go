@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -38,9 +39,11 @@ func managedSelector() labels.Selector {
 // kube is the bridge's view of the Kubernetes API: one cache for the events
 // and one plain client for the few consistent reads.
 type kube struct {
-	namespaces []string // at least one; metav1.NamespaceAll for all
+	namespaces []string             // at least one; metav1.NamespaceAll for all
+	lease      types.NamespacedName // the Lease this replica needs; without a name: none
 	cache      cache.Cache
 	client     client.Client
+	clientset  kubernetes.Interface
 	log        *zap.Logger
 }
 
@@ -90,16 +93,21 @@ func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, onWatchErro
 	if err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
 	}
-	return &kube{namespaces: namespaces, cache: c, client: cl, log: log}, nil
+	clientset, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
+	}
+	return &kube{namespaces: namespaces, cache: c, client: cl, clientset: clientset, log: log}, nil
 }
 
-// identify waits for the API server, checks that this program may read what
-// it needs, and returns the cluster's identity: the uid of kube-system. status
+// identify waits for the API server, checks that this program may do what it
+// needs, and returns the cluster's identity: the uid of kube-system. status
 // is told what is being waited for. What will not get better by waiting
 // comes back as an error.
 func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, error) {
 	var uid types.UID
 	var since time.Time
+	report := waitLog{log: k.log}
 	err := retry(ctx, func() error {
 		var err error
 		if uid, err = k.probe(ctx); err == nil {
@@ -117,15 +125,13 @@ func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, er
 			return err
 		}
 		return permanent(err)
-	}, func(err error, next time.Duration) {
-		k.log.Warn("waiting for Kubernetes", zap.Error(err), zap.Duration("retryIn", next))
-	})
+	}, func(err error, _ time.Duration) { report.warn("waiting for Kubernetes", err) })
 	return uid, err
 }
 
 // final tells whether waiting will not help against an error of probe.
 func final(err error) bool {
-	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+	return errors.As(err, new(*deniedError)) || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
 }
 
 func (k *kube) probe(ctx context.Context) (types.UID, error) {
@@ -141,7 +147,17 @@ func (k *kube) probe(ctx context.Context) (types.UID, error) {
 			case apierrors.IsNotFound(err):
 				return "", fmt.Errorf("kubernetes has no %s/%s: install the CRDs of Knative Serving: %w", resource, kservice.GroupVersion().Version, err)
 			default:
-				return "", explain(err, fmt.Sprintf("list, watch on %s in %s", resource, namespaceText(ns)))
+				return "", explain(err, fmt.Sprintf("list on %s in %s", resource, namespaceText(ns)))
+			}
+			if err := k.may(ctx, ns, resource, "", "watch"); err != nil {
+				return "", err
+			}
+		}
+	}
+	if l := k.lease; l.Name != "" {
+		for _, verb := range []string{"get", "create", "update"} {
+			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, l.Name, verb); err != nil {
+				return "", err
 			}
 		}
 	}
@@ -158,17 +174,6 @@ func namespaceText(ns string) string {
 		return "all namespaces"
 	}
 	return "namespace " + ns
-}
-
-func explain(err error, verb string) error {
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("kubernetes does not accept the credentials of --kubeconfig: %w", err)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("kubernetes forbids what appbridge needs, %s: grant it by RBAC: %w", verb, err)
-	default:
-		return fmt.Errorf("kubernetes is not reachable: %w", err)
-	}
 }
 
 func metadataList(kind string) *metav1.PartialObjectMetadataList {
@@ -202,127 +207,6 @@ func (k *kube) watch(ctx context.Context, s *source) error {
 		}
 	}
 	return nil
-}
-
-// listing is what one consistent list of the API server showed.
-type listing struct {
-	scope   versionScope
-	version string
-	items   map[types.NamespacedName]metav1.PartialObjectMetadata
-}
-
-// list reads the metadata of everything that is watched, consistently
-// (resourceVersion unset): the API server asks etcd how far it is.
-func (k *kube) list(ctx context.Context) ([]listing, error) {
-	var listings []listing
-	for _, ns := range k.namespaces {
-		for _, kind := range []string{kindRevision, kindService} {
-			opts := []client.ListOption{client.InNamespace(ns)}
-			if kind == kindService {
-				opts = append(opts, client.MatchingLabelsSelector{Selector: managedSelector()})
-			}
-			list := metadataList(kind)
-			if err := k.client.List(ctx, list, opts...); err != nil {
-				return nil, fmt.Errorf("list %ss in %s: %w", kind, namespaceText(ns), err)
-			}
-			l := listing{
-				scope:   versionScope{kind, ns},
-				version: list.ResourceVersion,
-				items:   make(map[types.NamespacedName]metav1.PartialObjectMetadata, len(list.Items)),
-			}
-			for i := range list.Items {
-				l.items[client.ObjectKeyFromObject(&list.Items[i])] = list.Items[i]
-			}
-			listings = append(listings, l)
-		}
-	}
-	return listings, nil
-}
-
-// reach waits until the handlers have seen everything up to the listings.
-func (s *source) reach(ctx context.Context, listings []listing) error {
-	for _, l := range listings {
-		for {
-			s.mu.Lock()
-			behind := s.behind(l)
-			changed := s.nextChange()
-			s.mu.Unlock()
-			if behind == "" {
-				break
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return fmt.Errorf("wait for the informer to reach version %s (%s): %w", l.version, behind, context.Cause(ctx))
-			}
-		}
-	}
-	return nil
-}
-
-// behind says what the source does not know yet of a listing, "" if nothing:
-// either a later version was seen, or both show the same. mu must be held.
-func (s *source) behind(l listing) string {
-	for scope, newest := range s.newest {
-		if scope.kind == l.scope.kind && (l.scope.namespace == metav1.NamespaceAll || scope.namespace == l.scope.namespace) &&
-			order(newest, l.version) >= 0 {
-			return ""
-		}
-	}
-	for key, item := range l.items {
-		uid, version, ok := s.known(l.scope.kind, key)
-		if !ok || uid != item.UID || order(version, item.ResourceVersion) < 0 {
-			return l.scope.kind + " " + key.String()
-		}
-	}
-	// What is known but not listed was deleted before the list.
-	for key := range s.keys(l.scope.kind) {
-		if _, listed := l.items[key]; !listed && (l.scope.namespace == metav1.NamespaceAll || key.Namespace == l.scope.namespace) {
-			return l.scope.kind + " " + key.String() + " is gone"
-		}
-	}
-	return ""
-}
-
-func (s *source) known(kind string, key types.NamespacedName) (types.UID, string, bool) {
-	if kind == kindRevision {
-		if r := s.revisions[key]; r != nil {
-			return r.UID, r.ResourceVersion, true
-		}
-		return "", "", false
-	}
-	if o := s.objects[key]; o != nil {
-		return o.service.UID, o.service.ResourceVersion, true
-	}
-	return "", "", false
-}
-
-func (s *source) keys(kind string) func(yield func(types.NamespacedName) bool) {
-	return func(yield func(types.NamespacedName) bool) {
-		if kind == kindRevision {
-			for key := range s.revisions {
-				if !yield(key) {
-					return
-				}
-			}
-			return
-		}
-		for key := range s.objects {
-			if !yield(key) {
-				return
-			}
-		}
-	}
-}
-
-// serviceVersion is the version of the consistent list of Knative Services.
-func serviceVersion(listings []listing) (version string) {
-	for _, l := range listings {
-		if l.scope.kind == kindService && (version == "" || order(l.version, version) < 0) {
-			version = l.version
-		}
-	}
-	return version
 }
 
 var errStepBack = errors.New("an object's version stepped back")

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // ConnectOptions are the options a connection needs that a Bridge publishes on.
@@ -69,6 +71,8 @@ func lastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*st
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, jetStreamTimeout)
+	defer cancel()
 	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return nil, fmt.Errorf("read last message of %s: %w", filter, err)
@@ -108,4 +112,13 @@ type storedMessage struct {
 	sequence uint64
 	header   nats.Header
 	data     []byte
+}
+
+// record reads the message as an event.
+func (m *storedMessage) record(s subjects.Subjects) (*record, error) {
+	_, kind, err := s.ParseEvent(m.subject)
+	if err != nil {
+		return nil, err
+	}
+	return recordOfEvent(kind, m.sequence, m.header, m.data)
 }

@@ -38,6 +38,7 @@ type projector struct {
 
 	followed atomic.Uint64 // stream sequence up to which events were read
 	written  atomic.Uint64 // stream sequence up to which the bucket is written
+	failures atomic.Int32  // restarts since the last progress
 	caughtUp chan struct{} // closed once everything the stream held has been read
 	once     sync.Once
 
@@ -73,7 +74,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		before := p.written.Load()
 		var err error
 		if snap == nil {
-			snap, err = p.bucket.load(ctx, true)
+			snap, err = p.bucket.load(ctx)
 		}
 		if err == nil {
 			err = p.project(ctx, snap)
@@ -87,7 +88,9 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		}
 		if p.written.Load() > before {
 			pause.Reset()
+			p.failures.Store(0)
 		}
+		p.failures.Add(1)
 		wait := pause.NextBackOff()
 		p.metrics.projectionRestarts.Inc()
 		p.log.Warn("the bucket's projection starts over", zap.Error(err), zap.Duration("in", wait))
@@ -158,6 +161,7 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		OptStartSeq:   snap.position + 1,
 	}, func() error {
 		p.once.Do(func() { close(p.caughtUp) })
+		p.failures.Store(0) // nothing to write, so nothing fails
 		return nil
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		entry := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
@@ -175,10 +179,14 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 
 // await waits for the fate of a write.
 func (p *projector) await(ctx context.Context, w write) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // an earlier write failed: none after it counts
+	}
 	if w.future != nil {
 		select {
 		case <-w.future.Ok():
 			p.metrics.snapshotWrites.Inc()
+			p.failures.Store(0)
 		case err := <-w.future.Err():
 			return fmt.Errorf("write the bucket for sequence %d: %w", w.sequence, err)
 		case <-ctx.Done():

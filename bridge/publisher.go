@@ -25,8 +25,6 @@ const (
 var (
 	// errStorageGone says that the stream or the bucket has been deleted.
 	errStorageGone = errors.New("the stream or the bucket is gone")
-	// errOtherWriter says that somebody else appended events of an app.
-	errOtherWriter = errors.New("another writer appended to the stream")
 	// errOverflow says that waiting changes were dropped at the hard limit.
 	errOverflow = errors.New("too many changes wait for the stream; they are dropped and found again by a resync")
 )
@@ -87,50 +85,77 @@ func (p *publisher) publish(ctx context.Context, id subjects.AppID, c *change, p
 	if !c.remove && prev.exists() && prev.uid != string(c.state.service.UID) {
 		return nil, fmt.Errorf("state of %s follows one of %s without a delete", c.state.service.UID, prev.uid)
 	}
-	ev, err := p.encoder.encode(id, c, prev)
-	if err != nil {
-		p.metrics.rejected.WithLabelValues(reasonOf(err)).Inc()
-		p.log.Error("change is left out", zap.Stringer("app", id), zap.Error(err))
-		return nil, nil
+	for {
+		ev, err := p.encoder.encode(id, c, prev)
+		if err != nil {
+			p.leaveOut(id, err)
+			return nil, nil
+		}
+		r, err := p.append(ctx, ev)
+		if errorCode(err) == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload) {
+			p.leaveOut(id, fmt.Errorf("%w: %w", errTooLarge, err))
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.acknowledged(r.sequence)
+		p.metrics.published.WithLabelValues(string(r.kind)).Inc()
+		p.metrics.latency.Observe(time.Since(c.observed).Seconds())
+		p.log.Debug("published", zap.Stringer("app", id), zap.String("kind", string(r.kind)), zap.Uint64("sequence", r.sequence))
+		if same(r, ev.record) {
+			if r.kind == subjects.Deleted {
+				r.app = nil // kept for the next delete, which needs a create first
+			}
+			return r, nil
+		}
+		// The id had been used for the same version with another replica
+		// count: that is what is stored, and ours is news after it.
+		prev = r
 	}
-	sequence, err := p.append(ctx, ev)
-	if errorCode(err) == codeMessageTooLarge {
-		p.metrics.rejected.WithLabelValues(reasonTooLarge).Inc()
-		p.log.Error("change is left out: the stream takes no message of this size", zap.Stringer("app", id), zap.Error(err))
-		return nil, nil
+}
+
+// same tells whether what is stored is what was sent.
+func same(stored, sent *record) bool {
+	if stored == sent || stored.kind == subjects.Deleted {
+		return true
 	}
-	if err != nil {
-		return nil, err
-	}
-	ev.record.sequence = sequence
+	return sameApp(stored.app, sent.app, stored.contentType)
+}
+
+func (p *publisher) leaveOut(id subjects.AppID, err error) {
+	p.metrics.rejected.WithLabelValues(reasonOf(err)).Inc()
+	p.log.Error("change is left out", zap.Stringer("app", id), zap.Error(err))
+}
+
+// acknowledged notes the newest sequence that an append brought back.
+func (p *publisher) acknowledged(sequence uint64) {
 	for {
 		seen := p.highest.Load()
 		if sequence <= seen || p.highest.CompareAndSwap(seen, sequence) {
-			break
+			return
 		}
 	}
-	p.metrics.published.WithLabelValues(string(ev.record.kind)).Inc()
-	p.metrics.latency.Observe(time.Since(c.observed).Seconds())
-	p.log.Debug("published", zap.Stringer("app", id), zap.String("kind", string(ev.record.kind)), zap.Uint64("sequence", sequence))
-	return ev.record, nil
 }
 
-// append stores an event and returns its sequence. It tries until the fate of
-// the event is known; the bytes stay the same.
-func (p *publisher) append(ctx context.Context, ev *event) (sequence uint64, err error) {
+// append stores an event and returns the app's record as the stream has it
+// then. It tries until the fate of the event is known; the bytes stay the same.
+func (p *publisher) append(ctx context.Context, ev *event) (stored *record, err error) {
 	err = retry(ctx, func() error {
 		try, cancel := context.WithTimeout(ctx, publishTimeout)
 		defer cancel()
 		ack, err := p.js.PublishMsg(try, ev.msg, jetstream.WithRetryAttempts(0))
 		switch code := errorCode(err); {
-		case err == nil && ack.Duplicate && ack.Sequence <= ev.fence:
-			return permanent(fmt.Errorf("%w: message id %s was already used at sequence %d", errOtherWriter, ev.msg.Header.Get(subjects.HeaderMsgID), ack.Sequence))
-		case err == nil:
-			sequence = ack.Sequence
+		case err == nil && !ack.Duplicate:
+			ev.record.sequence = ack.Sequence
+			stored = ev.record
 			return nil
-		case code == codeWrongLastSequence || code == codeFilterInProcess || code == codeDuplicateInProcess:
-			p.metrics.fenceConflicts.Inc()
-			sequence, err = p.resolve(ctx, ev)
+		case err == nil, // a duplicate of what may have been purged since
+			code == codeWrongLastSequence, code == codeFilterInProcess, code == codeDuplicateInProcess:
+			if err != nil {
+				p.metrics.fenceConflicts.Inc()
+			}
+			stored, err = p.resolve(ctx, ev)
 			return err
 		case code == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload):
 			return permanent(err)
@@ -145,26 +170,42 @@ func (p *publisher) append(ctx context.Context, ev *event) (sequence uint64, err
 		}
 		p.log.Log(level, "publish will be tried again", zap.Stringer("app", ev.id), zap.Duration("in", next), zap.Error(err))
 	})
-	return sequence, err
+	return stored, err
 }
 
-// resolve finds out, from the stream's leader, what a refused append means.
-func (p *publisher) resolve(ctx context.Context, ev *event) (sequence uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
+// otherWriterError says that an app's newest message in the stream is not the
+// one this bridge knows. The next session starts from stored.
+type otherWriterError struct {
+	app    subjects.AppID
+	stored *storedMessage
+	expect uint64
+}
+
+func (e *otherWriterError) Error() string {
+	return fmt.Sprintf("another writer appended to the stream: the last message of app %s is %d, expected %d", e.app, e.stored.sequence, e.expect)
+}
+
+// resolve finds out, from the stream's leader, what a refused or repeated
+// append means.
+func (p *publisher) resolve(ctx context.Context, ev *event) (*record, error) {
 	filter := ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
 	last, err := lastMessage(ctx, p.nc, p.stream, filter)
 	switch {
 	case errors.Is(err, errNoMessage):
-		return 0, p.resolveEmpty(ctx, ev)
+		return nil, p.resolveEmpty(ctx, ev)
 	case err != nil:
-		return 0, err
+		return nil, err
 	case last.header.Get(subjects.HeaderMsgID) == ev.msg.Header.Get(subjects.HeaderMsgID) && last.sequence > ev.fence:
-		return last.sequence, nil // an earlier try had landed
+		// An earlier try had landed; what is stored is the new state.
+		r, err := last.record(p.encoder.subjects)
+		if err != nil {
+			return nil, permanent(&otherWriterError{ev.id, last, ev.fence})
+		}
+		return r, nil
 	case last.sequence == ev.fence:
-		return 0, errors.New("an earlier try is still in process")
+		return nil, errors.New("an earlier try is still in process")
 	default:
-		return 0, permanent(fmt.Errorf("%w: sequence %d, expected %d", errOtherWriter, last.sequence, ev.fence))
+		return nil, permanent(&otherWriterError{ev.id, last, ev.fence})
 	}
 }
 
@@ -173,24 +214,36 @@ func (p *publisher) resolve(ctx context.Context, ev *event) (sequence uint64, er
 // as long as the bucket shows that nobody went on from there.
 func (p *publisher) resolveEmpty(ctx context.Context, ev *event) error {
 	if ev.fence == 0 {
-		return errors.New("an earlier try is still in process")
+		return errors.New("the stream remembers the message id of an event that was purged, or an earlier try is still in process")
+	}
+	look, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	stream, err := p.js.Stream(look, p.stream)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", p.stream, err)
+	}
+	if last := stream.CachedInfo().State.LastSeq; last < ev.fence {
+		return permanent(fmt.Errorf("%w: stream %s ends at %d, the app's last event was %d", errStorageGone, p.stream, last, ev.fence))
 	}
 	key, err := ev.id.Key()
 	if err != nil {
 		return permanent(err)
 	}
 	entry, err := lastMessage(ctx, p.nc, subjects.BucketStream(p.bucket.name), subjects.BucketSubject(p.bucket.name, key))
+	if errors.Is(err, errNoMessage) {
+		return permanent(fmt.Errorf("%w: neither the stream nor the bucket knows app %s any more", errStorageGone, ev.id))
+	}
 	if err != nil {
 		return fmt.Errorf("look up the bucket's position: %w", err)
 	}
 	position, err := strconv.ParseUint(entry.header.Get(subjects.HeaderEventSequence), 10, 64)
 	switch {
 	case err != nil:
-		return permanent(fmt.Errorf("%w: the bucket entry has no position", errOtherWriter))
-	case position < ev.fence:
+		return permanent(fmt.Errorf("%w: the bucket entry of app %s has no position", errStorageGone, ev.id))
+	case position < ev.previous:
 		return errors.New("the bucket is still behind")
 	case position > ev.fence:
-		return permanent(fmt.Errorf("%w: the bucket is at sequence %d, expected %d", errOtherWriter, position, ev.fence))
+		return permanent(fmt.Errorf("%w: the bucket entry of app %s is at sequence %d, expected %d", errStorageGone, ev.id, position, ev.fence))
 	}
 	p.log.Info("the stream no longer holds the app's last event; the next one starts from none",
 		zap.Stringer("app", ev.id), zap.Uint64("was", ev.fence))

@@ -20,7 +20,7 @@ type state struct {
 // change is one thing that has to be told about an app.
 type change struct {
 	state  state
-	remove bool // the app is gone; state is then its last one, if that is known
+	remove bool // the app is gone; there is no state then
 
 	deletedVersion    string    // resourceVersion of an observed deletion
 	changedAt         time.Time // of a removal: the newest time the deleted object carried

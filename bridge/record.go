@@ -16,6 +16,7 @@ import (
 type record struct {
 	kind            subjects.EventKind
 	sequence        uint64 // of the event in the stream
+	foreign         uint64 // of a later message on the app's subject that is no event of ours, 0 if none
 	uid             string
 	resourceVersion string // of the state; on a delete that of the state before
 	generation      string
@@ -33,6 +34,14 @@ func (r *record) exists() bool { return r != nil && r.kind != subjects.Deleted &
 
 // fence is the sequence the next append of this app has to expect.
 func (r *record) fence() uint64 {
+	if r == nil {
+		return 0
+	}
+	return max(r.sequence, r.foreign)
+}
+
+// previous is the sequence of the app's newest event, 0 if there is none.
+func (r *record) previous() uint64 {
 	if r == nil {
 		return 0
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // owed is a change that a comparison of the cluster with what was published found.
@@ -80,27 +81,38 @@ func isPublished(now state, r *record, cfg kservice.Config) bool {
 		app = proto.CloneOf(app)
 		app.Spec = nil
 	}
-	// Compared in the form it was published in: JSON keeps no unknown fields.
-	want, _, err := encode(app, r.contentType)
+	return sameApp(r.app, app, r.contentType)
+}
+
+// sameApp compares two Apps in the form one of them was published in: JSON
+// keeps no unknown fields.
+func sameApp(a, b *appv1.App, contentType string) bool {
+	x, _, err := encode(a, contentType)
 	if err != nil {
 		return false
 	}
-	got, _, err := encode(r.app, r.contentType)
-	return err == nil && bytes.Equal(got, want)
+	y, _, err := encode(b, contentType)
+	return err == nil && bytes.Equal(x, y)
 }
 
 // checkHistory compares the version of a consistent list with what was
-// published: a list that is older comes from another history.
-func checkHistory(records map[subjects.AppID]*record, listed string) error {
+// published: a list that is older comes from another history. Records up to
+// the sequence accepted were published by one that is known to be over.
+func checkHistory(records map[subjects.AppID]*record, listed string, accepted uint64) error {
 	for id, r := range records {
-		if r.damaged {
+		if r.damaged || r.sequence <= accepted {
 			continue
 		}
-		for _, version := range []string{r.resourceVersion, r.deletedVersion} {
-			if version != "" && order(listed, version) < 0 {
-				return &ConfigError{Field: "cluster", Value: "resourceVersion " + listed,
-					Problem: fmt.Sprintf("its history is older than what was published (app %s at version %s): etcd was restored, or this is another cluster", id, version),
-					Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now"}
+		version := r.resourceVersion
+		if r.kind == subjects.Deleted {
+			// Only an observed deletion has a version of its own.
+			version = r.deletedVersion
+		}
+		if version != "" && order(listed, version) < 0 {
+			return &ConfigError{
+				Field: "cluster", Value: "resourceVersion " + listed,
+				Problem: fmt.Sprintf("its history is older than what was published (app %s at version %s): etcd was restored, or this is another cluster", id, version),
+				Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now",
 			}
 		}
 	}

@@ -115,15 +115,17 @@ func TestCheckHistory(t *testing.T) {
 		listed string
 		ok     bool
 	}{
-		{"older", &record{resourceVersion: "99"}, "100", true},
-		{"the same", &record{resourceVersion: "100"}, "100", true},
-		{"ahead", &record{resourceVersion: "101"}, "100", false},
-		{"a delete ahead", &record{resourceVersion: "50", deletedVersion: "101"}, "100", false},
-		{"longer numbers", &record{resourceVersion: "99"}, "1000", true},
+		{"older", &record{sequence: 9, resourceVersion: "99"}, "100", true},
+		{"the same", &record{sequence: 9, resourceVersion: "100"}, "100", true},
+		{"ahead", &record{sequence: 9, resourceVersion: "101"}, "100", false},
+		{"ahead, of a history that is over", &record{sequence: 5, resourceVersion: "101"}, "100", true},
+		{"a delete ahead", &record{sequence: 9, kind: subjects.Deleted, resourceVersion: "50", deletedVersion: "101"}, "100", false},
+		{"a delete that was not seen", &record{sequence: 9, kind: subjects.Deleted, resourceVersion: "101"}, "100", true},
+		{"longer numbers", &record{sequence: 9, resourceVersion: "99"}, "1000", true},
 		{"damaged", &record{damaged: true}, "100", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := checkHistory(map[subjects.AppID]*record{testID: test.record}, test.listed)
+			err := checkHistory(map[subjects.AppID]*record{testID: test.record}, test.listed, 5)
 			if (err == nil) != test.ok {
 				t.Errorf("got %v", err)
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
 )
 
 // retry calls op until it succeeds, is permanent or ctx ends: exponential,
@@ -25,4 +26,22 @@ func permanent(err error) error { return backoff.Permanent(err) }
 func newPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+}
+
+// waitLog logs why something is waited for: each reason once, and again after
+// a while.
+type waitLog struct {
+	log  *zap.Logger
+	last string
+	at   time.Time
+}
+
+const waitLogInterval = 30 * time.Second
+
+func (w *waitLog) warn(what string, err error) {
+	if err.Error() == w.last && time.Since(w.at) < waitLogInterval {
+		return
+	}
+	w.last, w.at = err.Error(), time.Now()
+	w.log.Warn(what, zap.Error(err))
 }

@@ -48,8 +48,10 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 		return nil
 	case err != nil:
 		return err
-	default:
+	case waited != nil:
 		return waited
+	default:
+		return cause
 	}
 }
 
@@ -78,7 +80,15 @@ func (b *Bridge) start(ctx context.Context, cancel context.CancelCauseFunc, stop
 		return context.Cause(ctx)
 	}
 
+	// What was published is taken before the cluster is listed, and the caches
+	// reach the list: so no record is newer than what it is compared with. What
+	// others append after this, the fence finds.
+	records := proj.take()
+	for id, m := range b.found {
+		correct(records, id, m, b.subjects)
+	}
 	b.setStatus("comparing the cluster with what was published")
+	b.source.noteDeletes()
 	var listings []listing
 	if err := b.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
 		listings, err = k.list(ctx)
@@ -89,10 +99,12 @@ func (b *Bridge) start(ctx context.Context, cancel context.CancelCauseFunc, stop
 	if err := b.source.reach(ctx, listings); err != nil {
 		return err
 	}
-	records := proj.take()
-	if !b.cfg.AcceptReset {
-		if err := checkHistory(records, serviceVersion(listings)); err != nil {
+	if err := checkHistory(records, serviceVersion(listings), resetSequence(info)); err != nil {
+		if !b.cfg.AcceptReset {
 			return &historyError{err}
+		}
+		if err := b.until(ctx, "JetStream", store.acceptReset); err != nil {
+			return err
 		}
 	}
 
@@ -105,7 +117,7 @@ func (b *Bridge) start(ctx context.Context, cancel context.CancelCauseFunc, stop
 			form: b.cfg.Encoding.contentType(), app: b.cfg.App, maxSize: maxMessage(b.nc.MaxPayload(), info),
 		},
 	}
-	pub.highest.Store(max(b.highest, proj.followed.Load()))
+	pub.highest.Store(proj.followed.Load())
 	b.publisher.Store(pub)
 
 	var left atomic.Int64
@@ -129,7 +141,7 @@ func (b *Bridge) start(ctx context.Context, cancel context.CancelCauseFunc, stop
 		zap.Uint64("sequence", proj.followed.Load()))
 
 	g.Go(func() error { return pub.run(ctx) })
-	g.Go(func() error { return b.guard(ctx, store, q, proj) })
+	g.Go(func() error { return b.guard(ctx, store, info.Created, q, proj) })
 	finish()
 	if !live() { // stop came first
 		return errStopped
@@ -164,42 +176,42 @@ func maxMessage(payload int64, info *jetstream.StreamInfo) int {
 func (b *Bridge) open(ctx context.Context, store *storage, snapshots *bucket) (*snapshot, *jetstream.StreamInfo, error) {
 	// The stream is looked at first: another cluster's must not cost us an
 	// empty bucket beside it.
-	if _, err := store.checkStream(ctx); err != nil {
+	stream, err := store.checkStream(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := store.ensureBucket(ctx); err != nil {
 		return nil, nil, err
 	}
-	snap, err := snapshots.load(ctx, false)
+	snap, err := snapshots.load(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := store.ensureStream(ctx, b.highest, snap.position)
+	info, err := store.ensureStream(ctx, stream, b.highest, snap.position)
 	return snap, info, err
 }
 
 // until tries op until it works, the context ends, or waiting will not help.
 func (b *Bridge) until(ctx context.Context, what string, op func(context.Context) error) error {
+	report := waitLog{log: b.log}
 	return retry(ctx, func() error {
 		if b.nc.IsClosed() {
 			return permanent(errors.New("the NATS connection is closed"))
 		}
-		try, cancel := context.WithTimeout(ctx, 2*jetStreamTimeout)
-		defer cancel()
-		err := op(try)
+		err := op(ctx)
 		var config *ConfigError
 		if errors.As(err, &config) {
 			return permanent(err)
 		}
 		return err
-	}, func(err error, next time.Duration) {
+	}, func(err error, _ time.Duration) {
 		b.setStatus(fmt.Sprintf("waiting for %s: %v", what, err))
-		b.log.Warn("waiting for "+what, zap.Error(err), zap.Duration("retryIn", next))
+		report.warn("waiting for "+what, err)
 	})
 }
 
 // guard ends the session when the ground it stands on goes away.
-func (b *Bridge) guard(ctx context.Context, store *storage, q *queue, proj *projector) error {
+func (b *Bridge) guard(ctx context.Context, store *storage, created time.Time, q *queue, proj *projector) error {
 	tick := time.NewTicker(storageCheck)
 	defer tick.Stop()
 	for {
@@ -217,7 +229,7 @@ func (b *Bridge) guard(ctx context.Context, store *storage, q *queue, proj *proj
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
-		err := store.present(look, proj.followed.Load())
+		err := store.present(look, created, proj.followed.Load())
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -241,6 +253,27 @@ func (b *Bridge) flush(ctx context.Context, q *queue, pub *publisher, proj *proj
 	}
 	b.log.Info("flushed", zap.Uint64("sequence", highest))
 	return nil
+}
+
+// correct brings the record of an app up to the last message that an append
+// ran into: an event that the bucket no longer showed, or a foreign message,
+// which counts for the fence alone.
+func correct(records map[subjects.AppID]*record, id subjects.AppID, m *storedMessage, s subjects.Subjects) {
+	had := records[id]
+	if had.fence() >= m.sequence {
+		return
+	}
+	if r, err := m.record(s); err == nil {
+		records[id] = r
+		return
+	}
+	next := &record{kind: subjects.Deleted} // nothing of ours before it
+	if had != nil {
+		copied := *had
+		next = &copied
+	}
+	next.foreign = m.sequence
+	records[id] = next
 }
 
 // historyError is a ConfigError that ends the process at any time: nothing

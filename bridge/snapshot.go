@@ -34,8 +34,8 @@ type bucket struct {
 	log  *zap.Logger
 }
 
-// load reads the whole bucket, or only how far it is.
-func (b *bucket) load(ctx context.Context, positionOnly bool) (*snapshot, error) {
+// load reads the whole bucket.
+func (b *bucket) load(ctx context.Context) (*snapshot, error) {
 	name := subjects.BucketStream(b.name)
 	stream, err := b.js.Stream(ctx, name)
 	if err != nil {
@@ -45,16 +45,8 @@ func (b *bucket) load(ctx context.Context, positionOnly bool) (*snapshot, error)
 	err = readAll(ctx, b.js, name, jetstream.OrderedConsumerConfig{
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
 		FilterSubjects: []string{subjects.BucketFilter(b.name)},
-		HeadersOnly:    positionOnly,
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		snap.last = max(snap.last, meta.Sequence.Stream)
-		if positionOnly {
-			sequence, err := strconv.ParseUint(msg.Headers().Get(subjects.HeaderEventSequence), 10, 64)
-			if err == nil {
-				snap.position = max(snap.position, sequence)
-			}
-			return
-		}
 		b.add(snap, msg)
 	})
 	if err != nil {

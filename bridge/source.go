@@ -41,9 +41,10 @@ type source struct {
 	revisions map[types.NamespacedName]*kservice.Revision
 	// users are the Knative Services whose status names a Revision.
 	users map[types.NamespacedName]map[types.NamespacedName]struct{}
-	// newest is the highest resourceVersion seen, per kind and namespace.
-	newest map[versionScope]string
-	sink   sink
+	// deleted are the objects whose deletion was seen since noteDeletes; nil
+	// while nobody compares with a list.
+	deleted map[incarnation]struct{}
+	sink    sink
 	// changed is closed at the next callback; nil while nobody waits.
 	changed chan struct{}
 	// rejected holds the version of each object that was last reported.
@@ -51,10 +52,10 @@ type source struct {
 	reset    context.CancelCauseFunc // ends the session when an object's version steps back
 }
 
-// versionScope is what one list or watch covers.
-type versionScope struct {
-	kind      string
-	namespace string
+// incarnation is one object, from its creation to its deletion.
+type incarnation struct {
+	kind string
+	uid  types.UID
 }
 
 const (
@@ -71,7 +72,6 @@ func newSource(log *zap.Logger, m *metrics) *source {
 		current:   map[subjects.AppID]state{},
 		revisions: map[types.NamespacedName]*kservice.Revision{},
 		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
-		newest:    map[versionScope]string{},
 		rejected:  map[types.NamespacedName]string{},
 	}
 }
@@ -115,7 +115,7 @@ func (s *source) revisionHandler() toolscache.ResourceEventHandler {
 			defer s.mu.Unlock()
 			defer s.notify()
 			key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-			s.sawVersion(kindRevision, rev.Namespace, rev.ResourceVersion)
+			s.sawDelete(kindRevision, rev.UID)
 			delete(s.revisions, key)
 			s.settleUsers(key)
 		},
@@ -131,7 +131,9 @@ func (s *source) upsertRevision(obj any) {
 	defer s.mu.Unlock()
 	defer s.notify()
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	s.sawVersion(kindRevision, rev.Namespace, rev.ResourceVersion)
+	if old := s.revisions[key]; old != nil && old.UID != rev.UID {
+		s.sawDelete(kindRevision, old.UID)
+	}
 	s.revisions[key] = rev
 	s.settleUsers(key)
 }
@@ -167,7 +169,9 @@ func (s *source) upsertService(svc *kservice.Service) {
 			}
 		}
 	}
-	s.sawVersion(kindService, svc.Namespace, svc.ResourceVersion)
+	if old != nil && old.service.UID != svc.UID {
+		s.sawDelete(kindService, old.service.UID)
+	}
 
 	now := &object{service: svc}
 	id, err := identity(svc)
@@ -205,8 +209,8 @@ func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 		// A tombstone's object is the last one cached: its version is not
 		// that of the deletion.
 		gone.deletedVersion = svc.ResourceVersion
-		s.sawVersion(kindService, svc.Namespace, svc.ResourceVersion)
 	}
+	s.sawDelete(kindService, svc.UID)
 	old := s.objects[key]
 	delete(s.objects, key)
 	delete(s.rejected, key)
@@ -238,13 +242,6 @@ func (s *source) index(key types.NamespacedName, old, now *object) {
 			s.users[after] = map[types.NamespacedName]struct{}{}
 		}
 		s.users[after][key] = struct{}{}
-	}
-}
-
-func (s *source) unclaim(id subjects.AppID, key types.NamespacedName) {
-	delete(s.claims[id], key)
-	if len(s.claims[id]) == 0 {
-		delete(s.claims, id)
 	}
 }
 
@@ -285,7 +282,6 @@ func (s *source) settle(id subjects.AppID, gone removal) {
 
 func removalOf(was state, gone removal) *change {
 	c := &change{
-		state:             was,
 		remove:            true,
 		deletedVersion:    gone.deletedVersion,
 		changedAt:         gone.changedAt,
@@ -321,45 +317,17 @@ func replicas(st state) int32 {
 	return *st.revision.Status.ActualReplicas
 }
 
-// winner picks the object that is the app where several claim to be: the one
-// with the canonical name, else the oldest. The others are reported.
-func (s *source) winner(id subjects.AppID) *kservice.Service {
-	claims := s.claims[id]
-	var best *kservice.Service
-	canonical := kservice.Name(id)
-	for _, svc := range claims {
-		if best == nil || wins(svc, best, canonical) {
-			best = svc
-		}
-	}
-	if len(claims) > 1 {
-		for key, svc := range claims {
-			if svc != best {
-				s.reject(key, svc, reasonConflict, errConflict(id, best))
-			}
-		}
-	}
-	return best
+// noteDeletes starts to remember deletions, for reach.
+func (s *source) noteDeletes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleted = map[incarnation]struct{}{}
 }
 
-func wins(a, b *kservice.Service, canonical string) bool {
-	if (a.Name == canonical) != (b.Name == canonical) {
-		return a.Name == canonical
-	}
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	if a.Namespace != b.Namespace {
-		return a.Namespace < b.Namespace
-	}
-	return a.Name < b.Name
-}
-
-// sawVersion remembers how far the watch has come. mu must be held.
-func (s *source) sawVersion(kind, namespace, version string) {
-	scope := versionScope{kind, namespace}
-	if had, ok := s.newest[scope]; !ok || order(version, had) > 0 {
-		s.newest[scope] = version
+// sawDelete remembers a deletion while somebody asks. mu must be held.
+func (s *source) sawDelete(kind string, uid types.UID) {
+	if s.deleted != nil {
+		s.deleted[incarnation{kind, uid}] = struct{}{}
 	}
 }
 
@@ -400,6 +368,7 @@ func (s *source) connect(q *queue, records map[subjects.AppID]*record, app kserv
 ) (differences int, unwatched []subjects.AppID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.deleted = nil
 	for id, r := range records {
 		q.load(id, r)
 	}

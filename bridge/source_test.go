@@ -20,16 +20,16 @@ func observedSource() (*source, *[]string) {
 	s := newSource(zap.NewNop(), testMetrics())
 	log := &[]string{}
 	s.sink = func(id subjects.AppID, c *change) {
-		text := fmt.Sprintf("%s@%s %s", c.state.service.UID, c.state.service.ResourceVersion, id.Name)
+		var text string
 		switch {
 		case c.remove && c.finalStateUnknown:
-			text = "lost " + text
+			text = "lost " + id.Name
 		case c.remove:
-			text = "gone at " + c.deletedVersion + " " + text
+			text = "gone at " + c.deletedVersion + " " + id.Name
 		case c.mergeable:
-			text = fmt.Sprintf("update %s x%d", text, replicas(c.state))
+			text = fmt.Sprintf("update %s@%s %s x%d", c.state.service.UID, c.state.service.ResourceVersion, id.Name, replicas(c.state))
 		default:
-			text = "new " + text
+			text = fmt.Sprintf("new %s@%s %s", c.state.service.UID, c.state.service.ResourceVersion, id.Name)
 		}
 		*log = append(*log, text)
 	}
@@ -67,32 +67,32 @@ func TestSource(t *testing.T) {
 			s.OnUpdate(one, version(one, "11"))
 			s.OnUpdate(one, version(one, "11")) // the informer's resync
 			s.OnDelete(version(one, "13"))
-		}, []string{"new u1@10 stream.lit", "update u1@11 stream.lit x0", "gone at 13 u1@11 stream.lit"}},
+		}, []string{"new u1@10 stream.lit", "update u1@11 stream.lit x0", "gone at 13 stream.lit"}},
 		{"tombstone", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
 			s.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "flyte/x", Obj: one})
-		}, []string{"new u1@10 stream.lit", "lost u1@10 stream.lit"}},
+		}, []string{"new u1@10 stream.lit", "lost stream.lit"}},
 		{"recreated between two lists", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
 			s.OnUpdate(one, again)
-		}, []string{"new u1@10 stream.lit", "lost u1@10 stream.lit", "new u9@40 stream.lit"}},
+		}, []string{"new u1@10 stream.lit", "lost stream.lit", "new u9@40 stream.lit"}},
 		{"another id", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
 			s.OnUpdate(one, renamed)
 			s.OnUpdate(renamed, lost)
 			s.OnDelete(lost)
-		}, []string{"new u1@10 stream.lit", "gone at  u1@10 stream.lit", "new u1@11 other", "gone at  u1@11 other"}},
+		}, []string{"new u1@10 stream.lit", "gone at  stream.lit", "new u1@11 other", "gone at  other"}},
 		{"the older of two", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(later, false)
 			s.OnAdd(named, false)
 			s.OnUpdate(later, version(later, "50"))
 			s.OnDelete(version(named, "51"))
-		}, []string{"new u4@20 stream.lit", "gone at  u4@20 stream.lit", "new u2@20 stream.lit", "gone at 51 u2@20 stream.lit", "new u4@50 stream.lit"}},
+		}, []string{"new u4@20 stream.lit", "gone at  stream.lit", "new u2@20 stream.lit", "gone at 51 stream.lit", "new u4@50 stream.lit"}},
 		{"the canonical name wins", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(named, false)
 			s.OnAdd(canonical, false)
 			s.OnDelete(version(named, "52"))
-		}, []string{"new u2@20 stream.lit", "gone at  u2@20 stream.lit", "new u3@30 stream.lit"}},
+		}, []string{"new u2@20 stream.lit", "gone at  stream.lit", "new u3@30 stream.lit"}},
 		{"replicas", func(s, r toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
 			r.OnAdd(testRevision("11", 2), false)
@@ -133,28 +133,72 @@ func TestSourceStepsBack(t *testing.T) {
 }
 
 func TestBehind(t *testing.T) {
-	s, _ := observedSource()
-	h := s.serviceHandler()
-	h.OnAdd(testService("u1", "10", "True"), true)
-	key := types.NamespacedName{Namespace: "flyte", Name: "stream.lit-vision-development"}
-	item := func(uid, version string) map[types.NamespacedName]v1.PartialObjectMetadata {
-		return map[types.NamespacedName]v1.PartialObjectMetadata{key: {ObjectMeta: v1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}}
+	seen := func(name, uid, version string) *kservice.Service {
+		svc := testService(uid, version, "True")
+		svc.Name = name
+		return svc
 	}
+	listed := func(name, uid, version string) v1.PartialObjectMetadata {
+		return v1.PartialObjectMetadata{ObjectMeta: v1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}}
+	}
+	type list = []v1.PartialObjectMetadata
 	for _, test := range []struct {
 		name    string
 		version string
-		items   map[types.NamespacedName]v1.PartialObjectMetadata
+		items   list
+		play    func(toolscache.ResourceEventHandler)
 		behind  bool
 	}{
-		{"the same state at a later version", "500", item("u1", "10"), false},
-		{"an update is missing", "500", item("u1", "11"), true},
-		{"a recreate is missing", "500", item("u2", "11"), true},
-		{"a delete is missing", "500", nil, true},
-		{"the watch is further", "10", nil, false},
+		{"the same state at a later version", "500", list{listed("a", "u1", "10")}, nil, false},
+		{"an update is missing", "500", list{listed("a", "u1", "11")}, nil, true},
+		{"a recreate is missing", "500", list{listed("a", "u2", "11")}, nil, true},
+		{"a create is missing", "500", list{listed("a", "u1", "10"), listed("b", "u2", "20")}, nil, true},
+		{"a delete is missing", "500", nil, nil, true},
+		{"the watch is further", "9", nil, nil, false},
+		{
+			"half of a relist: another object is further", "200",
+			list{listed("a", "u1", "10"), listed("b", "u2", "150")},
+			func(h toolscache.ResourceEventHandler) {
+				h.OnAdd(seen("b", "u2", "100"), false)
+				h.OnUpdate(nil, seen("a", "u1", "200"))
+			}, true,
+		},
+		{
+			"deleted since", "500",
+			list{listed("a", "u1", "10")},
+			func(h toolscache.ResourceEventHandler) { h.OnDelete(seen("a", "u1", "501")) }, false,
+		},
+		{
+			"deleted since, seen by a relist", "500",
+			list{listed("a", "u1", "12")},
+			func(h toolscache.ResourceEventHandler) {
+				h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: seen("a", "u1", "10")})
+			}, false,
+		},
+		{
+			"recreated since", "500",
+			list{listed("a", "u1", "10")},
+			func(h toolscache.ResourceEventHandler) { h.OnUpdate(nil, seen("a", "u3", "501")) }, false,
+		},
+		{
+			"recreated before the list, not seen yet", "500",
+			list{listed("a", "u3", "400")},
+			func(h toolscache.ResourceEventHandler) { h.OnDelete(seen("a", "u1", "399")) }, true,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := s.behind(listing{scope: versionScope{kindService, "flyte"}, version: test.version, items: test.items})
-			if (got != "") != test.behind {
+			s, _ := observedSource()
+			h := s.serviceHandler()
+			h.OnAdd(seen("a", "u1", "10"), true)
+			s.noteDeletes()
+			if test.play != nil {
+				test.play(h)
+			}
+			l := listing{kind: kindService, namespace: "flyte", version: test.version, items: map[types.NamespacedName]v1.PartialObjectMetadata{}}
+			for _, item := range test.items {
+				l.items[types.NamespacedName{Namespace: "flyte", Name: item.Name}] = item
+			}
+			if got := s.behind(l); (got != "") != test.behind {
 				t.Errorf("got %q", got)
 			}
 		})

@@ -60,7 +60,7 @@ func newRig(t *testing.T) *rig {
 	if err := store.ensureBucket(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.ensureStream(t.Context(), 0, 0); err != nil {
+	if _, err := store.ensureStream(t.Context(), nil, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), subjects.DefaultStream)
@@ -86,12 +86,11 @@ func (r *rig) event(version string, prev *record) *event {
 // append appends an event and returns its record.
 func (r *rig) append(ev *event) *record {
 	r.t.Helper()
-	sequence, err := r.pub.append(r.t.Context(), ev)
+	stored, err := r.pub.append(r.t.Context(), ev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ev.record.sequence = sequence
-	return ev.record
+	return stored
 }
 
 // project runs a projector until the bucket reflects the stream.
@@ -99,7 +98,7 @@ func (r *rig) project() *projector {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	snap, err := r.bucket.load(ctx, false)
+	snap, err := r.bucket.load(ctx)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -144,7 +143,7 @@ func TestAppendAfterOther(t *testing.T) {
 	first := r.append(r.event("1", nil))
 	r.append(r.event("2", first))
 	_, err := r.pub.append(t.Context(), r.event("3", first))
-	if !errors.Is(err, errOtherWriter) || r.count() != 2 {
+	if !errors.As(err, new(*otherWriterError)) || r.count() != 2 {
 		t.Errorf("got %v; the stream holds %d messages", err, r.count())
 	}
 }
@@ -180,8 +179,83 @@ func TestAppendAfterPurgeByOther(t *testing.T) {
 	if err := r.stream.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.pub.append(t.Context(), r.event("3", first)); !errors.Is(err, errOtherWriter) || r.count() != 0 {
+	if _, err := r.pub.append(t.Context(), r.event("3", first)); !errors.Is(err, errStorageGone) || r.count() != 0 {
 		t.Errorf("got %v; the stream holds %d messages", err, r.count())
+	}
+}
+
+// A purge keeps the duplicate window: an append that the server calls a
+// duplicate of what is no longer there is not believed.
+func TestAppendDuplicateOfPurged(t *testing.T) {
+	r := newRig(t)
+	r.append(r.event("1", nil))
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if stored, err := r.pub.append(ctx, r.event("1", nil)); err == nil {
+		t.Errorf("believes that %+v is stored; the stream holds %d messages", stored, r.count())
+	}
+}
+
+// The same message id with another content: what is stored counts, and what
+// it lacks is told by an event of its own.
+func TestPublishOverOtherContent(t *testing.T) {
+	r := newRig(t)
+	svc := testService("u1", "1", "True")
+	if _, err := r.pub.publish(t.Context(), testID, newUpsert(state{service: svc}, true), nil); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.pub.publish(t.Context(), testID, newUpsert(state{service: svc, revision: testRevision("2", 2)}, true), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.kind != subjects.Updated || got.sequence != 2 || got.app.GetStatus().GetCurrentReplicas() != 2 {
+		t.Errorf("got %s at %d with %d replicas, want an update at 2 with 2", got.kind, got.sequence, got.app.GetStatus().GetCurrentReplicas())
+	}
+	if again, err := r.pub.publish(t.Context(), testID, newUpsert(state{service: svc, revision: testRevision("2", 2)}, false), &record{
+		kind: subjects.Created, sequence: 1, uid: "u1", resourceVersion: "1", contentType: subjects.ContentTypeJSON, app: got.app,
+	}); err != nil || again.sequence != 2 || r.count() != 2 {
+		t.Errorf("a retry gave %+v, %v; the stream holds %d messages", again, err, r.count())
+	}
+}
+
+// What an append ran into corrects the record that the next session starts from.
+func TestCorrect(t *testing.T) {
+	s := testEncoder().subjects
+	event, err := testEncoder().encode(testID, newUpsert(state{service: testService("u1", "7", "True")}, true), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := &record{kind: subjects.Created, sequence: 4, uid: "u1", resourceVersion: "5"}
+	ours := &storedMessage{subject: event.msg.Subject, sequence: 9, header: event.msg.Header, data: event.msg.Data}
+	foreign := &storedMessage{subject: event.msg.Subject, sequence: 9, data: []byte("hello")}
+	for _, test := range []struct {
+		name    string
+		had     *record
+		message *storedMessage
+		fence   uint64
+		version string
+		exists  bool
+	}{
+		{"an event that was not known", nil, ours, 9, "7", true},
+		{"a newer event", known, ours, 9, "7", true},
+		{"an older one", &record{kind: subjects.Created, sequence: 12, resourceVersion: "8"}, ours, 12, "8", true},
+		{"a foreign message", known, foreign, 9, "5", true},
+		{"a foreign message before anything", nil, foreign, 9, "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			records := map[subjects.AppID]*record{}
+			if test.had != nil {
+				records[testID] = test.had
+			}
+			correct(records, testID, test.message, s)
+			got := records[testID]
+			if got.fence() != test.fence || got.resourceVersion != test.version || got.exists() != test.exists {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }
 
@@ -189,7 +263,7 @@ func TestAppendAfterPurgeByOther(t *testing.T) {
 func TestProjectionGoesOn(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	snap, err := r.bucket.load(ctx, false)
+	snap, err := r.bucket.load(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +321,7 @@ func TestDamagedEntryIsRestored(t *testing.T) {
 	other.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequenceSubject, "flyte.apps.events.vision.development.other.*")
 	r.append(other)
 	p := r.project()
-	snap, err := r.bucket.load(t.Context(), false)
+	snap, err := r.bucket.load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

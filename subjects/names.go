@@ -22,6 +22,9 @@ const (
 	MetadataClusterUID = "appbridge-cluster-uid"
 	// MetadataClusterName holds the configured name of the cluster.
 	MetadataClusterName = "appbridge-cluster-name"
+	// MetadataResetSequence, on the stream, holds the sequence of the newest
+	// event that was published before the cluster's history was reset.
+	MetadataResetSequence = "appbridge-reset-sequence"
 )
 
 const (
@@ -33,6 +36,8 @@ const (
 	MaxStreamBytes = 255
 	// MaxBucketBytes is the longest bucket name: its stream's name has a prefix.
 	MaxBucketBytes = MaxStreamBytes - len(bucketStreamPrefix)
+	// MaxClusterNameBytes is the longest cluster name that is accepted.
+	MaxClusterNameBytes = 128
 )
 
 // ValidatePrefix reports whether prefix can begin our subjects: tokens of
@@ -75,6 +80,27 @@ func ValidateStream(name string) error {
 // ErrTooLong and names the value.
 func ValidateBucket(name string) error {
 	return validateName("bucket name", name, MaxBucketBytes)
+}
+
+// ValidateClusterName reports whether name can name a cluster: letters, digits
+// and . _ ~ -, at most MaxClusterNameBytes. It stands in a URI inside a header
+// that CloudEvents percent-encodes, so that anything else would be escaped
+// twice. The error wraps ErrEmptyPart, ErrInvalidName or ErrTooLong and names
+// the value.
+func ValidateClusterName(name string) error {
+	if name == "" {
+		return fmt.Errorf("cluster name \"\": %w", ErrEmptyPart)
+	}
+	if len(name) > MaxClusterNameBytes {
+		return fmt.Errorf("cluster name %s: %w: at most %d bytes", quote(name), ErrTooLong, MaxClusterNameBytes)
+	}
+	for i := range len(name) {
+		if !isUnreserved(name[i]) {
+			return fmt.Errorf("cluster name %s: %w: byte %q, allowed are letters, digits and . _ ~ -",
+				quote(name), ErrInvalidName, name[i])
+		}
+	}
+	return nil
 }
 
 func validateName(what, name string, limit int) error {

@@ -253,7 +253,7 @@ func TestEncodingChanged(t *testing.T) {
 	cfg := w.config()
 	r := w.start(cfg)
 	svc := w.create(w.app("one"))
-	must[*servingv1.Service](t)(w.Ready(t.Context(), svc, "", 2))
+	must[*servingv1.Service](t)(w.Ready(t.Context(), svc, "", 0))
 	w.waitFor(0, "created one", "updated one")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -343,20 +343,34 @@ func TestRefuses(t *testing.T) {
 		prepare func(*world)
 		want    []string
 	}{
-		{"a stream with other subjects", stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"orders.>"} }),
-			[]string{`stream "FLYTE_APPS"`, "orders.>", "flyte.apps.events.>", "--stream"}},
-		{"another stream with our subjects", stream(func(c *jetstream.StreamConfig) { c.Name = "MINE" }),
-			[]string{`prefix "flyte.apps"`, "flyte.apps.events.>", "--prefix"}},
-		{"another cluster's stream", stream(func(c *jetstream.StreamConfig) { c.Metadata = otherCluster }),
-			[]string{`stream "FLYTE_APPS"`, `"prod"`, "uid 0000", "--accept-reset"}},
-		{"memory storage", stream(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
-			[]string{`stream "FLYTE_APPS"`, "memory storage", "--allow-unsafe-stream"}},
-		{"a limit per subject", stream(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),
-			[]string{"max_msgs_per_subject 1"}},
-		{"a work queue", stream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }),
-			[]string{"retention"}},
-		{"no acknowledgements", stream(func(c *jetstream.StreamConfig) { c.NoAck = true }),
-			[]string{"no_ack"}},
+		{
+			"a stream with other subjects", stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"orders.>"} }),
+			[]string{`stream "FLYTE_APPS"`, "orders.>", "flyte.apps.events.>", "--stream"},
+		},
+		{
+			"another stream with our subjects", stream(func(c *jetstream.StreamConfig) { c.Name = "MINE" }),
+			[]string{`prefix "flyte.apps"`, "flyte.apps.events.>", "--prefix"},
+		},
+		{
+			"another cluster's stream", stream(func(c *jetstream.StreamConfig) { c.Metadata = otherCluster }),
+			[]string{`stream "FLYTE_APPS"`, `"prod"`, "uid 0000", "--accept-reset"},
+		},
+		{
+			"memory storage", stream(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
+			[]string{`stream "FLYTE_APPS"`, "memory storage", "--allow-unsafe-stream"},
+		},
+		{
+			"a limit per subject", stream(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),
+			[]string{"max_msgs_per_subject 1"},
+		},
+		{
+			"a work queue", stream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }),
+			[]string{"retention"},
+		},
+		{
+			"no acknowledgements", stream(func(c *jetstream.StreamConfig) { c.NoAck = true }),
+			[]string{"no_ack"},
+		},
 		{"a bucket with a TTL", func(w *world) {
 			must[jetstream.KeyValue](w.t)(w.js.CreateKeyValue(w.t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, TTL: time.Hour}))
 		}, []string{`bucket "flyte-apps"`, "ttl 1h0m0s"}},
@@ -377,7 +391,7 @@ func TestRefuses(t *testing.T) {
 			must[any](w.t)(nil, r.stop())
 			// What a restored etcd looks like: the published version is ahead.
 			old := w.entries()[w.app("one").ID()]
-			h := nats.Header(old.Header)
+			h := old.Header
 			h.Set(subjects.HeaderResourceVersion, "99999999999")
 			h.Del(subjects.HeaderExpectedLastSequence)
 			must[*jetstream.PubAck](w.t)(w.js.PublishMsg(w.t.Context(), &nats.Msg{Subject: old.Subject, Header: h, Data: old.Data}))

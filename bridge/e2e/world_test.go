@@ -3,9 +3,7 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -184,7 +182,8 @@ func (w *world) launch(cfg bridge.Config, kube *rest.Config) *running {
 	w.t.Cleanup(func() {
 		cancel()
 		select {
-		case <-r.done:
+		case err := <-r.done:
+			w.t.Log("the bridge returned", err)
 		case <-time.After(patience):
 			w.t.Error("the bridge does not stop")
 		}
@@ -296,10 +295,4 @@ func must[T any](t *testing.T) func(v T, err error) T {
 		}
 		return v
 	}
-}
-
-// sameJSON compares two JSON texts by content.
-func sameJSON(a, b []byte) bool {
-	var x, y bytes.Buffer
-	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }

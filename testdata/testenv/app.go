@@ -168,7 +168,7 @@ func (a App) revisionSpec(spec *appv1.Spec, namespace string) servingv1.Revision
 	for _, port := range payload.GetPorts() {
 		container.Ports = append(container.Ports, corev1.ContainerPort{
 			Name:          port.GetName(),
-			ContainerPort: int32(port.GetContainerPort()), //nolint:gosec // a port
+			ContainerPort: int32(port.GetContainerPort()),
 		})
 	}
 	for _, env := range payload.GetEnv() {
