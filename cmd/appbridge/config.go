@@ -1,0 +1,135 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// config is everything `appbridge serve` can be told, one field for each
+// option of the table in options.go.
+type config struct {
+	ConfigFile string
+
+	Kubeconfig  string // empty: in-cluster, else the default kubeconfig
+	Namespaces  []string
+	ClusterName string
+
+	NATSURL            []string
+	NATSCreds          string
+	NATSNKey           string
+	NATSTLSCA          string
+	NATSTLSCert        string
+	NATSTLSKey         string
+	NATSEmbedded       bool
+	NATSEmbeddedDir    string
+	NATSEmbeddedListen string
+
+	Prefix            string
+	Stream            string
+	Bucket            string
+	StreamReplicas    int
+	StreamMaxAge      time.Duration // 0: for ever
+	StreamMaxBytes    int64         // 0: no limit
+	Encoding          bridge.Encoding
+	AllowUnsafeStream bool
+	AcceptReset       bool
+
+	BaseDomain  string
+	Scheme      string
+	IngressPort int
+
+	WatchBufferSize int
+	PendingBytes    int64
+	FlushTimeout    time.Duration
+
+	LeaderElect    bool
+	LeaseNamespace string // empty: the pod's own
+	LeaseName      string
+
+	MaxLogStreams  int
+	MaxPodStreams  int
+	LogInboxPrefix string
+	EnableWrites   bool
+
+	HTTPListen string
+	LogLevel   string
+	LogFormat  string
+}
+
+// defaults is the one place where a default is written down.
+func defaults() config {
+	return config{
+		Namespaces:         []string{"flyte"},
+		ClusterName:        "default",
+		NATSURL:            []string{"nats://127.0.0.1:4222"},
+		NATSEmbeddedDir:    "./appbridge-data",
+		NATSEmbeddedListen: "127.0.0.1:4222",
+		Prefix:             subjects.DefaultPrefix,
+		Stream:             subjects.DefaultStream,
+		Bucket:             subjects.DefaultBucket,
+		StreamReplicas:     1,
+		Encoding:           bridge.EncodingJSON,
+		WatchBufferSize:    100,
+		PendingBytes:       256 << 20,
+		FlushTimeout:       10 * time.Second,
+		LeaseName:          "appbridge",
+		MaxLogStreams:      100,
+		MaxPodStreams:      500,
+		LogInboxPrefix:     "_INBOX",
+		HTTPListen:         "127.0.0.1:8080",
+		LogLevel:           "info",
+		LogFormat:          logFormatAuto,
+	}
+}
+
+// bridgeConfig is the part of the configuration that the bridge needs.
+// Identity names this process in the Lease.
+func (c config) bridgeConfig(identity string) bridge.Config {
+	namespaces := c.Namespaces
+	if allNamespaces(namespaces) {
+		namespaces = nil
+	}
+	return bridge.Config{
+		ClusterName:    c.ClusterName,
+		Namespaces:     namespaces,
+		Prefix:         c.Prefix,
+		Stream:         c.Stream,
+		Bucket:         c.Bucket,
+		StreamReplicas: c.StreamReplicas,
+		StreamMaxAge:   c.StreamMaxAge,
+		StreamMaxBytes: c.StreamMaxBytes,
+		Encoding:       c.Encoding,
+		App: kservice.Config{
+			BaseDomain: c.BaseDomain,
+			Scheme:     c.Scheme,
+			Port:       int32(c.IngressPort),
+		},
+		WatchBufferSize:   c.WatchBufferSize,
+		PendingBytes:      c.PendingBytes,
+		AcceptReset:       c.AcceptReset,
+		AllowUnsafeStream: c.AllowUnsafeStream,
+		LeaderElect:       c.LeaderElect,
+		LeaseNamespace:    c.LeaseNamespace,
+		LeaseName:         c.LeaseName,
+		Identity:          identity,
+		FlushTimeout:      c.FlushTimeout,
+	}
+}
+
+// newIdentity names this process in the Lease. The host name alone would not
+// do: containers that share a host's network share its name and have the same
+// process ids.
+func newIdentity() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("read the host name for the lease: %w", err)
+	}
+	return host + "_" + strings.ToLower(rand.Text()[:12]), nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// updateDocs is a flag of the test binary: `go test ./cmd/appbridge -update`.
+var updateDocs = flag.Bool("update", false, "rewrite docs/configuration.md")
+
+const docsPath = "../../docs/configuration.md"
+
+// TestDocs: docs/configuration.md says what the table of options says.
+func TestDocs(t *testing.T) {
+	want := renderDocs(serveOptions())
+	if *updateDocs {
+		if err := os.WriteFile(docsPath, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(docsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("docs/configuration.md differs from the options; `go test ./cmd/appbridge -update` writes it anew\ngot:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestDocsExample: the file that the page shows is a configuration.
+func TestDocsExample(t *testing.T) {
+	page, err := os.ReadFile(docsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "```yaml\n")
+	example, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("the page shows no YAML")
+	}
+	cfg, set, _, err := load(serveOptions(), []string{"--config", writeFile(t, t.TempDir(), "appbridge.yaml", example)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(set), 1+strings.Count(example, ":\n")+strings.Count(example, ": "); got != want {
+		t.Errorf("got %d settings, want %d", got, want)
+	}
+	if got, want := strings.Join(cfg.Namespaces, " "), "flyte team-a"; got != want {
+		t.Errorf("got namespaces %q, want %q", got, want)
+	}
+}
+
+func renderDocs(options []option) string {
+	var b strings.Builder
+	b.WriteString(`# Configuration of ` + "`appbridge serve`" + `
+
+Every option is a flag, an environment variable and a key of a YAML file. A flag wins over a
+variable, a variable over the file, the file over the default. What is wrong is reported all at
+once, one line for each field with the place it was set and what is allowed, and the program ends
+with exit code 2. A value that another source overrides is not looked at.
+
+` + "```yaml" + `
+# appbridge serve --config appbridge.yaml
+namespaces: [flyte, team-a]
+cluster-name: production
+nats-url:
+- nats://nats-0.example.com:4222
+- nats://nats-1.example.com:4222
+stream-replicas: 3
+stream-max-age: 720h
+pending-bytes: 512Mi
+` + "```" + `
+
+- **File**: one mapping. An unknown key and a key given twice are errors. A key without a value
+  counts as not set.
+- **Variables**: an empty one counts as not set. An unknown one that begins with ` + "`" + variablePrefix + "`" + ` is an
+  error; those that Kubernetes sets in every pod for a Service named ` + "`appbridge`" + ` are not.
+- **Lists** (namespaces, urls): separated by commas, as a YAML list, or the flag several times.
+- **Switches**: ` + "`--leader-elect`, `--leader-elect=false`" + `; ` + "`true` or `false`" + ` elsewhere.
+- **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
+- **Files** must exist and hold what the option needs when the program starts. Passwords belong in
+  files: what an error or the log shows of a URL is never the user or the password.
+
+Options marked *no effect yet* are accepted and checked, so that a configuration stays valid; the
+program says at start that they do nothing.
+`)
+	initial := defaults()
+	title := ""
+	for _, o := range options {
+		if o.section != title {
+			title = o.section
+			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | key | default | meaning |\n| --- | --- | --- | --- | --- |\n", title)
+		}
+		flagText := strings.TrimSpace(o.flag() + " " + o.kind)
+		key := "`" + o.name + "`"
+		if o.notInFile {
+			key = "-"
+		}
+		value := "-"
+		if text := o.text(&initial); text != "" {
+			value = "`" + text + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s. Allowed: %s |\n", cell(flagText), o.variable(), key, cell(value), cell(strings.ToUpper(o.usage[:1])+o.usage[1:]), cell(o.want))
+	}
+	b.WriteString(`
+## Exit codes
+
+| code | meaning |
+| --- | --- |
+| 0 | a clean shutdown after SIGTERM or SIGINT: everything was flushed |
+| 1 | a failure, or a second signal during the shutdown |
+| 2 | the command line or the configuration is wrong |
+`)
+	return b.String()
+}
+
+// cell keeps a text from ending a cell of a table, and * from starting a stress.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, " * ", " `*` ").Replace(text)
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/zap"
+)
+
+const embeddedReadyTimeout = 30 * time.Second
+
+// embedded is a JetStream server inside this process. A nil one is no server.
+type embedded struct {
+	server *server.Server
+	lock   *dirLock
+	url    string
+}
+
+// startEmbedded runs a server that listens on listen and keeps its streams in
+// dir, and returns when clients can connect.
+func startEmbedded(ctx context.Context, listen, dir string, log *zap.Logger) (*embedded, error) {
+	host, portText, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, fmt.Errorf("nats-embedded-listen %s: %w", listen, err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil {
+		return nil, fmt.Errorf("nats-embedded-listen %s: %w", listen, err)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("nats-embedded-dir %s: %w", dir, err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("nats-embedded-dir %s: %w", dir, err)
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "appbridge",
+		Host:       host,
+		Port:       port,
+		JetStream:  true,
+		StoreDir:   dir,
+		NoSigs:     true,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("embedded NATS server: %w", err), lock.release())
+	}
+	e := &embedded{server: s, lock: lock}
+	output := &serverLog{log: log.Sugar()}
+	s.SetLogger(output, false, false)
+	s.Start()
+	if err := e.awaitReady(ctx, output, listen, dir); err != nil {
+		e.stop(log)
+		return nil, err
+	}
+	e.url = localURL(s.Addr())
+	return e, nil
+}
+
+// awaitReady waits until clients can connect. What made the server give up is
+// in its log alone.
+func (e *embedded) awaitReady(ctx context.Context, output *serverLog, listen, dir string) error {
+	if err := output.fatalError(); err != nil {
+		return fmt.Errorf("embedded NATS server (nats-embedded-listen %s, nats-embedded-dir %s): %w", listen, dir, err)
+	}
+	deadline := time.Now().Add(embeddedReadyTimeout)
+	for !e.server.ReadyForConnections(100 * time.Millisecond) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("embedded NATS server on %s: not ready after %s", listen, embeddedReadyTimeout)
+		}
+	}
+	return nil
+}
+
+// localURL is how this process reaches a server that listens on addr.
+func localURL(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return "nats://" + addr.String()
+	}
+	switch ip := net.ParseIP(host); {
+	case ip.IsUnspecified() && ip.To4() != nil:
+		host = "127.0.0.1"
+	case ip.IsUnspecified():
+		host = "::1"
+	}
+	return "nats://" + net.JoinHostPort(host, port)
+}
+
+// stop ends the server and returns when everything is on disk.
+func (e *embedded) stop(log *zap.Logger) {
+	if e == nil {
+		return
+	}
+	e.server.Shutdown()
+	e.server.WaitForShutdown()
+	if err := e.lock.release(); err != nil {
+		log.Warn("cannot release the lock of the data folder", zap.Error(err))
+	}
+}
+
+// serverLog sends the server's log to ours. Its notices (a banner, every
+// listener, every recovered stream) are details here. A fatal line means that
+// the server gave up; what this process does about it is decided elsewhere.
+type serverLog struct {
+	log *zap.SugaredLogger
+
+	mu    sync.Mutex
+	fatal error
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debugf(format, v...) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warnf(format, v...) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.log.Errorf(format, v...) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debugf(format, v...) }
+func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debugf(format, v...) }
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	err := fmt.Errorf(format, v...)
+	for _, arg := range v {
+		if cause, ok := arg.(error); ok {
+			err = rootCause(cause)
+		}
+	}
+	l.log.Debugf(format, v...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fatal == nil {
+		l.fatal = err
+	}
+}
+
+func (l *serverLog) fatalError() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
+}
+
+// dirLock keeps a second process out of a data folder: the server itself does
+// not, and two of them would destroy each other's streams.
+type dirLock struct{ file *os.File }
+
+// lockDir makes dir if it is missing and takes its lock. The kernel gives it
+// back when the process ends, however it ends.
+func lockDir(dir string) (*dirLock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, withoutPath(err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "appbridge.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	if err := flock(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &dirLock{file}, nil
+}
+
+func (l *dirLock) release() error { return l.file.Close() }

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"io"
+	"strings"
+)
+
+// serveUsage writes the help text of serve from the table.
+func serveUsage(w io.Writer, options []option) {
+	printf(w, "Watches the Knative Services that Flyte manages, appends every change of an app\n"+
+		"to a NATS JetStream stream and keeps the current state in a key-value bucket.\n\n"+
+		"Usage:\n  appbridge serve [flags]\n\n"+
+		"Every flag has an environment variable (--nats-url: %s) and a key in the\n"+
+		"file that --config names (nats-url). A flag wins over a variable, a variable over\n"+
+		"the file, the file over the default.\n", option{name: "nats-url"}.variable())
+	initial := defaults()
+	title := ""
+	for _, o := range options {
+		if o.section != title {
+			title = o.section
+			printf(w, "\n%s:\n", title)
+		}
+		flag := o.flag()
+		if o.kind != "" {
+			flag += " " + o.kind
+		}
+		if value := o.text(&initial); value == "" || o.kind == "" {
+			printf(w, "  %s\n        %s\n", flag, o.usage)
+		} else {
+			printf(w, "  %s\n        %s (default %s)\n", flag, o.usage, value)
+		}
+	}
+	printf(w, "\n%s", strings.TrimLeft(`
+Exit codes: 0 after a clean shutdown, 1 on a failure, 2 when the configuration is wrong.
+`, "\n"))
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	logFormatAuto    = "auto"
+	logFormatConsole = "console"
+	logFormatJSON    = "json"
+)
+
+// resolveLogFormat turns auto into the format that fits w.
+func resolveLogFormat(format string, w io.Writer) string {
+	if format != logFormatAuto {
+		return format
+	}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return logFormatConsole
+		}
+	}
+	return logFormatJSON
+}
+
+// newLogger logs to w from level (a word of --log-level) on.
+func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
+	least, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, err
+	}
+	fields := zap.NewProductionEncoderConfig()
+	fields.TimeKey = "time"
+	fields.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	fields.EncodeDuration = zapcore.StringDurationEncoder
+	encoder := zapcore.NewJSONEncoder
+	if format == logFormatConsole {
+		fields.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		fields.EncodeLevel = zapcore.CapitalLevelEncoder
+		fields.ConsoleSeparator = "  "
+		encoder = zapcore.NewConsoleEncoder
+	}
+	return zap.New(zapcore.NewCore(encoder(fields), zapcore.Lock(zapcore.AddSync(w)), least)), nil
+}
+
+// routeLibraryLogs sends what the Kubernetes libraries log to log. They keep
+// their logger in a variable of their own, so this is for the process, once.
+func routeLibraryLogs(log *zap.Logger) {
+	ctrllog.SetLogger(zapr.NewLogger(log.Named("controller-runtime")))
+	klog.SetLogger(zapr.NewLogger(log.Named("client-go")))
+}

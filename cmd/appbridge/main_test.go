@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// asProgram makes the test binary do something else than test, so that tests
+// can run it as a process of its own: be the program, or log.
+const (
+	asProgram = "RUN_TEST_BINARY_AS"
+	beProgram = "appbridge"
+	beLogger  = "logger"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asProgram) {
+	case beProgram:
+		main()
+	case beLogger:
+		logWithLibraries()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// waitFor polls until ok, for at most ten seconds.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// output collects what a running program writes.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func TestRun(t *testing.T) {
+	kubeconfig := writeKubeconfig(t, t.TempDir(), "https://127.0.0.1:1")
+	broken := writeFile(t, t.TempDir(), "broken.yaml", "{ this is not: a kubeconfig")
+	tests := []struct {
+		name        string
+		args        []string
+		env         map[string]string
+		code        int
+		stdout      []string
+		stderr      []string
+		stderrEmpty bool
+	}{
+		{name: "nothing", code: 2, stderr: []string{"Usage:\n  appbridge <command> [flags]", "serve", "version", "help"}},
+		{name: "help", args: []string{"help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
+		{name: "-h", args: []string{"-h"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
+		{name: "--help", args: []string{"--help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
+		{name: "help serve", args: []string{"help", "serve"}, stdout: []string{"--nats-url urls\n", "(no effect yet)"}, stderrEmpty: true},
+		{name: "serve -h", args: []string{"serve", "-h"}, stdout: []string{"Usage:\n  appbridge serve [flags]"}, stderrEmpty: true},
+		{name: "help version", args: []string{"help", "version"}, stdout: []string{"appbridge version"}, stderrEmpty: true},
+		{name: "help for an unknown command", args: []string{"help", "serv"}, code: 2, stderr: []string{`unknown command "serv": did you mean serve?`}},
+		{name: "version", args: []string{"version"}, stdout: []string{"appbridge ", "\ncommit ", "\ngo1."}, stderrEmpty: true},
+		{name: "--version", args: []string{"--version"}, stdout: []string{"appbridge "}, stderrEmpty: true},
+		{name: "version with an argument", args: []string{"version", "x"}, code: 2, stderr: []string{`version takes no arguments, got "x"`}},
+		{name: "unknown command", args: []string{"srve"}, code: 2, stderr: []string{`appbridge: unknown command "srve": did you mean serve?`, "`appbridge help`"}},
+		{name: "no likely command", args: []string{"frobnicate"}, code: 2, stderr: []string{"appbridge: unknown command \"frobnicate\"; `appbridge help` lists the commands\n"}},
+		{name: "flag before the command", args: []string{"--nats-embedded", "serve"}, code: 2, stderr: []string{"a command comes first"}},
+		{
+			name: "unknown flag and variable", args: []string{"serve", "--kubeconfig", kubeconfig, "--nats-ulr", "x"},
+			env: map[string]string{"APPBRIDGE_STREEM": "x"}, code: 2,
+			stderr: []string{
+				"appbridge: --nats-ulr: unknown flag: did you mean --nats-url?\n",
+				"appbridge: APPBRIDGE_STREEM: unknown environment variable: did you mean APPBRIDGE_STREAM?\n",
+				"appbridge: the configuration is wrong; `appbridge serve --help` lists every option\n",
+			},
+		},
+		{
+			name: "no cluster", args: []string{"serve"}, code: 2,
+			stderr: []string{"appbridge: kubeconfig: no cluster to watch: name a kubeconfig with --kubeconfig (this is not a pod; "},
+		},
+		{
+			name: "bad value and no cluster", args: []string{"serve", "--encoding", "xml"}, code: 2,
+			stderr: []string{"encoding: \"xml\" from --encoding: want json or protobuf\n", "kubeconfig: no cluster to watch"},
+		},
+		{
+			name: "kubeconfig that does not parse", args: []string{"serve", "--kubeconfig", broken}, code: 2,
+			stderr: []string{"appbridge: kubeconfig: \"" + broken + "\" from --kubeconfig: "},
+		},
+		{
+			name: "default kubeconfig that does not parse", args: []string{"serve"}, env: map[string]string{"KUBECONFIG": broken}, code: 2,
+			stderr: []string{"appbridge: kubeconfig: no cluster to watch: name a kubeconfig with --kubeconfig", "$KUBECONFIG"},
+		},
+		{
+			name: "leader election outside of a cluster", args: []string{"serve", "--kubeconfig", kubeconfig, "--leader-elect"}, code: 2,
+			stderr: []string{"appbridge: lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from --leader-elect)\n"},
+		},
+		{
+			name: "occupied port", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--http-listen", occupiedPort(t)}, code: 1,
+			stderr: []string{"appbridge: http-listen 127.0.0.1:", "address already in use\n"},
+		},
+		{
+			name: "failure in the JSON log", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "json", "--http-listen", occupiedPort(t)}, code: 1,
+			stderr: []string{`"level":"error"`, `"msg":"stopped by an error","error":"http-listen 127.0.0.1:`},
+		},
+		{
+			name: "no effect yet", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--enable-writes", "--http-listen", occupiedPort(t)},
+			env: map[string]string{"APPBRIDGE_MAX_LOG_STREAMS": "7"}, code: 1,
+			stderr: []string{
+				`WARN  this option has no effect yet  {"option": "enable-writes", "from": "--enable-writes"}` + "\n",
+				`WARN  this option has no effect yet  {"option": "max-log-streams", "from": "APPBRIDGE_MAX_LOG_STREAMS"}` + "\n",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			isolate(t)
+			for name, value := range test.env {
+				t.Setenv(name, value)
+			}
+			var stdout, stderr bytes.Buffer
+			if got, want := run(t.Context(), test.args, &stdout, &stderr), test.code; got != want {
+				t.Errorf("got exit code %d, want %d; stderr:\n%s", got, want, &stderr)
+			}
+			for _, want := range test.stdout {
+				if got := stdout.String(); !strings.Contains(got, want) {
+					t.Errorf("got stdout\n%s\nwant %q in it", got, want)
+				}
+			}
+			for _, want := range test.stderr {
+				if got := stderr.String(); !strings.Contains(got, want) {
+					t.Errorf("got stderr\n%s\nwant %q in it", got, want)
+				}
+			}
+			if test.stderrEmpty && stderr.Len() > 0 {
+				t.Errorf("got stderr\n%s\nwant none", &stderr)
+			}
+			if len(test.stdout) == 0 && stdout.Len() > 0 {
+				t.Errorf("got stdout\n%s\nwant none", &stdout)
+			}
+		})
+	}
+}
+
+// isolate hides the environment of whoever runs the tests from the program.
+func isolate(t *testing.T) {
+	t.Helper()
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) {
+			t.Setenv(name, "") // restores it afterwards
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	// The default kubeconfig's place was fixed when the library was loaded.
+	t.Setenv("KUBECONFIG", home+"/none")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "")
+}

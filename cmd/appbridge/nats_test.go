@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// startNATS runs a server of its own for a test.
+func startNATS(t *testing.T, options server.Options) *server.Server {
+	t.Helper()
+	options.NoSigs, options.NoLog, options.Host = true, true, "127.0.0.1"
+	if options.Port == 0 {
+		options.Port = server.RANDOM_PORT
+	}
+	s, err := server.NewServer(&options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	waitFor(t, "the NATS server", func() bool { return s.ReadyForConnections(time.Second) })
+	return s
+}
+
+func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startNATS(t, server.Options{
+		Users: []*server.User{{Username: "u", Password: "right"}},
+		Nkeys: []*server.NkeyUser{{Nkey: public}},
+	})
+	addr := s.Addr().String()
+	seed := newSeed(t)
+	dir := t.TempDir()
+	for _, test := range []struct {
+		name string
+		cfg  func(*config)
+	}{
+		{"no credentials", func(c *config) { c.NATSURL = []string{"nats://" + addr} }},
+		{"wrong password", func(c *config) { c.NATSURL = []string{"nats://u:hunter2@" + addr} }},
+		{"unknown nkey", func(c *config) {
+			c.NATSURL, c.NATSNKey = []string{"nats://" + addr}, writeFile(t, dir, "user.nk", seed)
+		}},
+		{"unknown user", func(c *config) {
+			c.NATSURL, c.NATSCreds = []string{"nats://" + addr}, writeCreds(t, dir, seed)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := testConfig(t)
+			cfg.NATSEmbedded = false
+			test.cfg(&cfg)
+			core, logs := observer.New(zapcore.DebugLevel)
+			// The bridge's own error comes second to the reason.
+			b := fakeBridge{run: func(ctx context.Context) error {
+				<-ctx.Done()
+				return errors.New("nats: connection closed")
+			}}
+			err := startServing(t, cfg, b, zap.New(core)).wait(t)
+			if err == nil {
+				t.Fatal("got no error")
+			}
+			want := "NATS at nats://" + addr + " refuses this client: nats: Authorization Violation; check nats-creds, nats-nkey or the user in nats-url"
+			if got := err.Error(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			for _, entry := range logs.All() {
+				if text, _ := json.Marshal(entry.ContextMap()); strings.Contains(string(text)+entry.Message, "hunter2") {
+					t.Errorf("the password is in the log: %s %s", entry.Message, text)
+				}
+			}
+		})
+	}
+}
+
+func TestServeWaitsForNATS(t *testing.T) {
+	first := startNATS(t, server.Options{})
+	addr, ok := first.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("got address %v, want one of TCP", first.Addr())
+	}
+	first.Shutdown()
+	first.WaitForShutdown()
+
+	cfg := testConfig(t)
+	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + addr.String()}
+	core, logs := observer.New(zapcore.InfoLevel)
+	s := startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
+	waitFor(t, "a line that says what is waited for", func() bool { return logs.FilterMessage("waiting for NATS").Len() > 0 })
+	if got := logs.FilterMessage("waiting for NATS").All()[0].ContextMap()["error"]; !strings.Contains(got.(string), "connection refused") {
+		t.Errorf("got reason %q, want a refused connection", got)
+	}
+	startNATS(t, server.Options{Port: addr.Port})
+	waitFor(t, "the connection", s.nc.IsConnected)
+	waitFor(t, "a line that says so", func() bool { return logs.FilterMessage("NATS connected").Len() == 1 })
+	s.stop()
+	if err := s.wait(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServeSaysWhatAConnectionFailsFor: the client reports these reasons to no
+// handler once its first try is over.
+func TestServeSaysWhatAConnectionFailsFor(t *testing.T) {
+	free := startNATS(t, server.Options{})
+	addr, ok := free.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("got address %v, want one of TCP", free.Addr())
+	}
+	free.Shutdown()
+	free.WaitForShutdown()
+	cfg := testConfig(t)
+	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + addr.String()}
+	cfg.NATSNKey = writeFile(t, t.TempDir(), "user.nk", newSeed(t))
+	core, logs := observer.New(zapcore.InfoLevel)
+	startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
+	startNATS(t, server.Options{Port: addr.Port})
+	waitFor(t, "a line about nkeys", func() bool {
+		for _, entry := range logs.FilterMessage("waiting for NATS").All() {
+			if entry.ContextMap()["error"] == nats.ErrNkeysNotSupported.Error() {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestServeStopsWhileNATSIsAway(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://127.0.0.1:1"}
+	s := startServing(t, cfg, fakeBridge{run: untilDone}, zaptest.NewLogger(t))
+	s.stop()
+	if err := s.wait(t); err != nil {
+		t.Errorf("got %v after a clean stop", err)
+	}
+}
+
+func TestServeWithTLS(t *testing.T) {
+	dir := t.TempDir()
+	certificate, key := writeKeyPair(t, dir, "server")
+	other, _ := writeKeyPair(t, dir, "other")
+	clientCertificate, clientKey := writeKeyPair(t, dir, "client")
+	tlsConfig, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: certificate, KeyFile: key, CaFile: clientCertificate, Verify: true, Timeout: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	natsServer := startNATS(t, server.Options{TLSConfig: tlsConfig, TLSVerify: true, TLSTimeout: 2})
+	cfg := testConfig(t)
+	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"tls://" + natsServer.Addr().String()}
+	cfg.NATSTLSCA, cfg.NATSTLSCert, cfg.NATSTLSKey = certificate, clientCertificate, clientKey
+
+	s := startServing(t, cfg, fakeBridge{run: untilDone}, zaptest.NewLogger(t))
+	waitFor(t, "the connection", s.nc.IsConnected)
+
+	cfg.NATSTLSCA = other
+	core, logs := observer.New(zapcore.InfoLevel)
+	startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
+	waitFor(t, "a line about the unknown authority", func() bool {
+		for _, entry := range logs.FilterMessage("waiting for NATS").All() {
+			if strings.Contains(entry.ContextMap()["error"].(string), "certificate") {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// option is one thing that can be configured: by a flag, by an environment
+// variable and by a key of the configuration file. Flags, variables, keys,
+// help text and docs/configuration.md are all made from the same table.
+type option struct {
+	name    string // of the flag and of the key
+	section string
+	usage   string
+	kind    string // what stands for the value in the help text, empty for a switch
+	want    string // what is allowed
+	list    bool
+
+	notInFile bool
+	noEffect  bool // accepted and checked, used by nothing yet
+
+	set  func(c *config, text string) error
+	text func(c *config) string // the value in the form that set takes
+	show func(text string) string
+}
+
+const variablePrefix = "APPBRIDGE_"
+
+// variable is the name of the option's environment variable.
+func (o option) variable() string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
+}
+
+func (o option) flag() string { return "--" + o.name }
+
+// define makes an option from the field it sets and the form of its value.
+func define[T any](name, usage string, field func(*config) *T, form codec[T]) option {
+	show := form.show
+	if show == nil {
+		show = showQuoted
+	}
+	return option{
+		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list,
+		set: func(c *config, text string) error {
+			value, err := form.parse(text)
+			if err == nil {
+				*field(c) = value
+			}
+			return err
+		},
+		text: func(c *config) string { return form.format(*field(c)) },
+		show: show,
+	}
+}
+
+func notInFile(o option) option {
+	o.notInFile = true
+	return o
+}
+
+func noEffect(o option) option {
+	o.noEffect = true
+	o.usage += " (no effect yet)"
+	return o
+}
+
+func section(title string, options ...option) []option {
+	for i := range options {
+		options[i].section = title
+	}
+	return options
+}
+
+// serveOptions is the table of everything `appbridge serve` can be told, in
+// the order of the help text.
+func serveOptions() []option {
+	var all []option
+	add := func(title string, options ...option) { all = append(all, section(title, options...)...) }
+
+	add("Configuration file",
+		notInFile(define("config", "YAML file with the keys below", func(c *config) *string { return &c.ConfigFile },
+			file("a readable YAML file", func(string) error { return nil }))),
+	)
+	add("Kubernetes",
+		define("kubeconfig", "kubeconfig of the cluster; none: the pod's service account, else $KUBECONFIG or ~/.kube/config",
+			func(c *config) *string { return &c.Kubeconfig },
+			file("a kubeconfig that names a cluster", checkKubeconfig)),
+		define("namespaces", "namespaces to watch, * for all", func(c *config) *[]string { return &c.Namespaces }, namespaceList()),
+		define("cluster-name", "name of the cluster in the events and in the metadata of stream and bucket",
+			func(c *config) *string { return &c.ClusterName },
+			text("name", "1 to 128 letters, digits and . _ ~ -", checkClusterName)),
+	)
+	add("NATS",
+		define("nats-url", "NATS servers to connect to", func(c *config) *[]string { return &c.NATSURL }, urlList()),
+		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *config) *string { return &c.NATSCreds },
+			file("a readable NATS credentials file", checkCreds)),
+		define("nats-nkey", "file with the seed of a NATS user nkey", func(c *config) *string { return &c.NATSNKey },
+			file("a readable file with the seed of a user nkey", checkNKey)),
+		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", func(c *config) *string { return &c.NATSTLSCA },
+			file("a readable PEM file with certificates", checkCA)),
+		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", func(c *config) *string { return &c.NATSTLSCert },
+			file("a readable PEM file with a certificate", checkPEM("CERTIFICATE"))),
+		define("nats-tls-key", "PEM file with the key of the client certificate", func(c *config) *string { return &c.NATSTLSKey },
+			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
+		define("nats-embedded", "run a JetStream server in this process instead of connecting to one", func(c *config) *bool { return &c.NATSEmbedded }, toggle()),
+		define("nats-embedded-dir", "where the embedded server keeps its streams", func(c *config) *string { return &c.NATSEmbeddedDir },
+			text("folder", "the path of a folder", checkNotEmpty)),
+		define("nats-embedded-listen", "address of the embedded server; it asks nobody for a password", func(c *config) *string { return &c.NATSEmbeddedListen },
+			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+	)
+	add("Stream and bucket",
+		define("prefix", "first tokens of every subject", func(c *config) *string { return &c.Prefix },
+			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+		define("stream", "name of the event stream", func(c *config) *string { return &c.Stream },
+			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateStream))),
+		define("bucket", "name of the key-value bucket that holds the snapshot", func(c *config) *string { return &c.Bucket },
+			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateBucket))),
+		define("stream-replicas", "replicas of stream and bucket when they are created", func(c *config) *int { return &c.StreamReplicas }, number(1, 5)),
+		define("stream-max-age", "how long a created stream keeps events, 0 for ever", func(c *config) *time.Duration { return &c.StreamMaxAge }, duration(minStreamMaxAge, true)),
+		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *config) *int64 { return &c.StreamMaxBytes }, size(0)),
+		define("encoding", "form of the messages", func(c *config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
+		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *config) *bool { return &c.AllowUnsafeStream }, toggle()),
+		define("accept-reset", "go on when the cluster's history is not the one that was published", func(c *config) *bool { return &c.AcceptReset }, toggle()),
+	)
+	add("URL of an app",
+		define("base-domain", "domain under which apps are reached; none: apps have no URL", func(c *config) *string { return &c.BaseDomain },
+			text("domain", "a domain name without scheme, port and path", checkBaseDomain)),
+		define("scheme", "scheme of an app's URL; none: https", func(c *config) *string { return &c.Scheme },
+			text("scheme", "a URL scheme, for example http or https", checkScheme)),
+		define("ingress-port", "port in an app's URL, 0 for none", func(c *config) *int { return &c.IngressPort }, number(0, 65535)),
+	)
+	add("Queues",
+		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", func(c *config) *int { return &c.WatchBufferSize }, number(1, 1_000_000)),
+		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", func(c *config) *int64 { return &c.PendingBytes }, size(1)),
+		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *config) *time.Duration { return &c.FlushTimeout }, duration(minFlushTimeout, false)),
+	)
+	add("Leader election",
+		define("leader-elect", "publish only while holding a Lease, so that several replicas can run", func(c *config) *bool { return &c.LeaderElect }, toggle()),
+		define("lease-namespace", "namespace of the Lease; none: the pod's own", func(c *config) *string { return &c.LeaseNamespace },
+			text("namespace", "the name of a namespace", checkOptional(checkNamespace))),
+		define("lease-name", "name of the Lease", func(c *config) *string { return &c.LeaseName },
+			text("name", "the name of a Kubernetes object", checkObjectName)),
+	)
+	add("Log service and app operations",
+		noEffect(define("max-log-streams", "log requests served at one time", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000))),
+		noEffect(define("max-pod-streams", "Kubernetes log streams open at one time", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000))),
+		noEffect(define("log-inbox-prefix", "subject under which the inboxes of log requests lie", func(c *config) *string { return &c.LogInboxPrefix },
+			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix))),
+		noEffect(define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle())),
+	)
+	add("This process",
+		define("http-listen", "address of /metrics, /healthz and /readyz", func(c *config) *string { return &c.HTTPListen },
+			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+		define("log-level", "least level that is logged", func(c *config) *string { return &c.LogLevel }, word("debug", "info", "warn", "error")),
+		define("log-format", "form of the log; auto: console on a terminal, else json", func(c *config) *string { return &c.LogFormat }, word(logFormatAuto, logFormatConsole, logFormatJSON)),
+	)
+	return all
+}

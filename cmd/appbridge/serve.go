@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge"
+)
+
+// serveCommand is `appbridge serve`: everything that belongs to the process
+// (environment, signals, the libraries' loggers) around serve.
+func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	options := serveOptions()
+	cfg, set, help, err := load(options, args, os.Environ())
+	if help {
+		serveUsage(stdout, options)
+		return exitOK
+	}
+	kube, err := completeConfig(&cfg, set, err)
+	if err != nil {
+		var lines problems
+		errors.As(err, &lines)
+		for _, line := range lines {
+			printf(stderr, "appbridge: %s\n", line)
+		}
+		printf(stderr, "appbridge: the configuration is wrong; `appbridge serve --help` lists every option\n")
+		return exitUsage
+	}
+
+	format := resolveLogFormat(cfg.LogFormat, stderr)
+	log, err := newLogger(cfg.LogLevel, format, stderr)
+	if err != nil {
+		printf(stderr, "appbridge: %v\n", err)
+		return exitUsage
+	}
+	routeLibraryLogs(log)
+	for _, name := range idle(options, set) {
+		log.Warn("this option has no effect yet", zap.String("option", name), zap.String("from", set[name].source))
+	}
+
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitFailure) })
+	defer stop()
+
+	if err := serve(ctx, cfg, kube, log, hooks{}); err != nil {
+		if format == logFormatJSON {
+			log.Error("stopped by an error", zap.Error(err))
+		} else {
+			printf(stderr, "appbridge: %v\n", err)
+		}
+		return exitFailure
+	}
+	log.Info("stopped")
+	return exitOK
+}
+
+// completeConfig adds what comes from outside of the options: the cluster and
+// the pod's namespace. err is what load found; the result has everything.
+func completeConfig(cfg *config, set settings, err error) (*rest.Config, error) {
+	var found problems
+	errors.As(err, &found)
+	var kube *rest.Config
+	// A kubeconfig that load has refused is reported already.
+	if _, given := set["kubeconfig"]; !given || cfg.Kubeconfig != "" {
+		var kubeErr error
+		if kube, kubeErr = kubeConfig(cfg.Kubeconfig); kubeErr != nil {
+			found.add("%s", kubeErr)
+		}
+	}
+	if _, given := set["lease-namespace"]; cfg.LeaderElect && cfg.LeaseNamespace == "" && !given {
+		namespace, nsErr := ownNamespace()
+		if nsErr != nil {
+			found.add("lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from %s)", set["leader-elect"].source)
+		}
+		cfg.LeaseNamespace = namespace
+	}
+	return kube, found.err()
+}
+
+// runner is what serve needs of a bridge.
+type runner interface {
+	Run(ctx context.Context) error
+	Ready() error
+}
+
+// hooks let a test take part. The zero value is the program.
+type hooks struct {
+	// newBridge stands in for bridge.New.
+	newBridge func(bridge.Config, *rest.Config, *nats.Conn, *zap.Logger, prometheus.Registerer) (runner, error)
+	// listening is told where the HTTP server and NATS are, before the bridge
+	// runs.
+	listening func(http net.Addr, natsURLs []string)
+}
+
+func (h hooks) bridge(cfg bridge.Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (runner, error) {
+	if h.newBridge != nil {
+		return h.newBridge(cfg, kube, nc, log, reg)
+	}
+	return bridge.New(cfg, kube, nc, log, reg)
+}
+
+// readiness answers /readyz before there is a bridge to ask.
+type readiness struct {
+	mu   sync.Mutex
+	from runner
+}
+
+func (r *readiness) set(from runner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.from = from
+}
+
+func (r *readiness) ready() error {
+	r.mu.Lock()
+	from := r.from
+	r.mu.Unlock()
+	if from == nil {
+		return errors.New("starting")
+	}
+	return from.Ready()
+}
+
+// serve runs until ctx is done and everything is flushed (nil), or until
+// something ends that should not (an error). HTTP comes first, so that the
+// process can be asked while it starts. It ends in the order in which nothing
+// is missed: the bridge, HTTP, the connection, the embedded server.
+func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, h hooks) error {
+	build := currentBuild()
+	log.Info("appbridge starts", zap.String("version", build.Version), zap.String("commit", build.Commit),
+		zap.String("cluster", cfg.ClusterName), zap.String("kubernetes", kube.Host), zap.Strings("namespaces", cfg.Namespaces))
+	identity, err := newIdentity()
+	if err != nil {
+		return err
+	}
+	reg := newRegistry()
+	var state readiness
+	site, err := startWeb(ctx, cfg.HTTPListen, newHandler(reg, state.ready, log.Named("http")), log.Named("http"))
+	if err != nil {
+		return err
+	}
+	var local *embedded
+	var link *natsLink
+	defer func() {
+		site.stop()
+		link.close()
+		local.stop(log)
+	}()
+	log.Info("HTTP server listens", zap.Stringer("address", site.addr))
+
+	urls := cfg.NATSURL
+	if cfg.NATSEmbedded {
+		local, err = startEmbedded(ctx, cfg.NATSEmbeddedListen, cfg.NATSEmbeddedDir, log.Named("nats-server"))
+		if err != nil {
+			return stoppedOr(ctx, err)
+		}
+		urls = []string{local.url}
+		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
+		if !listensOnLoopback(local.server.Addr()) {
+			log.Warn("the embedded NATS server asks nobody for a password and can be reached from other machines",
+				zap.Stringer("address", local.server.Addr()))
+		}
+	}
+	log.Info("connecting to NATS", zap.String("servers", shownURLs(urls)))
+	link, err = connectNATS(cfg, urls, log.Named("nats"))
+	if err != nil {
+		return err
+	}
+	b, err := h.bridge(cfg.bridgeConfig(identity), kube, link.nc, log.Named("bridge"), reg)
+	if err != nil {
+		return fmt.Errorf("set up the bridge: %w", err)
+	}
+	state.set(b)
+	if h.listening != nil {
+		h.listening(site.addr, urls)
+	}
+	return runBridge(ctx, b, link, site, log)
+}
+
+// runBridge runs the bridge and stops it when what it stands on is gone.
+func runBridge(ctx context.Context, b runner, link *natsLink, site *web, log *zap.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	watching.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-link.closed:
+			cancel(link.failure())
+		case err := <-site.failed:
+			cancel(err)
+		}
+	})
+	watching.Go(func() { link.report(ctx, log.Named("nats")) })
+	err := b.Run(ctx)
+	// A connection that is closed for good makes all kinds of errors in the
+	// bridge, perhaps before the watcher has seen it: this one is the reason.
+	if failure := link.failure(); failure != nil {
+		return failure
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// stoppedOr is nil when the start was given up because ctx is done.
+func stoppedOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func listensOnLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}

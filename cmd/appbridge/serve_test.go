@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge"
+)
+
+// fakeBridge stands in for the bridge to inject its failures.
+type fakeBridge struct {
+	run   func(ctx context.Context) error
+	ready error
+}
+
+func (f fakeBridge) Run(ctx context.Context) error { return f.run(ctx) }
+func (f fakeBridge) Ready() error                  { return f.ready }
+
+// untilDone is the run of a bridge that nothing happens to.
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// serving runs serve with a fake bridge and returns where it listens and what
+// it ended with.
+type serving struct {
+	http     string
+	natsURLs []string
+	stop     context.CancelFunc
+	ended    chan error
+	nc       *nats.Conn
+}
+
+// wait returns what serve ended with.
+func (s *serving) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-s.ended:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("serve does not end")
+		return nil
+	}
+}
+
+func startServing(t *testing.T, cfg config, b fakeBridge, log *zap.Logger) *serving {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &serving{stop: cancel, ended: make(chan error, 1)}
+	listening, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		s.ended <- serve(ctx, cfg, &rest.Config{Host: "https://127.0.0.1:1"}, log, hooks{
+			newBridge: func(_ bridge.Config, _ *rest.Config, nc *nats.Conn, _ *zap.Logger, _ prometheus.Registerer) (runner, error) {
+				s.nc = nc
+				return b, nil
+			},
+			listening: func(http net.Addr, natsURLs []string) {
+				s.http, s.natsURLs = "http://"+http.String(), natsURLs
+				close(listening)
+			},
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	select {
+	case <-listening:
+	case err := <-s.ended:
+		t.Fatalf("serve ended early: %v", err)
+	}
+	return s
+}
+
+// testConfig listens on free ports and uses an embedded server.
+func testConfig(t *testing.T) config {
+	t.Helper()
+	cfg := defaults()
+	cfg.HTTPListen = "127.0.0.1:0"
+	cfg.NATSEmbedded, cfg.NATSEmbeddedListen, cfg.NATSEmbeddedDir = true, "127.0.0.1:0", filepath.Join(t.TempDir(), "data")
+	return cfg
+}
+
+func TestServeStopsInOrder(t *testing.T) {
+	var s *serving
+	flushed := make(chan struct{})
+	b := fakeBridge{ready: errors.New("no leader"), run: func(ctx context.Context) error {
+		<-ctx.Done()
+		// While the bridge flushes, everything that it needs is still there.
+		if err := s.nc.Flush(); err != nil {
+			t.Errorf("flush during the stop: %v", err)
+		}
+		if status, body := get(t, s.http+"/readyz"); status != 503 || body != "no leader" {
+			t.Errorf("got /readyz %d %q during the stop, want 503 and the bridge's reason", status, body)
+		}
+		close(flushed)
+		return nil
+	}}
+	s = startServing(t, testConfig(t), b, zaptest.NewLogger(t))
+	waitFor(t, "the connection to NATS", s.nc.IsConnected)
+	if got, want := s.nc.ConnectedUrl(), s.natsURLs[0]; got != want {
+		t.Errorf("got connection to %q, want the embedded server %q", got, want)
+	}
+	if got, want := statusOf(t, s.http+"/healthz"), 200; got != want {
+		t.Errorf("got /healthz %d, want %d", got, want)
+	}
+	s.stop()
+	<-flushed
+	if err := s.wait(t); err != nil {
+		t.Errorf("got %v after a clean stop", err)
+	}
+	if got := statusOf(t, s.http+"/healthz"); got != 0 {
+		t.Errorf("got /healthz %d after the stop, want no answer", got)
+	}
+	if !s.nc.IsClosed() {
+		t.Error("the connection to NATS is still open")
+	}
+	if _, err := nats.Connect(s.natsURLs[0]); !errors.Is(err, nats.ErrNoServers) {
+		t.Errorf("got %v, want no embedded server any more", err)
+	}
+}
+
+func TestServeReturnsTheBridgesError(t *testing.T) {
+	broken := errors.New("stream FLYTE_APPS belongs to another cluster")
+	s := startServing(t, testConfig(t), fakeBridge{run: func(context.Context) error { return broken }}, zaptest.NewLogger(t))
+	if err := s.wait(t); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+	cfg := testConfig(t)
+	err := serve(t.Context(), cfg, &rest.Config{}, zaptest.NewLogger(t), hooks{
+		newBridge: func(bridge.Config, *rest.Config, *nats.Conn, *zap.Logger, prometheus.Registerer) (runner, error) {
+			return nil, broken
+		},
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+}
+
+func TestServeWithOccupiedPorts(t *testing.T) {
+	occupied := occupiedPort(t)
+	cfg := testConfig(t)
+	cfg.NATSEmbeddedListen = occupied
+	err := serve(t.Context(), cfg, &rest.Config{}, zaptest.NewLogger(t), hooks{})
+	if err == nil || !strings.Contains(err.Error(), "nats-embedded-listen "+occupied) || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("got %v, want it to name the embedded server's address", err)
+	}
+}
+
+func TestStopOnSignal(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	killed := make(chan struct{})
+	ctx, stop := stopOnSignal(t.Context(), signals, zaptest.NewLogger(t), func() { close(killed) })
+	signals <- syscall.SIGTERM
+	<-ctx.Done()
+	select {
+	case <-killed:
+		t.Error("the first signal kills")
+	default:
+	}
+	signals <- syscall.SIGINT
+	<-killed
+	stop()
+
+	ctx, stop = stopOnSignal(t.Context(), signals, zaptest.NewLogger(t), func() { t.Error("killed without a signal") })
+	if err := ctx.Err(); err != nil {
+		t.Errorf("got %v without a signal", err)
+	}
+	stop()
+}
+
+// TestProgram runs the program as a process: it listens, answers, and ends
+// with 0 after SIGTERM although the cluster never came.
+func TestProgram(t *testing.T) {
+	dir := t.TempDir()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), program, "serve", "--log-format=json", "--http-listen=127.0.0.1:0", "--nats-embedded",
+		"--nats-embedded-listen=127.0.0.1:0", "--flush-timeout=1s")
+	command.Dir = dir
+	command.Env = []string{asProgram + "=" + beProgram, "APPBRIDGE_KUBECONFIG=" + writeKubeconfig(t, dir, "https://127.0.0.1:1")}
+	stderr, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var lines output
+	fields := make(chan map[string]any, 1000)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(fields)
+		scanner := bufio.NewScanner(stderr)
+		for scanner.Scan() {
+			_, _ = lines.Write(append(scanner.Bytes(), '\n'))
+			line := map[string]any{}
+			if err := json.Unmarshal(scanner.Bytes(), &line); err != nil {
+				t.Errorf("not a line of JSON: %q", scanner.Text())
+			}
+			fields <- line
+		}
+	})
+	var address, url string
+	for line := range fields {
+		switch line["msg"] {
+		case "HTTP server listens":
+			address, _ = line["address"].(string)
+		case "embedded NATS server listens":
+			url, _ = line["url"].(string)
+		}
+		if address != "" && url != "" {
+			break
+		}
+	}
+	if address == "" || url == "" {
+		t.Fatalf("the program ended early:\n%s", lines.String())
+	}
+	if status, body := get(t, "http://"+address+"/healthz"); status != 200 || body != "ok" {
+		t.Errorf("got /healthz %d %q, want 200 ok", status, body)
+	}
+	if status, body := get(t, "http://"+address+"/readyz"); status != 503 || body == "" || body == "ok" {
+		t.Errorf("got /readyz %d %q, want 503 and a reason", status, body)
+	}
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Error(err)
+	}
+	nc.Close()
+	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for range fields { // until its log ends
+	}
+	reading.Wait()
+	if err := command.Wait(); err != nil {
+		t.Errorf("got %v, want exit code 0:\n%s", err, lines.String())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "appbridge-data", "jetstream")); err != nil {
+		t.Errorf("the default folder holds no streams: %v", err)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+)
+
+const (
+	webHeaderTimeout = 5 * time.Second
+	webStopTimeout   = 3 * time.Second
+)
+
+// newRegistry holds the metrics of the process; the bridge adds its own.
+func newRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	build := currentBuild()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "appbridge_build_info",
+		Help:        "Always 1; the labels say which program this is.",
+		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "go_version": build.Go},
+	})
+	info.Set(1)
+	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// newHandler serves the metrics of reg, the liveness and, as ready says, the
+// readiness of the process. ready is called for every request.
+func newHandler(reg *prometheus.Registry, ready func() error, log *zap.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: zap.NewStdLog(log)}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			answer(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		answer(w, http.StatusOK, "ok")
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
+}
+
+// web is the HTTP server of the process.
+type web struct {
+	server *http.Server
+	addr   net.Addr
+	failed chan error // gets one error when serving ends unasked, closed when it has ended
+}
+
+// startWeb listens on listen and serves handler until stop.
+func startWeb(ctx context.Context, listen string, handler http.Handler, log *zap.Logger) (*web, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return nil, fmt.Errorf("http-listen %s: %w", listen, rootCause(err))
+	}
+	w := &web{
+		server: &http.Server{Handler: handler, ReadHeaderTimeout: webHeaderTimeout, ErrorLog: zap.NewStdLog(log)},
+		addr:   listener.Addr(),
+		failed: make(chan error, 1),
+	}
+	go func() {
+		defer close(w.failed)
+		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			w.failed <- fmt.Errorf("serve HTTP on %s: %w", w.addr, err)
+		}
+	}()
+	return w, nil
+}
+
+// stop lets running requests end for a moment, then cuts them off. It returns
+// when nothing of the server runs any more.
+func (w *web) stop() {
+	// The process is stopping: there is no live context to derive this from.
+	ctx, cancel := context.WithTimeout(context.Background(), webStopTimeout)
+	defer cancel()
+	if err := w.server.Shutdown(ctx); err != nil {
+		_ = w.server.Close() // cutting off is all that is left
+	}
+	for range w.failed { // until it is closed
+	}
+}
+
+// rootCause is the innermost error of an operation of package net, for lines
+// that say themselves what was tried where.
+func rootCause(err error) error {
+	if opError, ok := errors.AsType[*net.OpError](err); ok {
+		return opError.Err
+	}
+	return err
+}
