@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// The statuses of the story, as statusOf gives them.
+const (
+	none    = "none"
+	pending = "PENDING"
+	active  = "ACTIVE"
+	failed  = "FAILED"
+	stopped = "STOPPED"
+)
+
+// story is what happens. A Revision becomes ready with no replicas and is
+// scaled after that, as two changes: were they one, the order in which the API
+// server tells of the Service and of its Revision would decide whether there
+// are one or two events.
+func (t *tour) story() []step {
+	on := func(app string) chapter { return chapter{t: t, app: app} }
+	store, rec, churn, score := on("storefront"), on("recommender"), on("churn-dashboard"), on("score.v2")
+	const newImage = "registry.example.com/shop/storefront:1.5.0"
+	return []step{
+		store.applied(), store.progresses(0), store.becomesReady(),
+		store.scales(3), store.scales(0), store.scales(1),
+
+		rec.applied(), rec.progresses(0),
+		rec.fails("RevisionFailed", `Unable to fetch image "registry.example.com/shop/recommender:not-there": not found`),
+
+		churn.applied(), churn.progresses(0), churn.becomesReady(), churn.scales(1),
+		churn.isStopped(), churn.losesRevision(),
+
+		score.applied(), score.progresses(0), score.becomesReady(), score.isDeleted(active),
+		score.applied(), score.progresses(0), score.becomesReady(), score.scales(1),
+
+		store.getsImage(newImage, 1), store.progresses(1), store.becomesReady(), store.scales(2),
+
+		rec.isDeleted(failed),
+	}
+}
+
+// chapter makes steps of one app.
+type chapter struct {
+	t   *tour
+	app string
+}
+
+func (c chapter) applied() step {
+	return step{
+		app: c.app, says: "applied", change: c.t.apply,
+		want: &want{kind: subjects.Created, status: none},
+	}
+}
+
+func (c chapter) progresses(replicas uint32) step {
+	return step{
+		app: c.app, says: "Knative works on its newest Revision",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return k.Progressing(ctx, svc)
+		},
+		want: &want{kind: subjects.Updated, status: pending, replicas: replicas},
+	}
+}
+
+func (c chapter) becomesReady() step {
+	return step{
+		app: c.app, says: "ready",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return k.Ready(ctx, svc, "", 0)
+		},
+		want: &want{kind: subjects.Updated, status: active},
+	}
+}
+
+func (c chapter) scales(replicas uint32) step {
+	says := fmt.Sprintf("scaled to %d", replicas)
+	if replicas == 0 {
+		says = "scaled to zero"
+	}
+	return step{
+		app: c.app, says: says,
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			_, err := k.Scale(ctx, svc, int32(replicas))
+			return nil, err
+		},
+		want: &want{kind: subjects.Updated, status: active, replicas: replicas},
+	}
+}
+
+func (c chapter) fails(reason, message string) step {
+	return step{
+		app: c.app, says: "its Revision fails",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return k.Failed(ctx, svc, reason, message)
+		},
+		want: &want{kind: subjects.Updated, status: failed},
+	}
+}
+
+func (c chapter) isStopped() step {
+	return step{
+		app: c.app, says: "stopped: labelled",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return k.MarkStopped(ctx, svc)
+		},
+		want: &want{kind: subjects.Updated, status: stopped},
+	}
+}
+
+func (c chapter) losesRevision() step {
+	return step{
+		app: c.app, says: "stopped: its Revision deleted, which changes nothing more",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return nil, k.DeleteRevision(ctx, svc)
+		},
+	}
+}
+
+func (c chapter) isDeleted(status string) step {
+	return step{
+		app: c.app, says: "deleted",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return nil, k.Delete(ctx, svc)
+		},
+		want: &want{kind: subjects.Deleted, status: status},
+	}
+}
+
+func (c chapter) getsImage(image string, replicas uint32) step {
+	return step{
+		app: c.app, says: "deployed again with another image",
+		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			app, err := testenv.AppOf(svc)
+			if err != nil {
+				return nil, err
+			}
+			app.Spec.GetContainer().Image = image
+			return k.Redeploy(ctx, app)
+		},
+		want: &want{kind: subjects.Updated, status: active, replicas: replicas, image: image},
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/services"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// baseDomain is where the demo's apps would be reached.
+const baseDomain = "apps.example.com"
+
+// scaleInterval is how often something happens after the tour.
+const scaleInterval = 10 * time.Second
+
+// want is what one change must look like in the stream.
+type want struct {
+	kind     subjects.EventKind
+	status   string
+	replicas uint32
+	image    string // empty: as before
+}
+
+func (w want) String() string {
+	return fmt.Sprintf("%s %s %d", w.kind, w.status, w.replicas)
+}
+
+// step is one change in the cluster and the event that it must bring. A step
+// without an event must bring none.
+type step struct {
+	app    string
+	says   string
+	change func(ctx context.Context, c *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error)
+	want   *want
+}
+
+// tour moves the sample services through their lives.
+type tour struct {
+	cluster *testenv.Cluster
+	events  *watcher
+	out     *screen
+	pace    time.Duration
+
+	samples map[string]*servingv1.Service // as applied, by app name
+	current map[string]*servingv1.Service // as stored last
+	ids     map[string]subjects.AppID
+	wants   map[string][]want // what was caused so far
+}
+
+func newTour(cluster *testenv.Cluster, events *watcher, out *screen, pace time.Duration) (*tour, error) {
+	t := &tour{
+		cluster: cluster, events: events, out: out, pace: pace,
+		samples: map[string]*servingv1.Service{},
+		current: map[string]*servingv1.Service{},
+		ids:     map[string]subjects.AppID{},
+		wants:   map[string][]want{},
+	}
+	all, err := services.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, svc := range all {
+		app, err := testenv.AppOf(svc)
+		if err != nil {
+			return nil, err
+		}
+		id := app.ID()
+		t.samples[id.Name], t.current[id.Name], t.ids[id.Name] = svc, svc, id
+	}
+	return t, nil
+}
+
+// run takes every step of the story, each after the event of the one before.
+func (t *tour) run(ctx context.Context) error {
+	for _, s := range t.story() {
+		if err := t.take(ctx, s); err != nil {
+			return fmt.Errorf("%s: %s: %w", s.app, s.says, err)
+		}
+	}
+	return nil
+}
+
+func (t *tour) take(ctx context.Context, s step) error {
+	if t.current[s.app] == nil {
+		return fmt.Errorf("no sample service of that name")
+	}
+	t.out.action(s.app + ": " + s.says)
+	stored, err := s.change(ctx, t.cluster, t.current[s.app])
+	if err != nil {
+		return err
+	}
+	if stored != nil {
+		t.current[s.app] = stored
+	}
+	if s.want != nil {
+		t.wants[s.app] = append(t.wants[s.app], *s.want)
+		if err := t.events.await(ctx, t.ids[s.app], len(t.wants[s.app])); err != nil {
+			return err
+		}
+	}
+	return pause(ctx, t.pace)
+}
+
+func pause(ctx context.Context, length time.Duration) error {
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keepScaling changes the replicas of one app now and then until the context
+// ends, which is its only good end.
+func (t *tour) keepScaling(ctx context.Context) error {
+	for i := 0; ; i++ {
+		if err := pause(ctx, scaleInterval); err != nil {
+			return err
+		}
+		replicas := []int32{3, 4, 1, 0, 2}[i%5]
+		if _, err := t.cluster.Scale(ctx, t.current["storefront"], replicas); err != nil {
+			return err
+		}
+	}
+}
+
+// apply creates a sample anew.
+func (t *tour) apply(ctx context.Context, c *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+	for _, sample := range t.samples {
+		if sample.Name == svc.Name {
+			svc = sample.DeepCopy()
+		}
+	}
+	if err := c.Client.Create(ctx, svc); err != nil {
+		return nil, fmt.Errorf("create %s: %w", client.ObjectKeyFromObject(svc), err)
+	}
+	return svc, nil
+}
