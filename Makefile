@@ -1,0 +1,112 @@
+# `make help` lists the targets. Needed: Go, GNU make, bash; git for the version;
+# a C compiler for the race detector of `make test`; Docker for the images. Tools
+# are pinned in .ci/*.mod and built by Go the first time they are used.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+REVISION ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null || echo unknown)
+IMAGE    ?= appbridge/appbridge:dev
+DOCKER   ?= docker
+RACE     ?= -race
+FUZZTIME ?= 30s
+TESTFLAGS ?=
+CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem))
+
+# What lies below testdata is invisible to ./... and is named.
+PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/...
+LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
+
+# The version is stamped by name, so Go need not ask git, which refuses in a clone
+# that another user owns.
+go-build = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(REVISION)"
+golangci-lint = go tool -modfile=.ci/golangci-lint.mod golangci-lint
+generate = go tool -modfile=.ci/buf.mod buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## Build bin/appbridge, a static binary
+	$(go-build) -o bin/appbridge ./cmd/appbridge
+
+.PHONY: cluster-bin
+cluster-bin: ## Build kube-apiserver, etcd, kwok and the nats CLI once, into the user's cache folder
+	@testdata/cluster/build.sh
+
+# exec: Ctrl-C and SIGTERM reach the demo itself, and make returns its exit code.
+.PHONY: demo
+demo: cluster-bin build ## Run a local cluster, JetStream and appbridge, and show events (DEMO_ONCE=1: check them and exit)
+	@go build -buildvcs=false -o bin/demo ./testdata/demo
+	@exec bin/demo --bin bin/appbridge $(if $(filter-out 0 false,$(DEMO_ONCE)),--once)
+
+.PHONY: test
+test: cluster-bin ## Run all tests with the race detector: unit, fuzz seeds, conformance, end to end
+ifneq ($(RACE),)
+	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
+endif
+	$(if $(RACE),CGO_ENABLED=1 )go test $(RACE) -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: test-unit
+test-unit: ## Run the fast tests alone, in seconds: the contract, the conversion, conformance
+	go test $(TESTFLAGS) ./subjects/... ./bridge/kservice/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser for FUZZTIME (30s) each
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' cmd subjects bridge $(wildcard logsvc) | sort | while IFS=: read -r file func; do \
+		echo "== $$(dirname "$$file") $${func#func }"; \
+		go test -run='^$$' -fuzz="^$${func#func }\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
+	done
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	go test -run='^$$' -bench=. -benchmem -timeout=30m $(TESTFLAGS) ./...
+
+# The wire's names are spelled out in package subjects alone: one place to read, one to change.
+.PHONY: lint
+lint: ## Run go vet, golangci-lint and the check for wire names outside package subjects
+	go vet $(LINT_PACKAGES)
+	$(golangci-lint) run $(LINT_PACKAGES)
+	@found=$$(grep -rnE --include='*.go' --exclude='*_test.go' '["`][^"`]*(flyte\.apps|\$$KV\.|Flyte-[A-Z]|Nats-[A-Z])' cmd bridge $(wildcard logsvc) \
+		| grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true); \
+	[ -z "$$found" ] || { printf '%s\n' "$$found" "make lint: use the constants and builders of package subjects instead" >&2; exit 1; }
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	$(golangci-lint) fmt
+
+.PHONY: generate
+generate: ## Generate subjects/appv1 from its .proto files
+	$(generate)
+
+.PHONY: verify
+verify: ## Check that generated code and the module files are up to date, changing neither
+	go mod tidy -diff
+	@cd testdata/cluster && for mod in *.mod; do echo "go mod tidy -diff ($$mod)"; go mod tidy -modfile="$$mod" -diff; done
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; \
+	echo "buf generate (subjects/appv1)"; \
+	mkdir "$$tmp/committed" && cp subjects/appv1/*.pb.go "$$tmp/committed"; \
+	$(generate) --output "$$tmp"; \
+	diff -ru "$$tmp/committed" "$$tmp/subjects/appv1" \
+		|| { echo "make verify: subjects/appv1 differs from its .proto files: run make generate" >&2; exit 1; }
+
+# The image's files are put side by side first: the build needs no other file of the tree.
+.PHONY: image
+image: ## Build the container image (IMAGE, default appbridge/appbridge:dev)
+	@[ -n "$(CA_BUNDLE)" ] || { echo "make image: no CA certificates on this machine (Debian: install ca-certificates), or name a file: make image CA_BUNDLE=..." >&2; exit 1; }
+	@mkdir -p bin/image
+	GOOS=linux $(go-build) -o bin/image/appbridge ./cmd/appbridge
+	@install -m 0644 "$(CA_BUNDLE)" bin/image/ca-certificates.crt
+	$(DOCKER) build -f deploy/Dockerfile -t "$(IMAGE)" --build-arg VERSION="$(VERSION)" --build-arg REVISION="$(REVISION)" .
+
+.PHONY: compose-test
+compose-test: cluster-bin image ## Start docker-compose.yaml against a local API server and read an event (needs a Docker engine)
+	BRIDGE_IMAGE="$(IMAGE)" go test -count=1 -v -timeout=10m ./testdata/compose
+
+.PHONY: clean
+clean: ## Remove bin/ (the servers of cluster-bin stay in the user's cache folder)
+	rm -rf bin
