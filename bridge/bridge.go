@@ -34,12 +34,15 @@ type Bridge struct {
 	highest    uint64 // sequence of the newest acknowledged event of past sessions
 	// found are the last messages that appends of past sessions ran into.
 	found map[subjects.AppID]*storedMessage
-	lived bool // a session has been live
+	lived atomic.Bool // a session has been live
 
-	status    atomic.Pointer[string] // why not ready; nil while live
-	queue     atomic.Pointer[queue]
-	publisher atomic.Pointer[publisher]
-	projector atomic.Pointer[projector]
+	status atomic.Pointer[string] // why not ready; nil while live
+	// newest is what the newest session works with, for metrics and readiness.
+	newest struct {
+		queue     atomic.Pointer[queue]
+		publisher atomic.Pointer[publisher]
+		projector atomic.Pointer[projector]
+	}
 }
 
 // New makes a Bridge. The connection must have been made with ConnectOptions
@@ -82,7 +85,7 @@ func (b *Bridge) Ready() error {
 	if status := b.status.Load(); status != nil {
 		return errors.New(*status)
 	}
-	if proj := b.projector.Load(); proj != nil && proj.failures.Load() > 3 {
+	if proj := b.newest.projector.Load(); proj != nil && proj.failures.Load() > 3 {
 		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d", proj.written.Load())
 	}
 	return nil
@@ -98,7 +101,7 @@ func (b *Bridge) setStatus(why string) {
 
 // snapshotLag is how many acknowledged events the bucket does not reflect yet.
 func (b *Bridge) snapshotLag() uint64 {
-	pub, proj := b.publisher.Load(), b.projector.Load()
+	pub, proj := b.newest.publisher.Load(), b.newest.projector.Load()
 	if pub == nil || proj == nil {
 		return 0
 	}
@@ -174,7 +177,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 			return err
 		}
 		switch {
-		case errors.As(err, &config) && !b.lived, b.nc.IsClosed():
+		case errors.As(err, &config) && !b.lived.Load(), b.nc.IsClosed():
 			if last := b.nc.LastError(); b.nc.IsClosed() && last != nil {
 				return fmt.Errorf("NATS closed the connection: %w", last)
 			}

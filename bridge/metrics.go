@@ -75,7 +75,7 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 		return 1
 	})
 	gauge("oldest_pending_seconds", "Age of the oldest change that waits for the stream.", func() float64 {
-		if q := b.queue.Load(); q != nil {
+		if q := b.newest.queue.Load(); q != nil {
 			if _, since := q.oldest(); !since.IsZero() {
 				return time.Since(since).Seconds()
 			}

@@ -23,28 +23,51 @@ var errStopped = errors.New("stopped")
 
 // session is one stretch of publishing: look at what was published, compare
 // it with the cluster, publish the difference, then everything that happens.
-// It ends when lead does, when stop is done and what is queued is flushed, or
-// with an error after which the next session has to compare anew.
+type session struct {
+	*Bridge
+	kube      *kube
+	storage   *storage
+	bucket    *bucket
+	info      *jetstream.StreamInfo // of the stream, at the start
+	queue     *queue
+	publisher *publisher
+	projector *projector
+
+	group  *errgroup.Group         // everything the session started
+	cancel context.CancelCauseFunc // ends it
+}
+
+// session runs one session. It ends when lead does, when stop is done and what
+// is queued is flushed, or with an error after which the next one has to
+// compare anew.
 func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	ctx, cancel := context.WithCancelCause(lead)
 	defer cancel(nil)
-	// Until it is live there is nothing to flush.
-	live := context.AfterFunc(stop, func() { cancel(errStopped) })
-	g, ctx := errgroup.WithContext(ctx)
+	// Until it is live there is nothing to flush: stopping is giving up.
+	unhook := context.AfterFunc(stop, func() { cancel(errStopped) })
+	group, ctx := errgroup.WithContext(ctx)
+	s := &session{
+		Bridge: b, kube: k, group: group, cancel: cancel,
+		storage: &storage{js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID},
+		bucket:  &bucket{js: b.writes, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log},
+	}
 
-	err := b.start(ctx, cancel, stop, k, g, live)
+	err := s.start(ctx)
+	if err == nil && !unhook() {
+		err = errStopped // stop came first
+	}
 	if err != nil {
 		cancel(err)
+	} else {
+		group.Go(func() error { return s.stopWith(ctx, stop) })
 	}
-	waited := g.Wait()
+	waited := group.Wait()
 	b.source.disconnect()
-	if pub := b.publisher.Load(); pub != nil {
-		b.highest = max(b.highest, pub.highest.Load())
+	if s.publisher != nil {
+		b.highest = max(b.highest, s.publisher.highest.Load())
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errStopped):
-		return nil
-	case lead.Err() != nil:
+	case errors.Is(cause, errStopped), lead.Err() != nil && !errors.As(err, new(*historyError)):
 		return nil
 	case err != nil:
 		return err
@@ -55,27 +78,23 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	}
 }
 
-// start brings a session to life; what it leaves running belongs to g.
-func (b *Bridge) start(ctx context.Context, cancel context.CancelCauseFunc, stop context.Context, k *kube, g *errgroup.Group, live func() bool) error {
-	store := &storage{js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID}
-	snapshots := &bucket{js: b.writes, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log}
-
-	b.setStatus("waiting for JetStream")
+// start brings a session to life.
+func (s *session) start(ctx context.Context) error {
+	s.setStatus("waiting for JetStream")
 	var snap *snapshot
-	var info *jetstream.StreamInfo
-	if err := b.until(ctx, "JetStream", func(ctx context.Context) (err error) {
-		snap, info, err = b.open(ctx, store, snapshots)
+	if err := s.until(ctx, "JetStream", func(ctx context.Context) (err error) {
+		snap, err = s.open(ctx)
 		return err
 	}); err != nil {
 		return err
 	}
 
-	proj := newProjector(b.nc, b.writes, snapshots, b.cfg.Stream, b.subjects, snap, b.log, b.metrics)
-	b.projector.Store(proj)
-	g.Go(func() error { return proj.run(ctx, snap) })
-	b.setStatus("reading the stream past the bucket")
+	s.setStatus("reading the stream past the bucket")
+	s.projector = newProjector(s.nc, s.writes, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
+	s.newest.projector.Store(s.projector)
+	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	select {
-	case <-proj.caughtUp:
+	case <-s.projector.caughtUp:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -83,83 +102,117 @@ func (b *Bridge) start(ctx context.Context, cancel context.CancelCauseFunc, stop
 	// What was published is taken before the cluster is listed, and the caches
 	// reach the list: so no record is newer than what it is compared with. What
 	// others append after this, the fence finds.
-	records := proj.take()
-	for id, m := range b.found {
-		correct(records, id, m, b.subjects)
+	records := s.projector.take()
+	for id, m := range s.found {
+		correct(records, id, m, s.subjects)
 	}
-	b.setStatus("comparing the cluster with what was published")
-	b.source.noteDeletes()
+	clear(s.found)
+	s.setStatus("comparing the cluster with what was published")
+	if err := s.reach(ctx, records); err != nil {
+		return err
+	}
+	s.publish(ctx, records)
+	return nil
+}
+
+// open makes sure that stream and bucket exist, belong here and fit together,
+// and reads the bucket.
+func (s *session) open(ctx context.Context) (*snapshot, error) {
+	// The stream is looked at first: another cluster's must not cost us an
+	// empty bucket beside it.
+	stream, err := s.storage.checkStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.storage.ensureBucket(ctx); err != nil {
+		return nil, err
+	}
+	snap, err := s.bucket.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.info, err = s.storage.ensureStream(ctx, stream, s.highest, snap.position)
+	return snap, err
+}
+
+// reach waits until the source has seen everything that the API server has,
+// and checks that it is of the history that was published.
+func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record) error {
+	s.source.noteDeletes()
 	var listings []listing
-	if err := b.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
-		listings, err = k.list(ctx)
+	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
+		listings, err = s.kube.list(ctx)
 		return err
 	}); err != nil {
 		return err
 	}
-	if err := b.source.reach(ctx, listings); err != nil {
+	if err := s.source.reach(ctx, listings); err != nil {
 		return err
 	}
-	if err := checkHistory(records, serviceVersion(listings), resetSequence(info)); err != nil {
-		if !b.cfg.AcceptReset {
-			return &historyError{err}
-		}
-		if err := b.until(ctx, "JetStream", store.acceptReset); err != nil {
-			return err
-		}
+	err := checkHistory(records, serviceVersion(listings), resetSequence(s.info))
+	switch {
+	case err == nil:
+		return nil
+	case s.cfg.AcceptReset:
+		return s.until(ctx, "JetStream", s.storage.acceptReset)
+	default:
+		return &historyError{err}
 	}
+}
 
-	q := newQueue(b.cfg.WatchBufferSize, b.cfg.PendingBytes, b.metrics)
-	b.queue.Store(q)
-	pub := &publisher{
-		nc: b.nc, js: b.js, queue: q, bucket: snapshots, stream: b.cfg.Stream, log: b.log, metrics: b.metrics,
+// publish puts the differences into the queue and goes live.
+func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
+	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
+	s.publisher = &publisher{
+		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, stream: s.cfg.Stream, log: s.log, metrics: s.metrics,
 		encoder: &encoder{
-			subjects: b.subjects, source: subjects.Source(b.cfg.ClusterName), stream: b.cfg.Stream,
-			form: b.cfg.Encoding.contentType(), app: b.cfg.App, maxSize: maxMessage(b.nc.MaxPayload(), info),
+			subjects: s.subjects, source: subjects.Source(s.cfg.ClusterName), stream: s.cfg.Stream,
+			form: s.cfg.Encoding.contentType(), app: s.cfg.App, maxSize: maxMessage(s.nc.MaxPayload(), s.info),
 		},
 	}
-	pub.highest.Store(proj.followed.Load())
-	b.publisher.Store(pub)
+	s.publisher.highest.Store(s.projector.followed.Load())
+	s.newest.queue.Store(s.queue)
+	s.newest.publisher.Store(s.publisher)
 
+	// Ready once all differences are published; one more keeps it from being
+	// so before they are all counted.
 	var left atomic.Int64
 	left.Store(1)
 	finish := func() {
 		if left.Add(-1) == 0 {
-			b.setStatus("")
-			b.lived = true
+			s.setStatus("")
+			s.lived.Store(true)
 		}
 	}
-	b.setStatus("publishing the differences that the comparison found")
-	differences, unwatched := b.source.connect(q, records, b.cfg.App, watching(k.namespaces), func() func() {
+	s.setStatus("publishing the differences that the comparison found")
+	differences, unwatched := s.source.connect(s.queue, records, s.cfg.App, watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
-	}, cancel)
+	}, s.cancel)
 	if len(unwatched) > 0 {
-		b.log.Warn("apps of namespaces that are not watched are left as they are", zap.Int("apps", len(unwatched)),
-			zap.Stringer("first", unwatched[0]))
+		s.log.Warn("apps of namespaces that are not watched are left as they are",
+			zap.Int("apps", len(unwatched)), zap.Stringer("first", unwatched[0]))
 	}
-	b.log.Info("live", zap.Int("apps", len(records)), zap.Int("differences", differences),
-		zap.Uint64("sequence", proj.followed.Load()))
-
-	g.Go(func() error { return pub.run(ctx) })
-	g.Go(func() error { return b.guard(ctx, store, info.Created, q, proj) })
+	s.log.Info("live", zap.Int("apps", len(records)), zap.Int("differences", differences),
+		zap.Uint64("sequence", s.projector.followed.Load()))
+	s.group.Go(func() error { return s.publisher.run(ctx) })
+	s.group.Go(func() error { return s.guard(ctx) })
 	finish()
-	if !live() { // stop came first
-		return errStopped
-	}
-	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-stop.Done():
-		}
-		b.source.disconnect() // no more intake
-		if err := b.flush(ctx, q, pub, proj); err != nil {
-			cancel(err)
-			return err
-		}
-		cancel(errStopped)
+}
+
+// stopWith flushes and ends the session once stop is done.
+func (s *session) stopWith(ctx, stop context.Context) error {
+	select {
+	case <-ctx.Done():
 		return nil
-	})
+	case <-stop.Done():
+	}
+	s.source.disconnect() // no more intake
+	if err := s.flush(ctx); err != nil {
+		s.cancel(err)
+		return err
+	}
+	s.cancel(errStopped)
 	return nil
 }
 
@@ -171,31 +224,11 @@ func maxMessage(payload int64, info *jetstream.StreamInfo) int {
 	return int(payload)
 }
 
-// open makes sure that stream and bucket exist, belong here and fit together,
-// and reads the bucket.
-func (b *Bridge) open(ctx context.Context, store *storage, snapshots *bucket) (*snapshot, *jetstream.StreamInfo, error) {
-	// The stream is looked at first: another cluster's must not cost us an
-	// empty bucket beside it.
-	stream, err := store.checkStream(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := store.ensureBucket(ctx); err != nil {
-		return nil, nil, err
-	}
-	snap, err := snapshots.load(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := store.ensureStream(ctx, stream, b.highest, snap.position)
-	return snap, info, err
-}
-
 // until tries op until it works, the context ends, or waiting will not help.
-func (b *Bridge) until(ctx context.Context, what string, op func(context.Context) error) error {
-	report := waitLog{log: b.log}
+func (s *session) until(ctx context.Context, what string, op func(context.Context) error) error {
+	report := waitLog{log: s.log}
 	return retry(ctx, func() error {
-		if b.nc.IsClosed() {
+		if s.nc.IsClosed() {
 			return permanent(errors.New("the NATS connection is closed"))
 		}
 		err := op(ctx)
@@ -205,31 +238,31 @@ func (b *Bridge) until(ctx context.Context, what string, op func(context.Context
 		}
 		return err
 	}, func(err error, _ time.Duration) {
-		b.setStatus(fmt.Sprintf("waiting for %s: %v", what, err))
+		s.setStatus(fmt.Sprintf("waiting for %s: %v", what, err))
 		report.warn("waiting for "+what, err)
 	})
 }
 
 // guard ends the session when the ground it stands on goes away.
-func (b *Bridge) guard(ctx context.Context, store *storage, created time.Time, q *queue, proj *projector) error {
+func (s *session) guard(ctx context.Context) error {
 	tick := time.NewTicker(storageCheck)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-q.overflow:
+		case <-s.queue.overflow:
 			return errOverflow
 		case <-tick.C:
 		}
-		if b.nc.IsClosed() {
+		if s.nc.IsClosed() {
 			return errors.New("the NATS connection is closed")
 		}
-		if !b.nc.IsConnected() {
+		if !s.nc.IsConnected() {
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
-		err := store.present(look, created, proj.followed.Load())
+		err := s.storage.present(look, s.info.Created, s.projector.followed.Load())
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -238,20 +271,20 @@ func (b *Bridge) guard(ctx context.Context, store *storage, created time.Time, q
 }
 
 // flush waits until everything queued is in the stream and in the bucket.
-func (b *Bridge) flush(ctx context.Context, q *queue, pub *publisher, proj *projector) error {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.FlushTimeout)
+func (s *session) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.FlushTimeout)
 	defer cancel()
 	select {
-	case <-q.empty():
+	case <-s.queue.empty():
 	case <-ctx.Done():
-		length, _ := q.oldest()
+		length, _ := s.queue.oldest()
 		return fmt.Errorf("stopped with %d changes unpublished; the next start finds them by comparing", length)
 	}
-	highest := pub.highest.Load()
-	if err := proj.waitWritten(ctx, highest); err != nil {
-		return fmt.Errorf("stopped with the bucket at sequence %d of %d; the next start goes on from there", proj.written.Load(), highest)
+	highest := s.publisher.highest.Load()
+	if err := s.projector.waitWritten(ctx, highest); err != nil {
+		return fmt.Errorf("stopped with the bucket at sequence %d of %d; the next start goes on from there", s.projector.written.Load(), highest)
 	}
-	b.log.Info("flushed", zap.Uint64("sequence", highest))
+	s.log.Info("flushed", zap.Uint64("sequence", highest))
 	return nil
 }
 
