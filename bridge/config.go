@@ -29,7 +29,7 @@ type Config struct {
 	// Namespaces to watch; empty means all.
 	Namespaces []string
 
-	// Prefix of every subject, for example "flyte.apps".
+	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
 	Prefix string
 	// Stream and Bucket are the names of the event stream and the snapshot.
 	Stream, Bucket string

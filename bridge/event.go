@@ -122,10 +122,10 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 		h.Set(subjects.HeaderMergedUpdates, strconv.Itoa(c.merged))
 	}
 	if c.synthesized {
-		h.Set(subjects.HeaderSynthesized, "true")
+		h.Set(subjects.HeaderSynthesized, subjects.FlagTrue)
 	}
 	if c.finalStateUnknown {
-		h.Set(subjects.HeaderFinalStateUnknown, "true")
+		h.Set(subjects.HeaderFinalStateUnknown, subjects.FlagTrue)
 	}
 
 	ev := &event{id: id, msg: &nats.Msg{Subject: subject, Header: h}, fence: prev.fence(), previous: prev.previous(), record: next}
@@ -143,22 +143,22 @@ func (e *encoder) fit(ev *event, prev *record) error {
 	switch ev.record.kind {
 	case subjects.Updated:
 		old = prev.app
-		leaveOut = append(leaveOut, fieldOldApp, fieldSpec)
+		leaveOut = append(leaveOut, subjects.TruncatedOldApp, subjects.TruncatedSpec)
 	case subjects.Created:
-		leaveOut = append(leaveOut, fieldSpec)
+		leaveOut = append(leaveOut, subjects.TruncatedSpec)
 	case subjects.Deleted:
 		// What the state lacked that this event ends is lacking here too.
-		cut = slices.DeleteFunc(strings.Split(prev.truncated, ","), func(f string) bool { return f == fieldOldApp || f == "" })
-		leaveOut = append(leaveOut, fieldSpec, fieldStatus)
+		cut = slices.DeleteFunc(strings.Split(prev.truncated, ","), func(f string) bool { return f == subjects.TruncatedOldApp || f == "" })
+		leaveOut = append(leaveOut, subjects.TruncatedSpec, subjects.TruncatedStatus)
 	}
 	for _, field := range leaveOut {
 		switch field {
-		case fieldOldApp:
+		case subjects.TruncatedOldApp:
 			old = nil
-		case fieldSpec:
+		case subjects.TruncatedSpec:
 			app = proto.CloneOf(app)
 			app.Spec = nil
-		case fieldStatus:
+		case subjects.TruncatedStatus:
 			app.Status = nil
 		}
 		if field != "" && !slices.Contains(cut, field) {

@@ -128,13 +128,6 @@ func recordOfEntry(h nats.Header, data []byte) (*record, error) {
 	return r, nil
 }
 
-// The fields that Flyte-Truncated can name.
-const (
-	fieldOldApp = "old_app"
-	fieldSpec   = "spec"
-	fieldStatus = "status"
-)
-
 // leftOut tells whether the published app came without a field.
 func (r *record) leftOut(field string) bool {
 	for f := range strings.SplitSeq(r.truncated, ",") {

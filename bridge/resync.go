@@ -77,7 +77,7 @@ func isPublished(now state, r *record, cfg kservice.Config) bool {
 	if err != nil {
 		return false
 	}
-	if r.leftOut(fieldSpec) {
+	if r.leftOut(subjects.TruncatedSpec) {
 		app = proto.CloneOf(app)
 		app.Spec = nil
 	}

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -78,63 +79,55 @@ func newSource(log *zap.Logger, m *metrics) *source {
 
 // serviceHandler returns the informer's callbacks for Knative Services.
 func (s *source) serviceHandler() toolscache.ResourceEventHandler {
-	upsert := func(obj any) {
-		if svc, ok := obj.(*kservice.Service); ok {
-			s.upsertService(svc)
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    upsert,
-		UpdateFunc: func(_, obj any) { upsert(obj) },
-		DeleteFunc: func(obj any) {
-			unknown := false
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj, unknown = tombstone.Obj, true
-			}
-			if svc, ok := obj.(*kservice.Service); ok {
-				s.deleteService(svc, unknown)
-			}
-		},
-	}
+	return handler(s, s.upsertService, s.deleteService)
 }
 
 // revisionHandler returns the informer's callbacks for Revisions.
 func (s *source) revisionHandler() toolscache.ResourceEventHandler {
+	return handler(s, s.upsertRevision, s.deleteRevision)
+}
+
+// handler makes informer callbacks of two functions that run with mu held.
+// remove is told when the object is only the last state known, not that of
+// the deletion.
+func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
+	locked := func(obj any, do func(T)) {
+		typed, ok := obj.(T)
+		if !ok {
+			s.log.DPanic("the informer delivers another type", zap.String("type", fmt.Sprintf("%T", obj)))
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		do(typed)
+		s.notify()
+	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.upsertRevision(obj) },
-		UpdateFunc: func(_, obj any) { s.upsertRevision(obj) },
+		AddFunc:    func(obj any) { locked(obj, upsert) },
+		UpdateFunc: func(_, obj any) { locked(obj, upsert) },
 		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			tombstone, unknown := obj.(toolscache.DeletedFinalStateUnknown)
+			if unknown {
 				obj = tombstone.Obj
 			}
-			rev, ok := obj.(*kservice.Revision)
-			if !ok {
-				return
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			defer s.notify()
-			key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-			s.sawDelete(kindRevision, rev.UID)
-			delete(s.revisions, key)
-			s.settleUsers(key)
+			locked(obj, func(typed T) { remove(typed, unknown) })
 		},
 	}
 }
 
-func (s *source) upsertRevision(obj any) {
-	rev, ok := obj.(*kservice.Revision)
-	if !ok {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.notify()
+func (s *source) upsertRevision(rev *kservice.Revision) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	if old := s.revisions[key]; old != nil && old.UID != rev.UID {
 		s.sawDelete(kindRevision, old.UID)
 	}
 	s.revisions[key] = rev
+	s.settleUsers(key)
+}
+
+func (s *source) deleteRevision(rev *kservice.Revision, _ bool) {
+	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
+	s.sawDelete(kindRevision, rev.UID)
+	delete(s.revisions, key)
 	s.settleUsers(key)
 }
 
@@ -148,10 +141,6 @@ func (s *source) settleUsers(revision types.NamespacedName) {
 }
 
 func (s *source) upsertService(svc *kservice.Service) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.notify()
-
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	old := s.objects[key]
 	if old != nil && old.service.UID == svc.UID {
@@ -199,10 +188,6 @@ func (s *source) upsertService(svc *kservice.Service) {
 }
 
 func (s *source) deleteService(svc *kservice.Service, unknown bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.notify()
-
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	gone := removal{finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
 	if !unknown {

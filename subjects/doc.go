@@ -131,10 +131,11 @@
 // event. Present only when they apply are: Flyte-Revision and its version (the
 // Revision that current_replicas was read from), Flyte-Deleted-Resource-Version
 // (an observed delete), Flyte-Truncated (fields left out to fit the server's
-// limit, in the order they went), Flyte-Previous-Sequence (not on the first
-// event), Flyte-Merged-Updates (how many updates in between this one stands
-// for), Flyte-Synthesized (a change found by comparing, not by watching) and
-// Flyte-Final-State-Unknown (the last state before the delete was not seen).
+// limit, in the order they went: old_app, spec, and on a delete also status),
+// Flyte-Previous-Sequence (not on the first event), Flyte-Merged-Updates (how
+// many updates in between this one stands for), Flyte-Synthesized (a change
+// found by comparing, not by watching) and Flyte-Final-State-Unknown (the last
+// state before the delete was not seen).
 //
 // A bucket entry or marker repeats the Flyte- and ce- headers of its event, and
 // adds the stream sequence of that event:

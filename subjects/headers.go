@@ -53,7 +53,8 @@ const (
 	// delete that was observed.
 	HeaderDeletedResourceVersion = "Flyte-Deleted-Resource-Version"
 	// HeaderTruncated lists the fields left out to fit the server's limit,
-	// joined by commas in the order they went: TruncatedOldApp, TruncatedSpec.
+	// joined by commas in the order they went: TruncatedOldApp, TruncatedSpec,
+	// TruncatedStatus.
 	HeaderTruncated = "Flyte-Truncated"
 	// HeaderPreviousSequence holds the stream sequence of this app's previous
 	// event; absent on the first.
@@ -78,6 +79,9 @@ const (
 	TruncatedOldApp = "old_app"
 	// TruncatedSpec in HeaderTruncated: an App without spec.
 	TruncatedSpec = "spec"
+	// TruncatedStatus in HeaderTruncated: a delete whose App is its id alone,
+	// since a delete has to get through.
+	TruncatedStatus = "status"
 )
 
 // Headers of a refused request, those of every NATS micro service.

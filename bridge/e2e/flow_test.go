@@ -95,6 +95,18 @@ func (w *world) live(l life, updates int) error {
 	return err
 }
 
+// finish makes one last change, waits until the recorder has seen it, and
+// returns all that it has seen.
+func (w *world) finish(recorder *testenv.Recorder) []testenv.Observation {
+	w.t.Helper()
+	last := w.create(w.app("last"))
+	must[testenv.Observation](w.t)(recorder.Wait(w.t.Context(), func(o testenv.Observation) bool { return o.Name == last.Name }))
+	if err := recorder.Stop(); err != nil {
+		w.t.Fatal(err)
+	}
+	return recorder.Observations()
+}
+
 // Every state that the API server shows is in the stream, once and in order,
 // and the bucket ends up equal to the cluster.
 func TestEveryState(t *testing.T) {
@@ -123,13 +135,7 @@ func TestEveryState(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	// One last change that both the recorder and the bridge must see.
-	last := w.create(w.app("last"))
-	must[testenv.Observation](t)(recorder.Wait(t.Context(), func(o testenv.Observation) bool { return o.Name == last.Name }))
-	if err := recorder.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	observations := recorder.Observations()
+	observations := w.finish(recorder)
 	eventually(t, "all events are in the stream", func() error {
 		if got := int(w.lastSequence()); got < len(observations) {
 			return fmt.Errorf("%d of %d", got, len(observations))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/client-go/rest"
@@ -63,12 +64,7 @@ func TestNATSAway(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	last := w.create(w.app("last"))
-	must[testenv.Observation](t)(recorder.Wait(t.Context(), func(o testenv.Observation) bool { return o.Name == last.Name }))
-	if err := recorder.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	observations := recorder.Observations()
+	observations := w.finish(recorder)
 	w.startNATS(port)
 	eventually(t, "all events are in the stream", func() error {
 		if got := w.lastSequence(); int(got) < len(observations) {
@@ -475,4 +471,42 @@ func TestKubernetesTrouble(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// Past the hard limit the waiting changes are dropped, said so, and found
+// again by comparing once NATS is back.
+func TestOverflow(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.PendingBytes = 4 << 10
+	r := w.start(cfg)
+	kept := w.create(w.app("kept"))
+	w.waitFor(0, "created kept")
+	port := w.port()
+	w.server.Shutdown()
+	w.server.WaitForShutdown()
+	want := []string{"created kept", "updated kept"}
+	for i := range 20 {
+		name := fmt.Sprintf("app-%02d", i)
+		svc := w.create(w.app(name))
+		must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
+		want = append(want, "created "+name)
+	}
+	must[*servingv1.Service](t)(w.Progressing(t.Context(), kept))
+	eventually(t, "the limit is passed", func() error {
+		if r.logs.FilterField(zap.String("cause", "overflow")).Len() == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	w.startNATS(port)
+	r.waitReady()
+	events := w.waitFor(0, want...)
+	w.checkHeaders(events)
+	for _, e := range events[1:] {
+		if e.header(subjects.HeaderSynthesized) != "true" {
+			t.Errorf("%s %s was found by comparing and does not say so", e.kind, e.id)
+		}
+	}
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
 }
