@@ -155,8 +155,9 @@ func (k *kube) probe(ctx context.Context) (types.UID, error) {
 		}
 	}
 	if l := k.lease; l.Name != "" {
-		for _, verb := range []string{"get", "create", "update"} {
-			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, l.Name, verb); err != nil {
+		// A create has no name yet when it is authorized.
+		for verb, name := range map[string]string{"get": l.Name, "create": "", "update": l.Name} {
+			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, name, verb); err != nil {
 				return "", err
 			}
 		}

@@ -69,7 +69,7 @@ func (p *projector) take() map[subjects.AppID]*record {
 // run projects until ctx is done, starting from snap. It returns an error
 // only when the stream or the bucket is gone.
 func (p *projector) run(ctx context.Context, snap *snapshot) error {
-	pause := newPause()
+	pause, report := newPause(), waitLog{log: p.log}
 	for {
 		before := p.written.Load()
 		var err error
@@ -93,7 +93,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		p.failures.Add(1)
 		wait := pause.NextBackOff()
 		p.metrics.projectionRestarts.Inc()
-		p.log.Warn("the bucket's projection starts over", zap.Error(err), zap.Duration("in", wait))
+		report.warn("the bucket's projection starts over", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -28,8 +28,8 @@ func newPause() *backoff.ExponentialBackOff {
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// waitLog logs why something is waited for: each reason once, and again after
-// a while.
+// waitLog logs why something has to be tried again: each reason once, and
+// again after a while.
 type waitLog struct {
 	log  *zap.Logger
 	last string

@@ -229,8 +229,12 @@ func (s *storage) checkDurability(cfg jetstream.StreamConfig) error {
 	if cfg.Mirror != nil || len(cfg.Sources) > 0 {
 		broken = append(broken, "it is fed by another stream")
 	}
-	if cfg.Retention != jetstream.LimitsPolicy {
-		unsafe = append(unsafe, fmt.Sprintf("retention %s drops events that were read", cfg.Retention))
+	switch cfg.Retention {
+	case jetstream.LimitsPolicy:
+	case jetstream.WorkQueuePolicy:
+		broken = append(broken, "its retention is a work queue, which one reader empties for all others")
+	default:
+		unsafe = append(unsafe, fmt.Sprintf("retention %s drops events that nobody waits for", cfg.Retention))
 	}
 	if cfg.Storage != jetstream.FileStorage {
 		unsafe = append(unsafe, "memory storage forgets at a restart")

@@ -247,7 +247,7 @@ func TestRights(t *testing.T) {
 		cfg := w.config()
 		cfg.LeaderElect, cfg.LeaseNamespace, cfg.LeaseName, cfg.Identity = true, w.namespace, "appbridge", "me"
 		err := w.launch(cfg, grant("leaseless", serving("list", "watch"))).ended()
-		if err == nil || !strings.Contains(err.Error(), "get on leases.coordination.k8s.io in namespace "+w.namespace) {
+		if err == nil || !strings.Contains(err.Error(), " on leases.coordination.k8s.io in namespace "+w.namespace) {
 			t.Errorf("got %v", err)
 		}
 	})
