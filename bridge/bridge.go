@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,13 +39,8 @@ type Bridge struct {
 	found map[subjects.AppID]*storedMessage
 	lived atomic.Bool // a session has been live
 
-	status atomic.Pointer[string] // why not ready; nil while live
-	// newest is what the newest session works with, for metrics and readiness.
-	newest struct {
-		queue     atomic.Pointer[queue]
-		publisher atomic.Pointer[publisher]
-		projector atomic.Pointer[projector]
-	}
+	status atomic.Pointer[string]  // why not ready; nil while live
+	newest atomic.Pointer[session] // the session that is live, for metrics and readiness
 }
 
 // New makes a Bridge. The connection must have been made with ConnectOptions
@@ -75,20 +73,39 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	return b, nil
 }
 
-// Ready returns nil while the bridge does its work: the informers are in
-// sync, NATS is connected, and the differences found at the start are
-// published. Otherwise the error says in one line what is missing.
+// Ready returns nil once the informers are in sync and the differences found
+// at the start are published, while NATS is connected and the bucket can be
+// written. Otherwise the error says in one line what is missing.
 func (b *Bridge) Ready() error {
-	if !b.nc.IsConnected() {
-		return fmt.Errorf("NATS is not connected (%s)", b.nc.Status())
+	if err := b.disconnected(); err != nil {
+		return err
 	}
 	if status := b.status.Load(); status != nil {
 		return errors.New(*status)
 	}
-	if proj := b.newest.projector.Load(); proj != nil && proj.failures.Load() > 3 {
-		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d", proj.written.Load())
+	if s := b.newest.Load(); s != nil && s.projector.failures.Load() > 3 {
+		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d", s.projector.written.Load())
 	}
 	return nil
+}
+
+// errClosed says that the NATS client has given up, as it does when the server
+// refuses its credentials.
+var errClosed = errors.New("the NATS connection is closed")
+
+// disconnected says why there is no NATS connection, nil if there is one.
+func (b *Bridge) disconnected() error {
+	if b.nc.IsConnected() {
+		return nil
+	}
+	var servers []string
+	for _, server := range b.nc.Servers() {
+		if u, err := url.Parse(server); err == nil {
+			servers = append(servers, u.Redacted())
+		}
+	}
+	// Not the error itself: it names a local port that is another each time.
+	return fmt.Errorf("NATS is not connected to %s (%s)", strings.Join(servers, ", "), strings.ToLower(b.nc.Status().String()))
 }
 
 func (b *Bridge) setStatus(why string) {
@@ -101,11 +118,11 @@ func (b *Bridge) setStatus(why string) {
 
 // snapshotLag is how many acknowledged events the bucket does not reflect yet.
 func (b *Bridge) snapshotLag() uint64 {
-	pub, proj := b.newest.publisher.Load(), b.newest.projector.Load()
-	if pub == nil || proj == nil {
+	s := b.newest.Load()
+	if s == nil {
 		return 0
 	}
-	if highest, written := pub.highest.Load(), proj.written.Load(); highest > written {
+	if highest, written := s.publisher.highest.Load(), s.projector.written.Load(); highest > written {
 		return highest - written
 	}
 	return 0
@@ -120,7 +137,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
-	k, err := newKube(b.rest, b.cfg.Namespaces, b.log, func(error) { b.metrics.watchErrors.Inc() })
+	k, err := newKube(b.rest, b.cfg.Namespaces, b.log, b.metrics)
 	if err != nil {
 		return err
 	}
@@ -136,8 +153,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return err
 	}
 	b.clusterUID = string(uid)
-	b.log.Info("watching Kubernetes", zap.String("cluster", b.cfg.ClusterName), zap.String("clusterUID", b.clusterUID),
-		zap.String("namespaces", joinNamespaces(b.cfg.Namespaces)))
+	b.log.Info("watching Kubernetes", zap.String("cluster", b.cfg.ClusterName), zap.String("clusterUID", b.clusterUID))
 
 	informers := make(chan error, 1)
 	go func() { informers <- k.cache.Start(work) }()
@@ -174,6 +190,10 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 			return nil // whoever leads now compares for itself
 		}
 		if stop.Err() != nil {
+			if errors.As(err, &other) {
+				b.log.Warn("stopped before comparing again; whoever else publishes does that", zap.Error(err))
+				return nil
+			}
 			return err
 		}
 		switch {
@@ -188,7 +208,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 			cause = "storage_gone"
 		case errors.As(err, &other):
 			cause = "other_writer"
-			b.found[other.app] = other.stored
+			maps.Copy(b.found, other.found)
 		case errors.Is(err, errOverflow):
 			cause = "overflow"
 		default:

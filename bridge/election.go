@@ -56,7 +56,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 			OnStartedLeading: func(lead context.Context) { started <- lead },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
-				if identity != b.cfg.Identity {
+				if identity != "" && identity != b.cfg.Identity {
 					// Somebody publishes: this replica does its work by waiting.
 					b.log.Info("standing by", zap.String("leader", identity))
 					b.setStatus("")

@@ -27,7 +27,7 @@ type encoder struct {
 	stream   string
 	form     string // content type of new messages
 	app      kservice.Config
-	maxSize  int // of a message with its headers, in bytes
+	maxSize  func() int // of a message with its headers, in bytes; the server may change it
 }
 
 // event is a message ready to be appended, and what the app's record will be
@@ -151,6 +151,7 @@ func (e *encoder) fit(ev *event, prev *record) error {
 		cut = slices.DeleteFunc(strings.Split(prev.truncated, ","), func(f string) bool { return f == subjects.TruncatedOldApp || f == "" })
 		leaveOut = append(leaveOut, subjects.TruncatedSpec, subjects.TruncatedStatus)
 	}
+	limit := e.maxSize()
 	for _, field := range leaveOut {
 		switch field {
 		case subjects.TruncatedOldApp:
@@ -174,11 +175,11 @@ func (e *encoder) fit(ev *event, prev *record) error {
 		if len(cut) > 0 {
 			ev.msg.Header.Set(subjects.HeaderTruncated, ev.record.truncated)
 		}
-		if ev.msg.Size() <= e.maxSize {
+		if ev.msg.Size() <= limit {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %d of %d bytes, without %s", errTooLarge, ev.msg.Size(), e.maxSize, strings.Join(cut, " and "))
+	return fmt.Errorf("%w: %d of %d bytes, without %s", errTooLarge, ev.msg.Size(), limit, strings.Join(cut, " and "))
 }
 
 func watchResponse(kind subjects.EventKind, app, old *appv1.App) *appv1.WatchResponse {

@@ -31,7 +31,7 @@ func testEncoder() *encoder {
 	}
 	return &encoder{
 		subjects: s, source: subjects.Source("test"), stream: subjects.DefaultStream,
-		form: subjects.ContentTypeJSON, app: kservice.Config{BaseDomain: "apps.example.com"}, maxSize: 1 << 20,
+		form: subjects.ContentTypeJSON, app: kservice.Config{BaseDomain: "apps.example.com"}, maxSize: func() int { return 1 << 20 },
 	}
 }
 
@@ -186,7 +186,7 @@ func TestEventTooLarge(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := testEncoder()
-			e.maxSize = test.maxSize
+			e.maxSize = func() int { return test.maxSize }
 			ev, err := e.encode(testID, test.change, test.prev)
 			if !errors.Is(err, test.err) {
 				t.Fatalf("got error %v, want %v", err, test.err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -47,7 +48,10 @@ type kube struct {
 	log        *zap.Logger
 }
 
-func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, onWatchError func(error)) (*kube, error) {
+func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, m *metrics) (*kube, error) {
+	cfg = rest.CopyConfig(cfg)
+	seen := &reachability{log: log, metrics: m}
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return transport{rt, seen} })
 	scheme := runtime.NewScheme()
 	if err := kservice.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -83,7 +87,7 @@ func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, onWatchErro
 		DefaultUnsafeDisableDeepCopy: new(true),
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-			onWatchError(err)
+			m.watchErrors.Inc()
 		},
 	})
 	if err != nil {
@@ -209,7 +213,3 @@ func (k *kube) watch(ctx context.Context, s *source) error {
 	}
 	return nil
 }
-
-var errStepBack = errors.New("an object's version stepped back")
-
-func joinNamespaces(namespaces []string) string { return strings.Join(namespaces, ",") }

@@ -84,9 +84,9 @@ func (s *source) reach(ctx context.Context, listings []listing) error {
 func (s *source) behind(l listing) string {
 	for key, item := range l.items {
 		uid, version, ok := s.known(l.kind, key)
-		_, deleted := s.deleted[incarnation{l.kind, item.UID}]
+		deletion, deleted := s.deleted[incarnation{l.kind, item.UID}]
 		switch {
-		case deleted:
+		case deleted && (deletion == "" || order(deletion, item.ResourceVersion) > 0):
 		case !ok, uid != item.UID && order(version, l.version) <= 0, uid == item.UID && order(version, item.ResourceVersion) < 0:
 			return l.kind + " " + key.String()
 		}

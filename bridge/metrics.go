@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // metrics of a Bridge; docs/metrics.md lists them.
@@ -18,6 +20,8 @@ type metrics struct {
 	snapshotWrites     prometheus.Counter
 	resyncs            *prometheus.CounterVec
 	watchErrors        prometheus.Counter
+	kubeErrors         prometheus.Counter
+	kubeReachable      prometheus.Gauge
 	latency            prometheus.Histogram
 	pendingChanges     prometheus.Gauge
 	pendingBytes       prometheus.Gauge
@@ -35,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help})
 	}
 	m := &metrics{
-		published:          vec("events_published_total", "Events stored in the stream, by kind.", "kind"),
+		published:          vec("events_published_total", "Events this replica stored in the stream, or found stored by a try of its own, by kind.", "kind"),
 		rejected:           vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
 		merged:             counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
 		fenceConflicts:     counter("fence_conflicts_total", "Appends that the stream refused because the app's last sequence was another."),
@@ -44,7 +48,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
-		watchErrors:        counter("watch_errors_total", "Failed lists and watches of the Kubernetes API."),
+		watchErrors:        counter("watch_errors_total", "Lists and watches that the Kubernetes API refused or broke off."),
+		kubeErrors:         counter("kubernetes_errors_total", "Requests that did not reach the Kubernetes API or brought no answer."),
+		kubeReachable:      gauge("kubernetes_reachable", "1 if the last request to the Kubernetes API was answered, else 0."),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
@@ -53,8 +59,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		pendingBytes:   gauge("changes_pending_bytes", "Estimated memory that waiting changes take."),
 		leader:         gauge("leader", "1 while this replica publishes, else 0."),
 	}
+	for _, reason := range []string{reasonNoAppID, reasonMalformed, reasonEmptyPart, reasonTooLong, reasonConflict, reasonTooLarge, reasonConvert} {
+		m.rejected.WithLabelValues(reason)
+	}
+	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
+		m.published.WithLabelValues(string(kind))
+	}
 	reg.MustRegister(m.published, m.rejected, m.merged, m.fenceConflicts, m.publishRetries, m.foreignMessages,
-		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }
 
@@ -75,8 +87,8 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 		return 1
 	})
 	gauge("oldest_pending_seconds", "Age of the oldest change that waits for the stream.", func() float64 {
-		if q := b.newest.queue.Load(); q != nil {
-			if _, since := q.oldest(); !since.IsZero() {
+		if s := b.newest.Load(); s != nil {
+			if _, since := s.queue.oldest(); !since.IsZero() {
 				return time.Since(since).Seconds()
 			}
 		}
@@ -91,5 +103,7 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 		}
 		return 0
 	})
-	gauge("nats_reconnects", "Times the NATS connection was made again.", func() float64 { return float64(b.nc.Stats().Reconnects) })
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "appbridge_nats_reconnects_total", Help: "Times the NATS connection was made again.",
+	}, func() float64 { return float64(b.nc.Stats().Reconnects) }))
 }

@@ -28,7 +28,6 @@ const writeWindow = 256
 // are refused, and the projector reads again how far the bucket is and goes
 // on from there.
 type projector struct {
-	js       jetstream.JetStream
 	nc       *nats.Conn
 	bucket   *bucket
 	stream   string
@@ -44,13 +43,17 @@ type projector struct {
 
 	mu      sync.Mutex
 	records map[subjects.AppID]*record // nil once taken
+	// touched are the apps with messages since it was last asked, with the
+	// sequence of the newest.
+	touched map[subjects.AppID]uint64
 }
 
-func newProjector(nc *nats.Conn, js jetstream.JetStream, b *bucket, stream string, s subjects.Subjects, snap *snapshot, log *zap.Logger, m *metrics) *projector {
+func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, snap *snapshot, log *zap.Logger, m *metrics) *projector {
 	p := &projector{
-		js: js, nc: nc, bucket: b, stream: stream, subjects: s, log: log, metrics: m,
+		nc: nc, bucket: b, stream: stream, subjects: s, log: log, metrics: m,
 		caughtUp: make(chan struct{}),
 		records:  maps.Clone(snap.records),
+		touched:  map[subjects.AppID]uint64{},
 	}
 	p.followed.Store(snap.position)
 	p.written.Store(snap.position)
@@ -133,7 +136,7 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		w := write{sequence: sequence}
 		if msg != nil {
 			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(expected, 10))
-			future, err := p.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
+			future, err := p.bucket.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
 			if err != nil {
 				return fmt.Errorf("write %s: %w", msg.Subject, err)
 			}
@@ -155,8 +158,13 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	if err := p.restoreDamaged(ctx, snap, send); err != nil {
 		return err
 	}
+	// Whoever wrote it, the bucket reflects this much.
+	p.followed.Store(max(p.followed.Load(), snap.position))
+	if err := send(nil, snap.position); err != nil {
+		return err
+	}
 
-	err := follow(ctx, p.js, p.stream, jetstream.OrderedConsumerConfig{
+	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
 	}, func() error {
@@ -174,7 +182,6 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // await waits for the fate of a write.
@@ -207,22 +214,42 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 		p.foreign(subject, sequence, err)
 		return nil
 	}
-	r, err := recordOfEvent(kind, sequence, h, data)
-	if err != nil {
-		p.foreign(subject, sequence, err)
-		return nil
-	}
-	entry, err := p.bucket.entry(id, r, h)
-	if err != nil {
-		p.foreign(subject, sequence, err)
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.records != nil {
-		p.records[id] = r
+	p.touched[id] = max(p.touched[id], sequence)
+	r, err := recordOfEvent(kind, sequence, h, data)
+	if err == nil {
+		var entry *nats.Msg
+		if entry, err = p.bucket.entry(id, r, h); err == nil {
+			// After a restart of the projection older events come again.
+			if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
+				p.records[id] = r
+			}
+			return entry
+		}
 	}
-	return entry
+	p.foreign(subject, sequence, err)
+	if p.records != nil {
+		// It counts for the fence of the app whose subject it took.
+		p.records[id] = p.records[id].behind(sequence)
+	}
+	return nil
+}
+
+// takeTouched returns the apps that messages came for since the last call.
+func (p *projector) takeTouched() map[subjects.AppID]uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	touched := p.touched
+	p.touched = map[subjects.AppID]uint64{}
+	return touched
+}
+
+// touch puts an app back for the next call of takeTouched.
+func (p *projector) touch(id subjects.AppID, sequence uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.touched[id] = max(p.touched[id], sequence)
 }
 
 func (p *projector) foreign(subject string, sequence uint64, err error) {
@@ -255,7 +282,6 @@ func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send fun
 		}
 		entry := p.apply(stored.subject, stored.sequence, stored.header, stored.data)
 		if entry == nil {
-			p.forget(id)
 			continue
 		}
 		if err := send(entry, 0); err != nil {

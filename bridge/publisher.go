@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +22,9 @@ const (
 	// publishWindow is how many apps may have an event under way at once.
 	publishWindow  = 128
 	publishTimeout = 5 * time.Second
+	// conflictTime is how long a session that ran into another writer looks
+	// for more of the kind.
+	conflictTime = 200 * time.Millisecond
 )
 
 var (
@@ -43,6 +48,10 @@ type publisher struct {
 	metrics *metrics
 
 	highest atomic.Uint64 // stream sequence of the newest acknowledged event
+
+	mu        sync.Mutex
+	conflicts map[subjects.AppID]*storedMessage // what appends ran into
+	conflict  chan struct{}                     // closed at the first
 }
 
 // run publishes until the queue is closed, ctx is done or an append can not go on.
@@ -53,7 +62,37 @@ func (p *publisher) run(ctx context.Context) error {
 	for range publishWindow {
 		g.Go(func() error { return p.work(ctx) })
 	}
+	g.Go(func() error {
+		select {
+		case <-p.conflict:
+		case <-ctx.Done():
+			return nil
+		}
+		// What happened to one app probably happened to more: one new session
+		// for all of them.
+		select {
+		case <-time.After(conflictTime):
+		case <-ctx.Done():
+		}
+		return p.otherWriter()
+	})
 	return g.Wait()
+}
+
+// ranInto notes that an app's newest message is not the one this bridge knows.
+func (p *publisher) ranInto(id subjects.AppID, m *storedMessage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.conflicts) == 0 {
+		close(p.conflict)
+	}
+	p.conflicts[id] = m
+}
+
+func (p *publisher) otherWriter() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &otherWriterError{maps.Clone(p.conflicts)}
 }
 
 func (p *publisher) work(ctx context.Context) error {
@@ -63,10 +102,14 @@ func (p *publisher) work(ctx context.Context) error {
 			return nil
 		}
 		r, err := p.publish(ctx, id, c, prev)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		var conflict *conflictError
+		switch {
+		case errors.As(err, &conflict):
+			p.ranInto(id, conflict.stored)
+			continue // without done: this app's changes wait for the next session
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return fmt.Errorf("app %s: %w", id, err)
 		}
 		p.queue.done(id, r)
@@ -117,10 +160,10 @@ func (p *publisher) publish(ctx context.Context, id subjects.AppID, c *change, p
 
 // same tells whether what is stored is what was sent.
 func same(stored, sent *record) bool {
-	if stored == sent || stored.kind == subjects.Deleted {
+	if stored == sent {
 		return true
 	}
-	return sameApp(stored.app, sent.app, stored.contentType)
+	return stored.kind == sent.kind && (stored.kind == subjects.Deleted || sameApp(stored.app, sent.app, stored.contentType))
 }
 
 func (p *publisher) leaveOut(id subjects.AppID, err error) {
@@ -173,16 +216,22 @@ func (p *publisher) append(ctx context.Context, ev *event) (stored *record, err 
 	return stored, err
 }
 
-// otherWriterError says that an app's newest message in the stream is not the
-// one this bridge knows. The next session starts from stored.
+// conflictError says that an app's newest message in the stream is not the one
+// this bridge knows.
+type conflictError struct{ stored *storedMessage }
+
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("the newest message of the app is another one, at sequence %d", e.stored.sequence)
+}
+
+// otherWriterError ends a session that ran into messages it does not know. The
+// next session starts from them.
 type otherWriterError struct {
-	app    subjects.AppID
-	stored *storedMessage
-	expect uint64
+	found map[subjects.AppID]*storedMessage // nil: known from the stream itself
 }
 
 func (e *otherWriterError) Error() string {
-	return fmt.Sprintf("another writer appended to the stream: the last message of app %s is %d, expected %d", e.app, e.stored.sequence, e.expect)
+	return fmt.Sprintf("another writer appended to the stream (apps: %d)", max(1, len(e.found)))
 }
 
 // resolve finds out, from the stream's leader, what a refused or repeated
@@ -199,13 +248,13 @@ func (p *publisher) resolve(ctx context.Context, ev *event) (*record, error) {
 		// An earlier try had landed; what is stored is the new state.
 		r, err := last.record(p.encoder.subjects)
 		if err != nil {
-			return nil, permanent(&otherWriterError{ev.id, last, ev.fence})
+			return nil, permanent(&conflictError{last})
 		}
 		return r, nil
 	case last.sequence == ev.fence:
 		return nil, errors.New("an earlier try is still in process")
 	default:
-		return nil, permanent(&otherWriterError{ev.id, last, ev.fence})
+		return nil, permanent(&conflictError{last})
 	}
 }
 

@@ -76,7 +76,7 @@ type queue struct {
 	metrics  *metrics
 
 	mu       sync.Mutex
-	apps     map[subjects.AppID]*appQueue
+	apps     map[subjects.AppID]*appQueue // also of deleted apps, whose next event needs their fence
 	bytes    int64
 	length   int
 	emptied  chan struct{} // closed when length becomes 0, replaced when it leaves it
@@ -220,6 +220,17 @@ func (q *queue) oldest() (length int, since time.Time) {
 		}
 	}
 	return q.length, since
+}
+
+// settled returns the fence of an app with nothing on its way.
+func (q *queue) settled(id subjects.AppID) (fence uint64, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	if a == nil {
+		return 0, true
+	}
+	return a.record.fence(), len(a.changes) == 0
 }
 
 // close wakes every next; what still waits is dropped.

@@ -48,6 +48,17 @@ func (r *record) previous() uint64 {
 	return r.sequence
 }
 
+// behind is the record after a foreign message at sequence on the app's subject.
+func (r *record) behind(sequence uint64) *record {
+	next := &record{kind: subjects.Deleted} // nothing of ours before it
+	if r != nil {
+		copied := *r
+		next = &copied
+	}
+	next.foreign = max(next.foreign, sequence)
+	return next
+}
+
 // recordOfHeader reads the fields that an event and its bucket entry share.
 func recordOfHeader(h nats.Header) (*record, error) {
 	r := &record{

@@ -16,7 +16,11 @@ func retry(ctx context.Context, op func() error, report func(err error, next tim
 		backoff.WithMaxInterval(5*time.Second),
 		backoff.WithMaxElapsedTime(0),
 	)
-	return backoff.RetryNotify(op, backoff.WithContext(policy, ctx), report)
+	err := backoff.RetryNotify(op, backoff.WithContext(policy, ctx), report)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // why it was given up, not that it was
+	}
+	return err
 }
 
 // permanent marks an error that no retry mends.

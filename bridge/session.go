@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -28,7 +27,6 @@ type session struct {
 	kube      *kube
 	storage   *storage
 	bucket    *bucket
-	info      *jetstream.StreamInfo // of the stream, at the start
 	queue     *queue
 	publisher *publisher
 	projector *projector
@@ -63,6 +61,8 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	}
 	waited := group.Wait()
 	b.source.disconnect()
+	b.newest.Store(nil)
+	b.metrics.pending(0, 0)
 	if s.publisher != nil {
 		b.highest = max(b.highest, s.publisher.highest.Load())
 	}
@@ -88,10 +88,15 @@ func (s *session) start(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	s.group.Go(func() error { return s.guard(ctx) })
+	for id, m := range s.found {
+		if _, err := m.record(s.subjects); err == nil && snap.records[id].fence() < m.sequence && m.sequence <= snap.position {
+			snap.records[id] = &record{damaged: true} // the bucket should have shown it
+		}
+	}
 
 	s.setStatus("reading the stream past the bucket")
-	s.projector = newProjector(s.nc, s.writes, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
-	s.newest.projector.Store(s.projector)
+	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	select {
 	case <-s.projector.caughtUp:
@@ -101,12 +106,13 @@ func (s *session) start(ctx context.Context) error {
 
 	// What was published is taken before the cluster is listed, and the caches
 	// reach the list: so no record is newer than what it is compared with. What
-	// others append after this, the fence finds.
+	// others append after this, the fence and watch find.
 	records := s.projector.take()
 	for id, m := range s.found {
-		correct(records, id, m, s.subjects)
+		if !correct(records, id, m, s.subjects) {
+			delete(s.found, id) // the bucket knows by now
+		}
 	}
-	clear(s.found)
 	s.setStatus("comparing the cluster with what was published")
 	if err := s.reach(ctx, records); err != nil {
 		return err
@@ -116,23 +122,23 @@ func (s *session) start(ctx context.Context) error {
 }
 
 // open makes sure that stream and bucket exist, belong here and fit together,
-// and reads the bucket.
+// and reads the bucket. Everything is looked at before anything is made or
+// marked: what is refused stays as it was.
 func (s *session) open(ctx context.Context) (*snapshot, error) {
-	// The stream is looked at first: another cluster's must not cost us an
-	// empty bucket beside it.
-	stream, err := s.storage.checkStream(ctx)
-	if err != nil {
+	if err := s.storage.inspect(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.storage.ensureBucket(ctx); err != nil {
+	snap := &snapshot{records: map[subjects.AppID]*record{}}
+	if s.storage.bucket != nil {
+		var err error
+		if snap, err = s.bucket.load(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.storage.checkPosition(ctx, snap); err != nil {
 		return nil, err
 	}
-	snap, err := s.bucket.load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.info, err = s.storage.ensureStream(ctx, stream, s.highest, snap.position)
-	return snap, err
+	return snap, s.storage.establish(ctx, max(s.highest, snap.position))
 }
 
 // reach waits until the source has seen everything that the API server has,
@@ -149,7 +155,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 	if err := s.source.reach(ctx, listings); err != nil {
 		return err
 	}
-	err := checkHistory(records, serviceVersion(listings), resetSequence(s.info))
+	err := checkHistory(records, serviceVersion(listings), s.storage.accepted())
 	switch {
 	case err == nil:
 		return nil
@@ -167,12 +173,12 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, stream: s.cfg.Stream, log: s.log, metrics: s.metrics,
 		encoder: &encoder{
 			subjects: s.subjects, source: subjects.Source(s.cfg.ClusterName), stream: s.cfg.Stream,
-			form: s.cfg.Encoding.contentType(), app: s.cfg.App, maxSize: maxMessage(s.nc.MaxPayload(), s.info),
+			form: s.cfg.Encoding.contentType(), app: s.cfg.App, maxSize: s.maxMessage,
 		},
+		conflicts: map[subjects.AppID]*storedMessage{}, conflict: make(chan struct{}),
 	}
 	s.publisher.highest.Store(s.projector.followed.Load())
-	s.newest.queue.Store(s.queue)
-	s.newest.publisher.Store(s.publisher)
+	s.newest.Store(s)
 
 	// Ready once all differences are published; one more keeps it from being
 	// so before they are all counted.
@@ -193,10 +199,10 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		s.log.Warn("apps of namespaces that are not watched are left as they are",
 			zap.Int("apps", len(unwatched)), zap.Stringer("first", unwatched[0]))
 	}
-	s.log.Info("live", zap.Int("apps", len(records)), zap.Int("differences", differences),
+	s.log.Info("live", zap.Int("publishedBefore", len(records)), zap.Int("toPublish", differences),
 		zap.Uint64("sequence", s.projector.followed.Load()))
 	s.group.Go(func() error { return s.publisher.run(ctx) })
-	s.group.Go(func() error { return s.guard(ctx) })
+	s.group.Go(func() error { return s.watch(ctx) })
 	finish()
 }
 
@@ -217,8 +223,9 @@ func (s *session) stopWith(ctx, stop context.Context) error {
 }
 
 // maxMessage is the largest message that the server and the stream take.
-func maxMessage(payload int64, info *jetstream.StreamInfo) int {
-	if limit := int64(info.Config.MaxMsgSize); limit > 0 && limit < payload {
+func (s *session) maxMessage() int {
+	payload := s.nc.MaxPayload()
+	if limit := int64(s.storage.stream.Config.MaxMsgSize); limit > 0 && limit < payload {
 		payload = limit
 	}
 	return int(payload)
@@ -229,7 +236,10 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 	report := waitLog{log: s.log}
 	return retry(ctx, func() error {
 		if s.nc.IsClosed() {
-			return permanent(errors.New("the NATS connection is closed"))
+			return permanent(errClosed)
+		}
+		if err := s.disconnected(); err != nil {
+			return err
 		}
 		err := op(ctx)
 		var config *ConfigError
@@ -243,8 +253,35 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 	})
 }
 
-// guard ends the session when the ground it stands on goes away.
+// guard ends the session when the stream or the bucket goes away.
 func (s *session) guard(ctx context.Context) error {
+	tick := time.NewTicker(storageCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if s.nc.IsClosed() {
+			return errClosed
+		}
+		if !s.nc.IsConnected() {
+			continue
+		}
+		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
+		err := s.storage.present(look)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// watch ends the session when too much waits, or when the stream shows events
+// of an app that this session neither published nor started from: a bridge
+// that was thought dead, or a try that lands late.
+func (s *session) watch(ctx context.Context) error {
 	tick := time.NewTicker(storageCheck)
 	defer tick.Stop()
 	for {
@@ -255,17 +292,15 @@ func (s *session) guard(ctx context.Context) error {
 			return errOverflow
 		case <-tick.C:
 		}
-		if s.nc.IsClosed() {
-			return errors.New("the NATS connection is closed")
-		}
-		if !s.nc.IsConnected() {
-			continue
-		}
-		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
-		err := s.storage.present(look, s.info.Created, s.projector.followed.Load())
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			return err
+		for id, sequence := range s.projector.takeTouched() {
+			fence, settled := s.queue.settled(id)
+			if !settled {
+				s.projector.touch(id, sequence) // its own event may be under way
+			} else if fence < sequence {
+				s.log.Warn("the stream holds an event that this session does not know",
+					zap.Stringer("app", id), zap.Uint64("sequence", sequence), zap.Uint64("known", fence))
+				return &otherWriterError{}
+			}
 		}
 	}
 }
@@ -290,23 +325,17 @@ func (s *session) flush(ctx context.Context) error {
 
 // correct brings the record of an app up to the last message that an append
 // ran into: an event that the bucket no longer showed, or a foreign message,
-// which counts for the fence alone.
-func correct(records map[subjects.AppID]*record, id subjects.AppID, m *storedMessage, s subjects.Subjects) {
-	had := records[id]
-	if had.fence() >= m.sequence {
-		return
+// which counts for the fence alone. It tells whether there was anything to do.
+func correct(records map[subjects.AppID]*record, id subjects.AppID, m *storedMessage, s subjects.Subjects) bool {
+	if records[id].fence() >= m.sequence {
+		return false
 	}
 	if r, err := m.record(s); err == nil {
 		records[id] = r
-		return
+	} else {
+		records[id] = records[id].behind(m.sequence)
 	}
-	next := &record{kind: subjects.Deleted} // nothing of ours before it
-	if had != nil {
-		copied := *had
-		next = &copied
-	}
-	next.foreign = m.sequence
-	records[id] = next
+	return true
 }
 
 // historyError is a ConfigError that ends the process at any time: nothing

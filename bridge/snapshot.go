@@ -20,7 +20,9 @@ import (
 type snapshot struct {
 	records  map[subjects.AppID]*record
 	position uint64 // the highest stream sequence that an entry or marker reflects
-	last     uint64 // the last sequence of the bucket's own stream
+	// positionID is the id of the event at position.
+	positionID string
+	last       uint64 // the last sequence of the bucket's own stream
 	// rewrites are entries in another encoding than the configured one.
 	rewrites []*nats.Msg
 }
@@ -72,7 +74,9 @@ func (b *bucket) add(snap *snapshot, msg jetstream.Msg) {
 		snap.records[id] = &record{damaged: true}
 		return
 	}
-	snap.position = max(snap.position, r.sequence)
+	if r.sequence > snap.position {
+		snap.position, snap.positionID = r.sequence, msg.Headers().Get(subjects.CEID)
+	}
 	snap.records[id] = r
 	if r.kind != subjects.Deleted && r.contentType != b.form {
 		data, form, err := encode(r.app, b.form)
@@ -138,13 +142,19 @@ func readAll(ctx context.Context, js jetstream.JetStream, stream string, cfg jet
 // errEnd ends a follow without an error.
 var errEnd = errors.New("end")
 
+// quietTime is how long no message comes before the server is asked whether
+// there is any.
+const quietTime = 2 * time.Second
+
 // follow hands the messages of a stream to visit, in order and without gaps,
-// until that or the context ends it. idle is called once, before the first
-// message, if the stream holds none for cfg.
+// until that or the context ends it. idle is called when the stream holds no
+// message at the start, or none any more although one said that more would
+// come (a purge).
 func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
 	idle func() error, visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
 ) (err error) {
 	cfg.InactiveThreshold = consumerIdle
+	cfg.MaxResetAttempts = 1 // whoever follows tries again, and knows when to stop
 	consumer, err := js.OrderedConsumer(ctx, stream, cfg)
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", stream, err)
@@ -153,10 +163,7 @@ func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", stream, err)
 	}
-	// Stop also ends a reset that waits for the server inside Next.
-	unhook := context.AfterFunc(ctx, messages.Stop)
 	defer func() {
-		unhook()
 		messages.Stop()
 		if info := consumer.CachedInfo(); info != nil {
 			// Best effort: the server removes it by itself after consumerIdle.
@@ -168,17 +175,27 @@ func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 			err = nil
 		}
 	}()
-	if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
-		if err := idle(); err != nil {
-			return err
-		}
-	}
+	info, reached := consumer.CachedInfo(), false
 	for {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+		if !reached && info != nil && info.NumPending == 0 {
+			if err := idle(); err != nil {
+				return err
 			}
+			reached = true
+		}
+		info = nil
+		msg, err := next(ctx, messages)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, context.DeadlineExceeded) && reached:
+			continue
+		case errors.Is(err, context.DeadlineExceeded):
+			if info, err = consumer.Info(ctx); err != nil {
+				return fmt.Errorf("consume %s: %w", stream, err)
+			}
+			continue
+		case err != nil:
 			return fmt.Errorf("consume %s: %w", stream, err)
 		}
 		meta, err := msg.Metadata()
@@ -188,5 +205,13 @@ func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 		if err := visit(msg, meta); err != nil {
 			return err
 		}
+		reached = reached || meta.NumPending == 0
 	}
+}
+
+// next waits for a message, for quietTime at most.
+func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, quietTime)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(ctx))
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -42,9 +43,9 @@ type source struct {
 	revisions map[types.NamespacedName]*kservice.Revision
 	// users are the Knative Services whose status names a Revision.
 	users map[types.NamespacedName]map[types.NamespacedName]struct{}
-	// deleted are the objects whose deletion was seen since noteDeletes; nil
-	// while nobody compares with a list.
-	deleted map[incarnation]struct{}
+	// deleted are the objects whose deletion was seen since noteDeletes, with
+	// its version if that is known; nil while nobody compares with a list.
+	deleted map[incarnation]string
 	sink    sink
 	// changed is closed at the next callback; nil while nobody waits.
 	changed chan struct{}
@@ -63,6 +64,9 @@ const (
 	kindService  = "Service"
 	kindRevision = "Revision"
 )
+
+// errStepBack ends a session that an object's version stepped back in.
+var errStepBack = errors.New("an object's version stepped back")
 
 func newSource(log *zap.Logger, m *metrics) *source {
 	return &source{
@@ -118,7 +122,7 @@ func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool))
 func (s *source) upsertRevision(rev *kservice.Revision) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	if old := s.revisions[key]; old != nil && old.UID != rev.UID {
-		s.sawDelete(kindRevision, old.UID)
+		s.sawDelete(kindRevision, old.UID, "")
 	}
 	s.revisions[key] = rev
 	s.settleUsers(key)
@@ -126,7 +130,7 @@ func (s *source) upsertRevision(rev *kservice.Revision) {
 
 func (s *source) deleteRevision(rev *kservice.Revision, _ bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	s.sawDelete(kindRevision, rev.UID)
+	s.sawDelete(kindRevision, rev.UID, "")
 	delete(s.revisions, key)
 	s.settleUsers(key)
 }
@@ -159,7 +163,7 @@ func (s *source) upsertService(svc *kservice.Service) {
 		}
 	}
 	if old != nil && old.service.UID != svc.UID {
-		s.sawDelete(kindService, old.service.UID)
+		s.sawDelete(kindService, old.service.UID, "")
 	}
 
 	now := &object{service: svc}
@@ -195,7 +199,7 @@ func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 		// that of the deletion.
 		gone.deletedVersion = svc.ResourceVersion
 	}
-	s.sawDelete(kindService, svc.UID)
+	s.sawDelete(kindService, svc.UID, gone.deletedVersion)
 	old := s.objects[key]
 	delete(s.objects, key)
 	delete(s.rejected, key)
@@ -306,13 +310,14 @@ func replicas(st state) int32 {
 func (s *source) noteDeletes() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deleted = map[incarnation]struct{}{}
+	s.deleted = map[incarnation]string{}
 }
 
-// sawDelete remembers a deletion while somebody asks. mu must be held.
-func (s *source) sawDelete(kind string, uid types.UID) {
+// sawDelete remembers a deletion while somebody asks; version is "" if it is
+// not known. mu must be held.
+func (s *source) sawDelete(kind string, uid types.UID, version string) {
 	if s.deleted != nil {
-		s.deleted[incarnation{kind, uid}] = struct{}{}
+		s.deleted[incarnation{kind, uid}] = version
 	}
 }
 
@@ -360,6 +365,7 @@ func (s *source) connect(q *queue, records map[subjects.AppID]*record, app kserv
 	changes, unwatched := reconcile(records, s.current, app, watched)
 	for _, o := range changes {
 		o.change.resynced = owe()
+		o.change.size = 0 // its object is kept here in any case
 		q.add(o.app, o.change)
 	}
 	s.sink, s.reset = q.add, reset
@@ -370,5 +376,5 @@ func (s *source) connect(q *queue, records map[subjects.AppID]*record, app kserv
 func (s *source) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sink, s.reset = nil, nil
+	s.sink, s.reset, s.deleted = nil, nil, nil
 }

@@ -176,6 +176,11 @@ func TestBehind(t *testing.T) {
 			}, false,
 		},
 		{
+			"a label lost and given back before the list", "500",
+			list{listed("a", "u1", "40")},
+			func(h toolscache.ResourceEventHandler) { h.OnDelete(seen("a", "u1", "30")) }, true,
+		},
+		{
 			"recreated since", "500",
 			list{listed("a", "u1", "10")},
 			func(h toolscache.ResourceEventHandler) { h.OnUpdate(nil, seen("a", "u3", "501")) }, false,

@@ -57,10 +57,7 @@ func newRig(t *testing.T) *rig {
 	store := &storage{js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: "c1", cfg: Config{
 		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, StreamReplicas: 1,
 	}}
-	if err := store.ensureBucket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.ensureStream(t.Context(), nil, 0, 0); err != nil {
+	if err := errors.Join(store.inspect(t.Context()), store.establish(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), subjects.DefaultStream)
@@ -71,6 +68,7 @@ func newRig(t *testing.T) *rig {
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
 	return &rig{t: t, nc: nc, js: js, stream: stream, bucket: b, pub: &publisher{
 		nc: nc, js: js, queue: newQueue(10, 1<<20, m), encoder: e, bucket: b, stream: subjects.DefaultStream, log: zap.NewNop(), metrics: m,
+		conflicts: map[subjects.AppID]*storedMessage{}, conflict: make(chan struct{}),
 	}}
 }
 
@@ -102,7 +100,7 @@ func (r *rig) project() *projector {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p := newProjector(r.nc, r.js, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, snap) }()
 	wait, stop := context.WithTimeout(ctx, 30*time.Second)
@@ -143,7 +141,7 @@ func TestAppendAfterOther(t *testing.T) {
 	first := r.append(r.event("1", nil))
 	r.append(r.event("2", first))
 	_, err := r.pub.append(t.Context(), r.event("3", first))
-	if !errors.As(err, new(*otherWriterError)) || r.count() != 2 {
+	if !errors.As(err, new(*conflictError)) || r.count() != 2 {
 		t.Errorf("got %v; the stream holds %d messages", err, r.count())
 	}
 }
@@ -267,7 +265,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProjector(r.nc, r.js, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, snap) }()
 	kv, err := r.js.KeyValue(ctx, subjects.DefaultBucket)
@@ -344,8 +342,13 @@ func TestForeignMessage(t *testing.T) {
 		}
 	}
 	p := r.project()
-	if got := p.take(); len(got) != 1 || got[testID].sequence != one.sequence {
-		t.Errorf("the records are %v", got)
+	got := p.take()
+	if got[testID].sequence != one.sequence || got[testID].foreign != 0 {
+		t.Errorf("the record is %+v", got[testID])
+	}
+	x := subjects.AppID{Project: "vision", Domain: "development", Name: "x"}
+	if len(got) != 2 || got[x].exists() || got[x].fence() != 2 {
+		t.Errorf("the records are %v, that of x %+v; want its fence at 2 and nothing else", got, got[x])
 	}
 	if got := p.written.Load(); got != 4 {
 		t.Errorf("the projection stands at %d, want 4", got)

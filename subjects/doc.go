@@ -35,9 +35,13 @@
 //	appbridge-cluster-uid     6f1c0d9e-6f57-4a53-9d5c-0f3f8c1f2a77
 //	appbridge-cluster-name    production
 //
+// The bucket's also name the stream that it reflects:
+//
+//	appbridge-stream          FLYTE_APPS
+//
 // When an operator accepts that the cluster's history was reset (etcd restored
-// from a backup), the stream's metadata also say up to which of its sequences
-// the events belong to the history that is over:
+// from a backup), both also say up to which sequence of the stream the events
+// belong to the history that is over:
 //
 //	appbridge-reset-sequence  1047
 //

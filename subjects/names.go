@@ -22,8 +22,11 @@ const (
 	MetadataClusterUID = "appbridge-cluster-uid"
 	// MetadataClusterName holds the configured name of the cluster.
 	MetadataClusterName = "appbridge-cluster-name"
-	// MetadataResetSequence, on the stream, holds the sequence of the newest
-	// event that was published before the cluster's history was reset.
+	// MetadataStream, on the bucket, holds the name of the stream that it
+	// reflects.
+	MetadataStream = "appbridge-stream"
+	// MetadataResetSequence holds the sequence of the newest event that was
+	// published before the cluster's history was reset.
 	MetadataResetSequence = "appbridge-reset-sequence"
 )
 

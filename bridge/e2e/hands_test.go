@@ -261,3 +261,90 @@ func TestRights(t *testing.T) {
 		}
 	})
 }
+
+// Entries of several apps purged from the bucket are written anew, without an
+// event, and the apps go on.
+func TestEntriesPurged(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	r := w.start(cfg)
+	var services []*servingv1.Service
+	for _, name := range []string{"a", "b", "c"} {
+		services = append(services, w.create(w.app(name)))
+		must[*servingv1.Service](t)(w.Progressing(t.Context(), services[len(services)-1]))
+	}
+	w.waitFor(0, "created a", "updated a", "created b", "updated b", "created c", "updated c")
+	must[any](t)(nil, r.stop())
+	kv := must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.BucketStream(cfg.Bucket)))
+	for _, name := range []string{"a", "b"} {
+		subject := subjects.BucketSubject(cfg.Bucket, "vision.development."+name)
+		must[any](t)(nil, kv.Purge(t.Context(), jetstream.WithPurgeSubject(subject)))
+	}
+	r = w.start(cfg)
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
+	if got := w.lastSequence(); got != 6 {
+		t.Errorf("%v were published for entries that were lost", w.events(6))
+	}
+	for _, svc := range services {
+		must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
+	}
+	w.waitFor(6, "updated a", "updated b", "updated c")
+	if got := r.metric("appbridge_resyncs_total"); got > 3 {
+		t.Errorf("%v resyncs", got)
+	}
+}
+
+// An event that another writer appends after the comparison, with the right
+// fence, does not stay.
+func TestLateEvent(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	w.start(cfg)
+	w.create(w.app("one"))
+	created := w.waitFor(0, "created one")[0]
+	late := &nats.Msg{Subject: strings.Replace(created.msg.Subject, ".created", ".deleted", 1), Data: []byte(`{"deleteEvent":{"app":{}}}`), Header: nats.Header{}}
+	for name, values := range created.msg.Header {
+		if strings.HasPrefix(name, "Flyte-") || strings.HasPrefix(name, "ce-") {
+			late.Header[name] = values
+		}
+	}
+	late.Header.Set(subjects.CEType, subjects.Deleted.Type())
+	must[*jetstream.PubAck](t)(w.js.PublishMsg(t.Context(), late, jetstream.WithExpectLastSequenceForSubject(1, "flyte.apps.events.vision.development.one.*")))
+	w.waitFor(0, "created one", "deleted one", "created one")
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
+}
+
+// A start with far more to publish than may wait live does not overflow.
+func TestSmallBudgetAtStart(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.PendingBytes = 1 << 10
+	var want []string
+	for i := range 60 {
+		name := fmt.Sprintf("app-%02d", i)
+		w.create(w.app(name))
+		want = append(want, "created "+name)
+	}
+	r := w.start(cfg)
+	w.waitFor(0, want...)
+	if got := r.metric("appbridge_resyncs_total"); got != 1 {
+		t.Errorf("%v resyncs, want 1", got)
+	}
+}
+
+// A bucket that is another stream's is refused, before anything is made.
+func TestBucketOfAnotherStream(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	r := w.start(cfg)
+	w.create(w.app("one"))
+	w.waitFor(0, "created one")
+	must[any](t)(nil, r.stop())
+	cfg.Stream, cfg.Prefix = "S2", "p2"
+	if err := w.launch(cfg, nil).ended(); err == nil || !strings.Contains(err.Error(), "the snapshot of stream FLYTE_APPS, not of S2") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := w.js.Stream(t.Context(), "S2"); err == nil {
+		t.Error("the refused start made a stream")
+	}
+}

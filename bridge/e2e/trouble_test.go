@@ -193,8 +193,16 @@ func TestTwoBridges(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	for name, r := range map[string]*running{"first": a, "second": b} {
+		eventually(t, "no lag in the "+name, func() error {
+			if lag := r.metric("appbridge_snapshot_lag_events"); lag != 0 {
+				return fmt.Errorf("%v events", lag)
+			}
+			return nil
+		})
+	}
 	if err := a.stop(); err != nil {
-		t.Log("a:", err) // it may have been between two sessions
+		t.Error(err)
 	}
 	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
 	if err := b.stop(); err != nil {
@@ -509,4 +517,49 @@ func TestOverflow(t *testing.T) {
 		}
 	}
 	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
+}
+
+// An API server that goes away is told in log and metrics, and its return
+// brings no event but those of what changed.
+func TestAPIServerRestart(t *testing.T) {
+	w := newWorld(t)
+	own := must[*testenv.Cluster](t)(testenv.Start(t.Context(), testenv.Options{Namespaces: []string{w.namespace}}))
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.Cluster = own
+	cfg := w.config()
+	r := w.start(cfg)
+	svc := w.create(w.app("one"))
+	w.create(w.app("two"))
+	w.waitFor(0, "created one", "created two")
+	reachable := func(want float64) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("kubernetes_reachable is %v", want), func() error {
+			if got := r.metric("appbridge_kubernetes_reachable"); got != want {
+				return fmt.Errorf("it is %v", got)
+			}
+			return nil
+		})
+	}
+	reachable(1)
+	must[any](t)(nil, own.StopAPIServer(t.Context()))
+	reachable(0)
+	must[any](t)(nil, own.StartAPIServer(t.Context()))
+	must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
+	reachable(1)
+	w.waitFor(2, "updated one")
+	for _, message := range []string{"Kubernetes is away; its changes are seen once it is back", "Kubernetes answers again"} {
+		if r.logs.FilterMessage(message).Len() == 0 {
+			t.Errorf("the log does not say %q", message)
+		}
+	}
+	must[any](t)(nil, r.stop())
+	all := w.events(0)
+	w.checkHeaders(all)
+	if err := w.bucketDrift(cfg.App, all); err != nil {
+		t.Error(err)
+	}
 }

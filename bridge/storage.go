@@ -1,0 +1,335 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	duplicateWindow  = 2 * time.Minute
+	jetStreamTimeout = 10 * time.Second
+)
+
+// storage looks at, makes and marks the stream and the bucket.
+type storage struct {
+	js         jetstream.JetStream
+	log        *zap.Logger
+	cfg        Config
+	subjects   subjects.Subjects
+	clusterUID string
+
+	// What inspect and establish found; nil for what does not exist.
+	stream, bucket *jetstream.StreamInfo
+}
+
+// info looks a stream up; nil means that there is none.
+func (s *storage) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	stream, err := s.js.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, unavailable("look up stream "+name, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+// inspect looks at stream and bucket and changes nothing. What an operator has
+// to decide comes back as a *ConfigError.
+func (s *storage) inspect(ctx context.Context) (err error) {
+	if s.stream, err = s.info(ctx, s.cfg.Stream); err != nil {
+		return err
+	}
+	if s.bucket, err = s.info(ctx, subjects.BucketStream(s.cfg.Bucket)); err != nil {
+		return err
+	}
+	if s.stream == nil {
+		other, err := s.js.StreamNameBySubject(ctx, s.subjects.Events())
+		if err == nil {
+			return &ConfigError{
+				Field: "prefix", Value: s.cfg.Prefix,
+				Problem: fmt.Sprintf("stream %s already holds %s", other, s.subjects.Events()),
+				Repair:  "choose another --prefix, or --stream " + other,
+			}
+		}
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return unavailable("look up who holds "+s.subjects.Events(), err)
+		}
+	} else if err := s.inspectStream(); err != nil {
+		return err
+	}
+	if s.bucket != nil {
+		return s.inspectBucket()
+	}
+	return nil
+}
+
+func (s *storage) inspectStream() error {
+	cfg := s.stream.Config
+	if got, want := cfg.Subjects, []string{s.subjects.Events()}; !slices.Equal(got, want) {
+		return &ConfigError{
+			Field: "stream", Value: s.cfg.Stream,
+			Problem: fmt.Sprintf("it holds the subjects %s, want %s", strings.Join(got, ", "), want[0]),
+			Repair:  "choose another --stream, or the --prefix that belongs to it",
+		}
+	}
+	if err := s.checkDurability(cfg); err != nil {
+		return err
+	}
+	return s.checkCluster("stream", s.cfg.Stream, cfg)
+}
+
+func (s *storage) inspectBucket() error {
+	cfg := s.bucket.Config
+	problems := bucketProblems(cfg)
+	if cfg.Metadata[subjects.MetadataClusterUID] == "" && s.bucket.State.Msgs > 0 {
+		problems = append(problems, fmt.Sprintf("it holds %d entries that appbridge did not write", s.bucket.State.Msgs))
+	}
+	if of := cfg.Metadata[subjects.MetadataStream]; of != "" && of != s.cfg.Stream {
+		problems = append(problems, fmt.Sprintf("it is the snapshot of stream %s, not of %s", of, s.cfg.Stream))
+	}
+	if len(problems) > 0 {
+		return &ConfigError{
+			Field: "bucket", Value: s.cfg.Bucket, Problem: strings.Join(problems, "; "),
+			Repair: "choose another --bucket or change this one",
+		}
+	}
+	return s.checkCluster("bucket", s.cfg.Bucket, cfg)
+}
+
+// checkPosition makes sure that the bucket reflects this stream and no other.
+func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
+	if s.stream == nil || snap.position == 0 {
+		return nil // a stream that is made anew continues behind the bucket
+	}
+	other := &ConfigError{
+		Field: "bucket", Value: s.cfg.Bucket,
+		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written anew", s.cfg.Bucket),
+	}
+	if last := s.stream.State.LastSeq; snap.position > last {
+		other.Problem = fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together", snap.position, s.cfg.Stream, last)
+		return other
+	}
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return unavailable("look up stream "+s.cfg.Stream, err)
+	}
+	msg, err := stream.GetMsg(ctx, snap.position)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil // retention took it
+	case err != nil:
+		return fmt.Errorf("read sequence %d of stream %s: %w", snap.position, s.cfg.Stream, err)
+	}
+	if id := msg.Header.Get(subjects.CEID); id != snap.positionID {
+		other.Problem = fmt.Sprintf("it reflects event %s at sequence %d, where stream %s holds %q: they do not belong together",
+			snap.positionID, snap.position, s.cfg.Stream, id)
+		return other
+	}
+	return nil
+}
+
+// establish makes what is missing and marks what is not marked yet. A stream
+// that is made continues behind sequence known.
+func (s *storage) establish(ctx context.Context, known uint64) (err error) {
+	if s.stream == nil {
+		if s.stream, err = s.createStream(ctx, known); err != nil {
+			return err
+		}
+	}
+	if s.bucket == nil {
+		if s.bucket, err = s.createBucket(ctx); err != nil {
+			return err
+		}
+	}
+	if s.stream, err = s.mark(ctx, "stream", s.stream, s.metadata()); err != nil {
+		return err
+	}
+	if s.bucket, err = s.mark(ctx, "bucket", s.bucket, s.bucketMetadata()); err != nil {
+		return err
+	}
+	s.log.Info("stream in use", zap.String("stream", s.cfg.Stream), zap.Uint64("lastSequence", s.stream.State.LastSeq),
+		zap.String("acknowledged", ackMeaning(s.stream.Config)))
+	return nil
+}
+
+func (s *storage) metadata() map[string]string {
+	return map[string]string{
+		subjects.MetadataClusterUID:  s.clusterUID,
+		subjects.MetadataClusterName: s.cfg.ClusterName,
+	}
+}
+
+func (s *storage) bucketMetadata() map[string]string {
+	metadata := s.metadata()
+	metadata[subjects.MetadataStream] = s.cfg.Stream
+	return metadata
+}
+
+func (s *storage) createBucket(ctx context.Context) (*jetstream.StreamInfo, error) {
+	if _, err := s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      s.cfg.Bucket,
+		Description: "Current state of Flyte apps, written by appbridge",
+		History:     1,
+		Storage:     jetstream.FileStorage,
+		Replicas:    s.cfg.StreamReplicas,
+		Metadata:    s.bucketMetadata(),
+	}); err != nil {
+		return nil, s.explainCreate("create bucket "+s.cfg.Bucket, err)
+	}
+	s.log.Info("created the bucket", zap.String("bucket", s.cfg.Bucket))
+	info, err := s.info(ctx, subjects.BucketStream(s.cfg.Bucket))
+	if err == nil && info == nil {
+		err = fmt.Errorf("bucket %s is gone already", s.cfg.Bucket)
+	}
+	return info, err
+}
+
+func (s *storage) createStream(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
+	cfg := jetstream.StreamConfig{
+		Name:        s.cfg.Stream,
+		Description: "Changes of Flyte apps, published by appbridge",
+		Subjects:    []string{s.subjects.Events()},
+		Retention:   jetstream.LimitsPolicy,
+		Storage:     jetstream.FileStorage,
+		Discard:     jetstream.DiscardOld,
+		Replicas:    s.cfg.StreamReplicas,
+		MaxAge:      s.cfg.StreamMaxAge,
+		MaxBytes:    -1,
+		Duplicates:  duplicateWindow,
+		AllowDirect: true,
+		Metadata:    s.metadata(),
+	}
+	if s.cfg.StreamMaxAge > 0 && s.cfg.StreamMaxAge < duplicateWindow {
+		cfg.Duplicates = s.cfg.StreamMaxAge
+	}
+	if s.cfg.StreamMaxBytes > 0 {
+		cfg.MaxBytes = s.cfg.StreamMaxBytes
+	}
+	if known > 0 {
+		// Positions never step back: consumers keep theirs.
+		cfg.FirstSeq = known + 1
+	}
+	stream, err := s.js.CreateStream(ctx, cfg)
+	if err != nil {
+		return nil, s.explainCreate("create stream "+s.cfg.Stream, err)
+	}
+	s.log.Info("created the stream", zap.String("stream", s.cfg.Stream), zap.Uint64("firstSequence", known+1),
+		zap.Int("replicas", cfg.Replicas))
+	return stream.CachedInfo(), nil
+}
+
+const (
+	codeReplicasNotSupported  jetstream.ErrorCode = 10074 // a single server has no replicas
+	codeInsufficientResources jetstream.ErrorCode = 10005 // "no suitable peers for placement"
+)
+
+// explainCreate turns what only an operator can mend into a ConfigError.
+func (s *storage) explainCreate(what string, err error) error {
+	if code := errorCode(err); code == codeReplicasNotSupported || code == codeInsufficientResources {
+		return &ConfigError{
+			Field: "stream-replicas", Value: strconv.Itoa(s.cfg.StreamReplicas),
+			Problem: fmt.Sprintf("%s: %v", what, err), Repair: "ask for no more replicas than there are JetStream servers",
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// present looks whether stream and bucket are still the ones of establish.
+func (s *storage) present(ctx context.Context) error {
+	for _, known := range []*jetstream.StreamInfo{s.stream, s.bucket} {
+		now, err := s.info(ctx, known.Config.Name)
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // NATS is away for the moment, which is not this check's business
+		case now == nil:
+			return fmt.Errorf("%w: %s", errStorageGone, known.Config.Name)
+		case !now.Created.Equal(known.Created) || now.State.LastSeq < known.State.LastSeq:
+			return fmt.Errorf("%w: %s is another one than before", errStorageGone, known.Config.Name)
+		}
+	}
+	return nil
+}
+
+// checkCluster compares the cluster that a stream was made for with ours. One
+// that names none was made by an operator.
+func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) error {
+	uid, name := cfg.Metadata[subjects.MetadataClusterUID], cfg.Metadata[subjects.MetadataClusterName]
+	if uid == "" || uid == s.clusterUID || (s.cfg.AcceptReset && name == s.cfg.ClusterName) {
+		return nil
+	}
+	repair := "give each cluster a stream, bucket and prefix of its own; if this cluster was rebuilt under its old name, start once with --accept-reset"
+	if s.cfg.AcceptReset {
+		repair = fmt.Sprintf("--accept-reset is for a cluster that was rebuilt under its old name; for that, start with --cluster-name %s", name)
+	}
+	return &ConfigError{
+		Field: field, Value: value, Repair: repair,
+		Problem: fmt.Sprintf("it belongs to cluster %q (uid %s), this is %q (uid %s)", name, uid, s.cfg.ClusterName, s.clusterUID),
+	}
+}
+
+// mark writes metadata that a stream lacks.
+func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
+	missing := map[string]string{}
+	for k, v := range metadata {
+		if info.Config.Metadata[k] != v {
+			missing[k] = v
+		}
+	}
+	if len(missing) == 0 {
+		return info, nil
+	}
+	cfg := info.Config
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	maps.Copy(cfg.Metadata, missing)
+	stream, err := s.js.UpdateStream(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mark %s %s: %w", what, cfg.Name, err)
+	}
+	s.log.Info("marked the "+what, zap.String("name", cfg.Name), zap.Any("before", info.Config.Metadata), zap.Any("now", missing))
+	return stream.CachedInfo(), nil
+}
+
+// acceptReset marks stream and bucket: what was published up to here belongs
+// to a history of the cluster that is over.
+func (s *storage) acceptReset(ctx context.Context) (err error) {
+	if s.stream, err = s.info(ctx, s.cfg.Stream); err != nil || s.stream == nil {
+		return errors.Join(fmt.Errorf("stream %s is gone", s.cfg.Stream), err)
+	}
+	reset := map[string]string{subjects.MetadataResetSequence: strconv.FormatUint(s.stream.State.LastSeq, 10)}
+	// Both: either may be made anew from the other.
+	if s.bucket, err = s.mark(ctx, "bucket", s.bucket, reset); err != nil {
+		return err
+	}
+	if s.stream, err = s.mark(ctx, "stream", s.stream, reset); err != nil {
+		return err
+	}
+	s.log.Warn("accepted that the cluster's history was reset", zap.Uint64("publishedUpTo", s.accepted()))
+	return nil
+}
+
+// accepted is the newest sequence of a history that is over, 0 if none is.
+func (s *storage) accepted() uint64 {
+	var newest uint64
+	for _, info := range []*jetstream.StreamInfo{s.stream, s.bucket} {
+		sequence, err := strconv.ParseUint(info.Config.Metadata[subjects.MetadataResetSequence], 10, 64)
+		if err == nil {
+			newest = max(newest, sequence)
+		}
+	}
+	return newest
+}
