@@ -36,7 +36,7 @@ build: ## Build bin/appbridge, a static binary
 
 .PHONY: cluster-bin
 cluster-bin: ## Build kube-apiserver, etcd, kwok and the nats CLI once, into the user's cache folder
-	@testdata/cluster/build.sh
+	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
 
 # exec: Ctrl-C and SIGTERM reach the demo itself, and make returns its exit code.
 .PHONY: demo

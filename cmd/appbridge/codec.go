@@ -18,6 +18,7 @@ type codec[T any] struct {
 	kind   string // what stands for the value in the help text
 	want   string // what is allowed, to follow "want"
 	list   bool   // the text is a comma-separated list
+	quoted bool   // the help text quotes a default, which could be any text
 	parse  func(text string) (T, error)
 	format func(value T) string
 	show   func(text string) string // nil: showQuoted
@@ -30,7 +31,7 @@ var errForm = errors.New("wrong form")
 // text is any text that check accepts; check returns the reason.
 func text(kind, want string, check func(string) error) codec[string] {
 	return codec[string]{
-		kind: kind, want: want,
+		kind: kind, want: want, quoted: true,
 		parse:  func(s string) (string, error) { return s, check(s) },
 		format: func(s string) string { return s },
 	}
@@ -140,7 +141,7 @@ func size(low int64) codec[int64] {
 // list is one or more texts that check accepts, in the order given, each once.
 func list(kind, want string, check func(string) error) codec[[]string] {
 	return codec[[]string]{
-		kind: kind, want: want, list: true,
+		kind: kind, want: want, list: true, quoted: true,
 		parse: func(s string) ([]string, error) {
 			var items []string
 			for item := range strings.SplitSeq(s, ",") {

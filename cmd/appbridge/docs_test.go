@@ -83,6 +83,8 @@ pending-bytes: 512Mi
 - **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
 - **Files** must exist and hold what the option needs when the program starts. Passwords belong in
   files: what an error or the log shows of a URL is never the user or the password.
+- **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
+  they shape the messages, and a bridge that takes over would publish anew what looks different to it.
 
 Options marked *no effect yet* are accepted and checked, so that a configuration stays valid; the
 program says at start that they do nothing.
@@ -111,8 +113,13 @@ program says at start that they do nothing.
 | code | meaning |
 | --- | --- |
 | 0 | a clean shutdown after SIGTERM or SIGINT: everything was flushed |
-| 1 | a failure, or a second signal during the shutdown |
+| 1 | a failure, a second signal during the shutdown, or a shutdown that could not flush everything |
 | 2 | the command line or the configuration is wrong |
+
+A shutdown that could not flush everything within ` + "`--flush-timeout`" + ` prints
+` + "`stopped with N changes unpublished; the next start finds them by comparing`" + `. Whatever
+NATS does, the process ends about three seconds after that time at the latest. A signal less than
+half a second after the first counts as the same one.
 `)
 	return b.String()
 }

@@ -38,6 +38,9 @@ func startEmbedded(ctx context.Context, listen, dir string, log *zap.Logger) (*e
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
+	if err := checkFree(ctx, listen); err != nil {
+		return nil, err
+	}
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("nats-embedded-dir %s: %w", dir, err)
@@ -67,6 +70,16 @@ func startEmbedded(ctx context.Context, listen, dir string, log *zap.Logger) (*e
 	}
 	e.url = localURL(s.Addr())
 	return e, nil
+}
+
+// checkFree finds out whether the server will be able to listen, before
+// anything is on disk.
+func checkFree(ctx context.Context, listen string) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("nats-embedded-listen %s: %w; choose another with --nats-embedded-listen", listen, rootCause(err))
+	}
+	return listener.Close()
 }
 
 // awaitReady waits until clients can connect. What made the server give up is

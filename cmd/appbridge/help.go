@@ -24,13 +24,18 @@ func serveUsage(w io.Writer, options []option) {
 		if o.kind != "" {
 			flag += " " + o.kind
 		}
-		if value := o.text(&initial); value == "" || o.kind == "" {
+		value := o.text(&initial)
+		switch {
+		case value == "" || o.kind == "":
 			printf(w, "  %s\n        %s\n", flag, o.usage)
-		} else {
+		case o.quoted:
+			printf(w, "  %s\n        %s (default %q)\n", flag, o.usage, value)
+		default:
 			printf(w, "  %s\n        %s (default %s)\n", flag, o.usage, value)
 		}
 	}
 	printf(w, "\n%s", strings.TrimLeft(`
-Exit codes: 0 after a clean shutdown, 1 on a failure, 2 when the configuration is wrong.
+Exit codes: 0 after a clean shutdown, 1 on a failure or when not everything could be
+flushed, 2 when the configuration is wrong.
 `, "\n"))
 }

@@ -141,8 +141,8 @@ max-pod-streams: "0" from --max-pod-streams: want a whole number from 1 to 10000
 enable-writes: "2" from APPBRIDGE_ENABLE_WRITES: want true or false
 http-listen: "localhost" from --http-listen: want host:port with a port from 0 (any free one) to 65535
 log-format: "xml" from APPBRIDGE_LOG_FORMAT: want auto, console or json
-stream: from c.yaml:stream (line 6): it is a list; want letters, digits, - and _
-allow-unsafe-stream: from c.yaml:allow-unsafe-stream (line 9): it is a mapping; want true or false
+stream: a list from c.yaml:stream (line 6): want letters, digits, - and _
+allow-unsafe-stream: a mapping from c.yaml:allow-unsafe-stream (line 9): want true or false
 c.yaml:nats_url (line 17): unknown key: did you mean nats-url?
 c.yaml:stream-replicas (line 18): duplicate key, the first is on line 7
 c.yaml:config (line 19): unknown key
@@ -203,7 +203,7 @@ func TestLoadErrors(t *testing.T) {
 		{"scalar", "--config=scalar.yaml", "config: scalar.yaml (line 1): want a mapping of keys to values"},
 		{"two documents", "--config=two.yaml", "config: two.yaml: line 2: want one YAML document, found another"},
 		{"bad syntax", "--config=syntax.yaml", "config: syntax.yaml: yaml: line 1: did not find expected ',' or ']'"},
-		{"null in a list", "--config=null-item.yaml", "namespaces: from null-item.yaml:namespaces (line 1): line 3: an item of the list is not a text; want names of namespaces separated by commas, or * alone for all"},
+		{"null in a list", "--config=null-item.yaml", "namespaces: a list with an item that is not a text (line 3) from null-item.yaml:namespaces (line 1): want names of namespaces separated by commas, or * alone for all"},
 		{"list as a key", "--config=complex-key.yaml", "complex-key.yaml:1: want the name of an option as the key"},
 		{"all and one", "--namespaces=*,a", "namespaces: \"*,a\" from --namespaces: \"*\" is not the name of a namespace; want names of namespaces separated by commas, or * alone for all"},
 		{"no namespace", "--namespaces=", "namespaces: \"\" from --namespaces: \"\" is not the name of a namespace; want names of namespaces separated by commas, or * alone for all"},
@@ -338,7 +338,8 @@ func TestSuggestions(t *testing.T) {
 	known := optionNames(serveOptions(), option.flag, nil)
 	for written, want := range map[string]string{
 		"--nats-ulr": ": did you mean --nats-url?", "--namespace": ": did you mean --namespaces?", "--streams": ": did you mean --stream?",
-		"--something-else": "", "--": "",
+		"--nats-emb": ": did you mean --nats-embedded?", "--cluster": ": did you mean --cluster-name?",
+		"--something-else": "", "--": "", "--nats": "",
 	} {
 		if got := didYouMean(written, known); got != want {
 			t.Errorf("%s: got %q, want %q", written, got, want)

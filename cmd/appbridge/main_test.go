@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 		{name: "help", args: []string{"help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
 		{name: "-h", args: []string{"-h"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
 		{name: "--help", args: []string{"--help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
-		{name: "help serve", args: []string{"help", "serve"}, stdout: []string{"--nats-url urls\n", "(no effect yet)"}, stderrEmpty: true},
+		{name: "help serve", args: []string{"help", "serve"}, stdout: []string{"--nats-url urls\n", "(no effect yet)", `(default "default")`, `(default "nats://127.0.0.1:4222")`, "(default json)", "(default 10s)"}, stderrEmpty: true},
 		{name: "serve -h", args: []string{"serve", "-h"}, stdout: []string{"Usage:\n  appbridge serve [flags]"}, stderrEmpty: true},
 		{name: "help version", args: []string{"help", "version"}, stdout: []string{"appbridge version"}, stderrEmpty: true},
 		{name: "help for an unknown command", args: []string{"help", "serv"}, code: 2, stderr: []string{`unknown command "serv": did you mean serve?`}},
@@ -122,7 +122,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name: "occupied port", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--http-listen", occupiedPort(t)}, code: 1,
-			stderr: []string{"appbridge: http-listen 127.0.0.1:", "address already in use\n"},
+			stderr: []string{"appbridge: http-listen 127.0.0.1:", "address already in use; choose another with --http-listen\n"},
 		},
 		{
 			name: "failure in the JSON log", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "json", "--http-listen", occupiedPort(t)}, code: 1,

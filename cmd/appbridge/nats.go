@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,27 +16,35 @@ import (
 )
 
 const (
-	natsDrainTimeout   = 5 * time.Second
+	natsDrainTimeout   = time.Second
 	natsReportInterval = time.Second
 )
 
 // natsLink is the connection to NATS. A nil one is no connection.
 type natsLink struct {
-	nc *nats.Conn
+	nc     *nats.Conn
+	dialer dialer
+	outage outage
 	// closed is closed when the connection is closed for good and its last
 	// callback has run.
 	closed chan struct{}
 
-	mu         sync.Mutex
-	lastReason string // why there is no connection, as logged
+	closing   atomic.Bool   // close or cut was called: what fails now is no news
+	done      chan struct{} // closed by close
+	reporting sync.WaitGroup
 }
 
 // connectNATS starts to connect and does not wait for it to succeed: a server
-// that is not up yet is tried for ever. An error means that no try can.
-func connectNATS(cfg config, urls []string, log *zap.Logger) (*natsLink, error) {
-	link := &natsLink{closed: make(chan struct{})}
+// that is not up yet is tried for ever. An error means that no try can. When
+// ctx ends meanwhile, no more is tried.
+func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger) (*natsLink, error) {
+	link := &natsLink{
+		outage: outage{servers: shownURLs(urls), log: log},
+		closed: make(chan struct{}),
+		done:   make(chan struct{}),
+	}
 	options := bridge.ConnectOptions("appbridge "+cfg.ClusterName, log)
-	options = append(options, nats.RetryOnFailedConnect(true), nats.DrainTimeout(natsDrainTimeout), link.watch(log))
+	options = append(options, nats.RetryOnFailedConnect(true), nats.SetCustomDialer(&link.dialer), nats.DrainTimeout(natsDrainTimeout), link.watch(log))
 	if cfg.NATSCreds != "" {
 		options = append(options, nats.UserCredentials(cfg.NATSCreds))
 	}
@@ -52,11 +61,18 @@ func connectNATS(cfg config, urls []string, log *zap.Logger) (*natsLink, error) 
 	if cfg.NATSTLSCert != "" {
 		options = append(options, nats.ClientCert(cfg.NATSTLSCert, cfg.NATSTLSKey))
 	}
+	// The first round of tries happens now, seconds for each server that hangs.
+	unwatch := context.AfterFunc(ctx, func() {
+		link.closing.Store(true)
+		link.dialer.stop()
+	})
+	defer unwatch()
 	nc, err := nats.Connect(strings.Join(urls, ","), options...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shownURLs(urls), err)
 	}
 	link.nc = nc
+	link.reporting.Go(link.report)
 	return link, nil
 }
 
@@ -70,65 +86,67 @@ func shownURLs(urls []string) string {
 }
 
 // watch adds to the handlers that are there: it closes link.closed at the end,
-// and logs a first connection and the failed tries before and after it.
+// logs a first connection and the failed tries before and after it, and keeps
+// still about what fails because this process closes the connection.
 func (l *natsLink) watch(log *zap.Logger) nats.Option {
 	return func(o *nats.Options) error {
-		closed, failed, connected := o.ClosedCB, o.ReconnectErrCB, o.ConnectedCB
+		before := *o
 		o.ClosedCB = func(nc *nats.Conn) {
-			if closed != nil {
-				closed(nc)
+			if before.ClosedCB != nil {
+				before.ClosedCB(nc)
 			}
 			close(l.closed)
 		}
-		o.ReconnectErrCB = func(nc *nats.Conn, err error) {
-			if failed != nil {
-				failed(nc, err)
-			}
-			l.waiting(err, log)
-		}
 		o.ConnectedCB = func(nc *nats.Conn) {
-			if connected != nil {
-				connected(nc)
+			if before.ConnectedCB != nil {
+				before.ConnectedCB(nc)
 			}
+			l.outage.over()
 			log.Info("NATS connected", zap.String("server", nc.ConnectedUrlRedacted()))
 		}
+		o.ReconnectedCB = func(nc *nats.Conn) {
+			if before.ReconnectedCB != nil {
+				before.ReconnectedCB(nc)
+			}
+			l.outage.over()
+		}
+		o.ReconnectErrCB = func(nc *nats.Conn, err error) {
+			if l.closing.Load() {
+				return
+			}
+			if before.ReconnectErrCB != nil {
+				before.ReconnectErrCB(nc, err)
+			}
+			l.outage.because(err)
+		}
+		o.DisconnectedErrCB = func(nc *nats.Conn, err error) {
+			if before.DisconnectedErrCB != nil && !l.closing.Load() {
+				before.DisconnectedErrCB(nc, err)
+			}
+		}
+		o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
+			if before.AsyncErrorCB != nil && !l.closing.Load() {
+				before.AsyncErrorCB(nc, sub, err)
+			}
+		}
 		return nil
-	}
-}
-
-// waiting logs why there is no connection, each reason once in a row: the
-// client tries twice a second.
-func (l *natsLink) waiting(err error, log *zap.Logger) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case err == nil:
-		l.lastReason = ""
-	// The first try reports a refused connection as "no servers"; the next
-	// one, half a second later, says what it was.
-	case errors.Is(err, nats.ErrNoServers) || err.Error() == l.lastReason:
-	default:
-		l.lastReason = err.Error()
-		log.Warn("waiting for NATS", zap.Error(err))
 	}
 }
 
 // report looks now and then for the reasons that the client tells to no
 // handler: those of a connection that was made and then failed, as with a
 // certificate that is not trusted or a server without nkeys. It returns when
-// ctx is done.
-func (l *natsLink) report(ctx context.Context, log *zap.Logger) {
+// the connection is closed by close.
+func (l *natsLink) report() {
 	tick := time.NewTicker(natsReportInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-l.done:
 			return
 		case <-tick.C:
-			if l.nc.IsConnected() {
-				l.waiting(nil, log)
-			} else if err := l.nc.LastError(); err != nil {
-				l.waiting(err, log)
+			if err := l.nc.LastError(); err != nil && !l.nc.IsConnected() && !l.closing.Load() {
+				l.outage.because(err)
 			}
 		}
 	}
@@ -152,14 +170,36 @@ func (l *natsLink) failure() error {
 	}
 }
 
-// close sends what is still buffered and closes the connection, whatever state
-// it is in. It returns when no callback runs any more.
-func (l *natsLink) close() {
+// cut ends the connection at once, whatever the server does.
+func (l *natsLink) cut() {
+	l.closing.Store(true)
+	l.dialer.stop()
+	l.nc.Close()
+}
+
+// close closes the connection, whatever state it is in: with drain after what
+// is still buffered is sent, for natsDrainTimeout at most. It returns when no
+// callback runs any more.
+func (l *natsLink) close(drain bool) {
 	if l == nil {
 		return
 	}
-	if err := l.nc.Drain(); err != nil {
-		l.nc.Close()
+	l.closing.Store(true)
+	if drain {
+		// The client's own limit ends a part of its draining alone. Without a
+		// connection beneath it, everything it waits for ends.
+		cut := time.AfterFunc(natsDrainTimeout, l.dialer.stop)
+		limit := time.After(natsDrainTimeout)
+		if l.nc.Drain() == nil {
+			select {
+			case <-l.closed:
+			case <-limit:
+			}
+		}
+		cut.Stop()
 	}
+	l.cut()
 	<-l.closed
+	close(l.done)
+	l.reporting.Wait()
 }

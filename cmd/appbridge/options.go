@@ -18,6 +18,7 @@ type option struct {
 	kind    string // what stands for the value in the help text, empty for a switch
 	want    string // what is allowed
 	list    bool
+	quoted  bool // the help text quotes the default
 
 	notInFile bool
 	noEffect  bool // accepted and checked, used by nothing yet
@@ -43,7 +44,7 @@ func define[T any](name, usage string, field func(*config) *T, form codec[T]) op
 		show = showQuoted
 	}
 	return option{
-		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list,
+		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list, quoted: form.quoted,
 		set: func(c *config, text string) error {
 			value, err := form.parse(text)
 			if err == nil {
@@ -123,7 +124,7 @@ func serveOptions() []option {
 		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *config) *int64 { return &c.StreamMaxBytes }, size(0)),
 		define("encoding", "form of the messages", func(c *config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
 		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *config) *bool { return &c.AllowUnsafeStream }, toggle()),
-		define("accept-reset", "go on when the cluster's history is not the one that was published", func(c *config) *bool { return &c.AcceptReset }, toggle()),
+		define("accept-reset", "go on when the cluster's history is not the one that was published, or when the cluster of this cluster-name was rebuilt", func(c *config) *bool { return &c.AcceptReset }, toggle()),
 	)
 	add("URL of an app",
 		define("base-domain", "domain under which apps are reached; none: apps have no URL", func(c *config) *string { return &c.BaseDomain },

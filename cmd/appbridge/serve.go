@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
@@ -155,9 +156,10 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	}
 	var local *embedded
 	var link *natsLink
+	flushed := false
 	defer func() {
 		site.stop()
-		link.close()
+		link.close(flushed)
 		local.stop(log)
 	}()
 	log.Info("HTTP server listens", zap.Stringer("address", site.addr))
@@ -176,7 +178,7 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 		}
 	}
 	log.Info("connecting to NATS", zap.String("servers", shownURLs(urls)))
-	link, err = connectNATS(cfg, urls, log.Named("nats"))
+	link, err = connectNATS(ctx, cfg, urls, log.Named("nats"))
 	if err != nil {
 		return err
 	}
@@ -188,12 +190,19 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	if h.listening != nil {
 		h.listening(site.addr, urls)
 	}
-	return runBridge(ctx, b, link, site, log)
+	err = runBridge(ctx, b, cfg.FlushTimeout, link, site, log)
+	flushed = err == nil
+	return err
 }
 
-// runBridge runs the bridge and stops it when what it stands on is gone.
-func runBridge(ctx context.Context, b runner, link *natsLink, site *web, log *zap.Logger) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// bridgeStopGrace is how long a bridge may take to return after its flush has
+// ended.
+const bridgeStopGrace = time.Second
+
+// runBridge runs the bridge and stops it when what it stands on is gone. A
+// bridge that is to stop and does not come back from NATS loses its connection.
+func runBridge(parent context.Context, b runner, flushTimeout time.Duration, link *natsLink, site *web, log *zap.Logger) error {
+	ctx, cancel := context.WithCancelCause(parent)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel(nil)
@@ -206,15 +215,32 @@ func runBridge(ctx context.Context, b runner, link *natsLink, site *web, log *za
 			cancel(err)
 		}
 	})
-	watching.Go(func() { link.report(ctx, log.Named("nats")) })
+	returned := make(chan struct{})
+	watching.Go(func() {
+		select {
+		case <-returned:
+			return
+		case <-ctx.Done():
+		}
+		select {
+		case <-returned:
+		case <-time.After(flushTimeout + bridgeStopGrace):
+			log.Warn("NATS does not answer, cutting the connection", zap.Duration("after", flushTimeout+bridgeStopGrace))
+			link.cut()
+		}
+	})
 	err := b.Run(ctx)
+	close(returned)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if parent.Err() != nil {
+		return err
+	}
 	// A connection that is closed for good makes all kinds of errors in the
 	// bridge, perhaps before the watcher has seen it: this one is the reason.
 	if failure := link.failure(); failure != nil {
 		return failure
-	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
 	}
 	return err
 }

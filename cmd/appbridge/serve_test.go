@@ -9,10 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -109,7 +109,7 @@ func TestServeStopsInOrder(t *testing.T) {
 		if err := s.nc.Flush(); err != nil {
 			t.Errorf("flush during the stop: %v", err)
 		}
-		if status, body := get(t, s.http+"/readyz"); status != 503 || body != "no leader" {
+		if status, body := get(t, s.http+"/readyz"); status != 503 || body != "no leader\n" {
 			t.Errorf("got /readyz %d %q during the stop, want 503 and the bridge's reason", status, body)
 		}
 		close(flushed)
@@ -161,27 +161,43 @@ func TestServeWithOccupiedPorts(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NATSEmbeddedListen = occupied
 	err := serve(t.Context(), cfg, &rest.Config{}, zaptest.NewLogger(t), hooks{})
-	if err == nil || !strings.Contains(err.Error(), "nats-embedded-listen "+occupied) || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("got %v, want it to name the embedded server's address", err)
+	want := "nats-embedded-listen " + occupied + ": bind: address already in use; choose another with --nats-embedded-listen"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := os.Stat(cfg.NATSEmbeddedDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v for the data folder, want that it was not made", err)
 	}
 }
 
 func TestStopOnSignal(t *testing.T) {
-	signals := make(chan os.Signal, 2)
-	killed := make(chan struct{})
-	ctx, stop := stopOnSignal(t.Context(), signals, zaptest.NewLogger(t), func() { close(killed) })
-	signals <- syscall.SIGTERM
-	<-ctx.Done()
-	select {
-	case <-killed:
-		t.Error("the first signal kills")
-	default:
-	}
-	signals <- syscall.SIGINT
-	<-killed
-	stop()
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal, 2)
+		killed := make(chan struct{})
+		ctx, stop := stopOnSignal(t.Context(), signals, zap.NewNop(), func() { close(killed) })
+		notKilled := func(after string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case <-killed:
+				t.Fatalf("killed by %s", after)
+			default:
+			}
+		}
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		notKilled("the first signal")
+		<-time.After(secondSignalAfter - time.Millisecond)
+		signals <- syscall.SIGTERM
+		notKilled("the first signal's echo")
+		<-time.After(time.Millisecond)
+		signals <- syscall.SIGINT
+		<-killed
+		stop()
+	})
 
-	ctx, stop = stopOnSignal(t.Context(), signals, zaptest.NewLogger(t), func() { t.Error("killed without a signal") })
+	signals := make(chan os.Signal)
+	ctx, stop := stopOnSignal(t.Context(), signals, zap.NewNop(), func() { t.Error("killed without a signal") })
 	if err := ctx.Err(); err != nil {
 		t.Errorf("got %v without a signal", err)
 	}
@@ -237,10 +253,10 @@ func TestProgram(t *testing.T) {
 	if address == "" || url == "" {
 		t.Fatalf("the program ended early:\n%s", lines.String())
 	}
-	if status, body := get(t, "http://"+address+"/healthz"); status != 200 || body != "ok" {
+	if status, body := get(t, "http://"+address+"/healthz"); status != 200 || body != "ok\n" {
 		t.Errorf("got /healthz %d %q, want 200 ok", status, body)
 	}
-	if status, body := get(t, "http://"+address+"/readyz"); status != 503 || body == "" || body == "ok" {
+	if status, body := get(t, "http://"+address+"/readyz"); status != 503 || body == "\n" || body == "ok\n" {
 		t.Errorf("got /readyz %d %q, want 503 and a reason", status, body)
 	}
 	nc, err := nats.Connect(url)

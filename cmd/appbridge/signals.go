@@ -4,9 +4,14 @@ import (
 	"context"
 	"os"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 )
+
+// secondSignalAfter: a signal sooner after the first is the same wish, sent
+// twice, as when a terminal and a parent process both pass on a Ctrl-C.
+const secondSignalAfter = 500 * time.Millisecond
 
 // stopOnSignal returns a context that ends with the first signal. A second one
 // calls kill, which is expected to end the process at once. stop ends the
@@ -16,18 +21,22 @@ func stopOnSignal(ctx context.Context, signals <-chan os.Signal, log *zap.Logger
 	done := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for count := 1; ; count++ {
+		var first time.Time
+		for {
 			select {
 			case <-done:
 				return
 			case s := <-signals:
-				if count > 1 {
+				switch {
+				case first.IsZero():
+					first = time.Now()
+					log.Info("stopping; a second signal exits at once", zap.Stringer("signal", s))
+					cancel()
+				case time.Since(first) >= secondSignalAfter:
 					log.Warn("second signal, exiting at once", zap.Stringer("signal", s))
 					kill()
 					return
 				}
-				log.Info("stopping; a second signal exits at once", zap.Stringer("signal", s))
-				cancel()
 			}
 		}
 	})

@@ -1,18 +1,41 @@
 package main
 
-// didYouMean is ": did you mean x?" for the known name nearest to what was
-// written, or empty when none is near.
+import "strings"
+
+// didYouMean is ": did you mean x?" for the known name that was meant as it
+// seems, or empty when none is near: the one that was begun, else the one with
+// the fewest changes.
 func didYouMean(written string, known []string) string {
-	best, bestDistance := "", max(2, len(written)/3)+1
-	for _, k := range known {
-		if d := editDistance(written, k); d < bestDistance {
-			best, bestDistance = k, d
+	best := completed(written, known)
+	if best == "" {
+		bestDistance := max(2, len(written)/3) + 1
+		for _, k := range known {
+			if d := editDistance(written, k); d < bestDistance {
+				best, bestDistance = k, d
+			}
 		}
 	}
 	if best == "" {
 		return ""
 	}
 	return ": did you mean " + best + "?"
+}
+
+// completed is the shortest known name that begins with written, if all the
+// others that do begin with that name.
+func completed(written string, known []string) string {
+	shortest := ""
+	for _, k := range known {
+		if strings.HasPrefix(k, written) && (shortest == "" || len(k) < len(shortest)) {
+			shortest = k
+		}
+	}
+	for _, k := range known {
+		if strings.HasPrefix(k, written) && !strings.HasPrefix(k, shortest) {
+			return ""
+		}
+	}
+	return shortest
 }
 
 // editDistance counts the single-byte insertions, deletions, replacements and

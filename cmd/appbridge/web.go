@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 const (
 	webHeaderTimeout = 5 * time.Second
-	webStopTimeout   = 3 * time.Second
+	webStopTimeout   = time.Second
 )
 
 // newRegistry holds the metrics of the process; the bridge adds its own.
@@ -55,7 +56,7 @@ func answer(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
+	_, _ = io.WriteString(w, body+"\n") // a client that is gone needs no answer
 }
 
 // web is the HTTP server of the process.
@@ -69,7 +70,7 @@ type web struct {
 func startWeb(ctx context.Context, listen string, handler http.Handler, log *zap.Logger) (*web, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return nil, fmt.Errorf("http-listen %s: %w", listen, rootCause(err))
+		return nil, fmt.Errorf("http-listen %s: %w; choose another with --http-listen", listen, rootCause(err))
 	}
 	w := &web{
 		server: &http.Server{Handler: handler, ReadHeaderTimeout: webHeaderTimeout, ErrorLog: zap.NewStdLog(log)},

@@ -20,9 +20,9 @@ func TestHandler(t *testing.T) {
 		status             int
 		body               string
 	}{
-		{"alive", http.MethodGet, "/healthz", errors.New("no"), 200, "ok"},
-		{"ready", http.MethodGet, "/readyz", nil, 200, "ok"},
-		{"not ready", http.MethodGet, "/readyz", errors.New("informer not synced"), 503, "informer not synced"},
+		{"alive", http.MethodGet, "/healthz", errors.New("no"), 200, "ok\n"},
+		{"ready", http.MethodGet, "/readyz", nil, 200, "ok\n"},
+		{"not ready", http.MethodGet, "/readyz", errors.New("informer not synced"), 503, "informer not synced\n"},
 		{"unknown path", http.MethodGet, "/", nil, 404, "404 page not found\n"},
 		{"write", http.MethodPost, "/readyz", nil, 405, "Method Not Allowed\n"},
 	}
@@ -72,7 +72,7 @@ func TestWebStartsAndStops(t *testing.T) {
 	if got, want := statusOf(t, url), 404; got != want {
 		t.Errorf("got status %d, want %d", got, want)
 	}
-	if _, err := startWeb(t.Context(), site.addr.String(), nil, log); err == nil || err.Error() != "http-listen "+site.addr.String()+": bind: address already in use" {
+	if _, err := startWeb(t.Context(), site.addr.String(), nil, log); err == nil || err.Error() != "http-listen "+site.addr.String()+": bind: address already in use; choose another with --http-listen" {
 		t.Errorf("got %v, want one line that names the address", err)
 	}
 	site.stop()

@@ -58,7 +58,7 @@ func readConfigFile(options []option, path string, found *problems) settings {
 		text, isSet, err := nodeText(o, value)
 		switch {
 		case err != nil:
-			found.add("%s: from %s: %s; want %s", o.name, where, err, o.want)
+			found.add("%s: %s from %s: want %s", o.name, err, where, o.want)
 		case isSet:
 			set[o.name] = setting{text: text, source: where}
 		}
@@ -99,7 +99,8 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// nodeText is a value in the form of a flag. isSet is false for a null.
+// nodeText is a value in the form of a flag. isSet is false for a null. An
+// error names what is there in its place.
 func nodeText(o option, node *yaml.Node) (text string, isSet bool, err error) {
 	node = resolve(node)
 	switch {
@@ -110,14 +111,14 @@ func nodeText(o option, node *yaml.Node) (text string, isSet bool, err error) {
 		for _, item := range node.Content {
 			item = resolve(item)
 			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
-				return "", false, fmt.Errorf("line %d: an item of the list is not a text", item.Line)
+				return "", false, fmt.Errorf("a list with an item that is not a text (line %d)", item.Line)
 			}
 			items = append(items, item.Value)
 		}
 		return strings.Join(items, ","), true, nil
 	case node.Kind == yaml.SequenceNode:
-		return "", false, errors.New("it is a list")
+		return "", false, errors.New("a list")
 	default:
-		return "", false, errors.New("it is a mapping")
+		return "", false, errors.New("a mapping")
 	}
 }

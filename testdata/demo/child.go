@@ -26,6 +26,7 @@ const (
 type child struct {
 	natsURL, http string
 	logPath       string
+	kubeconfig    string // of the cluster
 
 	log     *os.File
 	process *os.Process
@@ -55,10 +56,11 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 		return nil, err
 	}
 	c := &child{
-		natsURL: "nats://" + natsListen,
-		http:    httpListen,
-		logPath: filepath.Join(dir, "appbridge.log"),
-		done:    make(chan struct{}),
+		natsURL:    "nats://" + natsListen,
+		http:       httpListen,
+		logPath:    filepath.Join(dir, "appbridge.log"),
+		kubeconfig: kubeconfig,
+		done:       make(chan struct{}),
 	}
 	if c.log, err = os.Create(c.logPath); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ func (s *screen) guide(cli string, bridge *child) {
 	}
 	for _, command := range []struct{ does, text string }{
 		{"the stream and its size", nats + "stream ls"},
-		{"its events, oldest first, page by page", nats + "stream view " + subjects.DefaultStream},
+		{"its events, oldest first, page by page (on a terminal)", nats + "stream view " + subjects.DefaultStream},
 		{"new events, who and what (wait some seconds)", nats + "sub '" + s.events() + "' --headers-only"},
 		{"the apps there are", nats + "kv ls " + subjects.DefaultBucket},
 		{"one app as it is now", nats + "kv get " + subjects.DefaultBucket + " " + key + " --raw"},
@@ -26,6 +26,7 @@ func (s *screen) guide(cli string, bridge *child) {
 	s.line(s.paint(faint, "   # counters, and appbridge's own log"))
 	s.line("   curl -s http://" + bridge.http + "/metrics")
 	s.line("   tail -f " + bridge.logPath)
+	s.note("kubeconfig: %s", bridge.kubeconfig)
 	s.line("")
 	s.note("storefront goes on scaling every %s. Ctrl-C stops and removes everything.", scaleInterval)
 }

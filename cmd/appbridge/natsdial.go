@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+const natsDialTimeout = 2 * time.Second
+
+var errCut = errors.New("this process is stopping")
+
+// dialer makes the client's TCP connections and can cut them. The client holds
+// its lock while it dials, shakes hands and writes, and closes under the same
+// lock: with a server that hangs, closing would wait for up to a minute. The
+// client dials one connection at a time.
+type dialer struct {
+	mu    sync.Mutex
+	cut   bool
+	abort context.CancelFunc // of the dialing under way, nil without one
+	conn  net.Conn           // the newest, nil before the first
+}
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	// The interface has no context; stop is what ends this one.
+	ctx, cancel := context.WithTimeout(context.Background(), natsDialTimeout)
+	defer cancel()
+	d.mu.Lock()
+	if d.cut {
+		d.mu.Unlock()
+		return nil, errCut
+	}
+	d.abort = cancel
+	d.mu.Unlock()
+
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.abort = nil
+	switch {
+	case err != nil:
+		return nil, err
+	case d.cut:
+		_ = conn.Close() // nothing was sent yet
+		return nil, errCut
+	}
+	d.conn = conn
+	return conn, nil
+}
+
+// stop cuts the connection there is, and lets no other come.
+func (d *dialer) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cut = true
+	if d.abort != nil {
+		d.abort()
+	}
+	if d.conn != nil {
+		_ = d.conn.Close() // the client has closed it already, or notices now
+	}
+}
