@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -88,7 +89,8 @@ func (s *session) start(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	s.group.Go(func() error { return s.guard(ctx) })
+	known := []*jetstream.StreamInfo{s.storage.stream, s.storage.bucket}
+	s.group.Go(func() error { return s.guard(ctx, known) })
 	for id, m := range s.found {
 		if _, err := m.record(s.subjects); err == nil && snap.records[id].fence() < m.sequence && m.sequence <= snap.position {
 			snap.records[id] = &record{damaged: true} // the bucket should have shown it
@@ -253,8 +255,8 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 	})
 }
 
-// guard ends the session when the stream or the bucket goes away.
-func (s *session) guard(ctx context.Context) error {
+// guard ends the session when a stream that it stands on goes away.
+func (s *session) guard(ctx context.Context, known []*jetstream.StreamInfo) error {
 	tick := time.NewTicker(storageCheck)
 	defer tick.Stop()
 	for {
@@ -270,7 +272,7 @@ func (s *session) guard(ctx context.Context) error {
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
-		err := s.storage.present(look)
+		err := s.storage.present(look, known)
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			return err

@@ -246,9 +246,9 @@ func (s *storage) explainCreate(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// present looks whether stream and bucket are still the ones of establish.
-func (s *storage) present(ctx context.Context) error {
-	for _, known := range []*jetstream.StreamInfo{s.stream, s.bucket} {
+// present looks whether streams are still there and the same as before.
+func (s *storage) present(ctx context.Context, before []*jetstream.StreamInfo) error {
+	for _, known := range before {
 		now, err := s.info(ctx, known.Config.Name)
 		switch {
 		case err != nil:

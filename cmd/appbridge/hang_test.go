@@ -188,6 +188,9 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 			for _, entry := range logs.FilterLevelExact(zapcore.WarnLevel).All() {
+				if test.fromFirst && entry.Message == "waiting for NATS" {
+					continue // a try that ended before the stop
+				}
 				if !strings.HasPrefix(entry.Message, "NATS does not answer") {
 					t.Errorf("got the line %q %v", entry.Message, entry.ContextMap())
 				}
