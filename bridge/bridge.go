@@ -186,27 +186,26 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 		b.setStatus("not publishing")
 		var config *ConfigError
 		var other *otherWriterError
-		if lead.Err() != nil && !errors.As(err, new(*historyError)) {
-			return nil // whoever leads now compares for itself
-		}
-		if stop.Err() != nil {
-			if errors.As(err, &other) {
-				b.log.Warn("stopped before comparing again; whoever else publishes does that", zap.Error(err))
-				return nil
-			}
-			return err
-		}
 		switch {
-		case errors.As(err, &config) && !b.lived.Load(), b.nc.IsClosed():
-			if last := b.nc.LastError(); b.nc.IsClosed() && last != nil {
-				return fmt.Errorf("NATS closed the connection: %w", last)
-			}
+		case errors.Is(err, errStopped):
+			return nil
+		case errors.As(err, &config) && (config.Fatal || !b.lived.Load()):
 			return err
-		case errors.As(err, &config) && errors.As(err, new(*historyError)):
+		case lead.Err() != nil:
+			return nil // whoever leads now compares for itself
+		case b.nc.IsClosed():
+			if last := b.nc.LastError(); last != nil {
+				return fmt.Errorf("%w: %w", errClosed, last)
+			}
+			return errClosed
+		case errors.As(err, &other) && stop.Err() != nil:
+			b.log.Warn("stopped before comparing again; whoever else publishes does that", zap.Error(err))
+			return nil
+		case stop.Err() != nil:
 			return err
 		case errors.Is(err, errStorageGone):
 			cause = "storage_gone"
-		case errors.As(err, &other):
+		case other != nil:
 			cause = "other_writer"
 			maps.Copy(b.found, other.found)
 		case errors.Is(err, errOverflow):

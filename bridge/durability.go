@@ -99,6 +99,7 @@ func unavailable(what string, err error) error {
 type ConfigError struct {
 	Field, Value    string
 	Problem, Repair string
+	Fatal           bool // ends the process also after it was live: nothing may be published past this
 }
 
 func (e *ConfigError) Error() string {

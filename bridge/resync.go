@@ -110,6 +110,7 @@ func checkHistory(records map[subjects.AppID]*record, listed string, accepted ui
 		}
 		if version != "" && order(listed, version) < 0 {
 			return &ConfigError{
+				Fatal: true,
 				Field: "cluster", Value: "resourceVersion " + listed,
 				Problem: fmt.Sprintf("its history is older than what was published (app %s at version %s): etcd was restored, or this is another cluster", id, version),
 				Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now",

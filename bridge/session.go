@@ -36,9 +36,9 @@ type session struct {
 	cancel context.CancelCauseFunc // ends it
 }
 
-// session runs one session. It ends when lead does, when stop is done and what
-// is queued is flushed, or with an error after which the next one has to
-// compare anew.
+// session runs one session and returns why it ended: errStopped when stop is
+// done and what was queued is flushed, something of lead when that is over, or
+// an error after which the next one has to compare anew.
 func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	ctx, cancel := context.WithCancelCause(lead)
 	defer cancel(nil)
@@ -67,15 +67,13 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	if s.publisher != nil {
 		b.highest = max(b.highest, s.publisher.highest.Load())
 	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errStopped), lead.Err() != nil && !errors.As(err, new(*historyError)):
-		return nil
+	switch {
 	case err != nil:
 		return err
 	case waited != nil:
 		return waited
 	default:
-		return cause
+		return context.Cause(ctx)
 	}
 }
 
@@ -158,14 +156,10 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 		return err
 	}
 	err := checkHistory(records, serviceVersion(listings), s.storage.accepted())
-	switch {
-	case err == nil:
-		return nil
-	case s.cfg.AcceptReset:
+	if err != nil && s.cfg.AcceptReset {
 		return s.until(ctx, "JetStream", s.storage.acceptReset)
-	default:
-		return &historyError{err}
 	}
+	return err
 }
 
 // publish puts the differences into the queue and goes live.
@@ -339,9 +333,3 @@ func correct(records map[subjects.AppID]*record, id subjects.AppID, m *storedMes
 	}
 	return true
 }
-
-// historyError is a ConfigError that ends the process at any time: nothing
-// may be published from a history that is not the one published before.
-type historyError struct{ error }
-
-func (e *historyError) Unwrap() error { return e.error }
