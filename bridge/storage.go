@@ -117,13 +117,14 @@ func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
 		Field: "bucket", Value: s.cfg.Bucket,
 		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written anew", s.cfg.Bucket),
 	}
-	if last := s.stream.State.LastSeq; snap.position > last {
-		other.Problem = fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together", snap.position, s.cfg.Stream, last)
-		return other
-	}
+	// Looked up anew: another bridge may have gone on while the bucket was read.
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)
 	if err != nil {
 		return unavailable("look up stream "+s.cfg.Stream, err)
+	}
+	if last := stream.CachedInfo().State.LastSeq; snap.position > last {
+		other.Problem = fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together", snap.position, s.cfg.Stream, last)
+		return other
 	}
 	msg, err := stream.GetMsg(ctx, snap.position)
 	switch {

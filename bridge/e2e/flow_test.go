@@ -95,6 +95,31 @@ func (w *world) live(l life, updates int) error {
 	return err
 }
 
+// begin returns at once and lets n apps live, limit at a time, each with so
+// many updates and the end that end names.
+func (w *world) begin(n, limit, updates int, end func(i int) string) *errgroup.Group {
+	g := &errgroup.Group{}
+	turn := make(chan struct{}, limit)
+	for i := range n {
+		g.Go(func() error {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			return w.live(life{app: w.app(fmt.Sprintf("app-%d", i)), end: end(i)}, updates)
+		})
+	}
+	return g
+}
+
+// every names end for each nth life.
+func every(nth int, end string) func(int) string {
+	return func(i int) string {
+		if i%nth == 0 {
+			return end
+		}
+		return ""
+	}
+}
+
 // finish makes one last change, waits until the recorder has seen it, and
 // returns all that it has seen.
 func (w *world) finish(recorder *testenv.Recorder) []testenv.Observation {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -138,15 +137,7 @@ func TestTakeOverUnderFire(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	first := w.start(cfg)
-	g, _ := errgroup.WithContext(t.Context())
-	g.SetLimit(4)
-	for i := range 30 {
-		l := life{app: w.app(fmt.Sprintf("app-%d", i))}
-		if i%3 == 0 {
-			l.end = "recreate"
-		}
-		g.Go(func() error { return w.live(l, 12) })
-	}
+	g := w.begin(30, 4, 12, every(3, "recreate"))
 	kube := rest.CopyConfig(w.Config)
 	kube.QPS = -1
 	kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { return slow{rt, 20 * time.Millisecond} })

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/client-go/rest"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -52,16 +51,7 @@ func TestNATSAway(t *testing.T) {
 		}
 		return nil
 	})
-	g, _ := errgroup.WithContext(t.Context())
-	g.SetLimit(8)
-	for i := range 40 {
-		l := life{app: w.app(fmt.Sprintf("app-%d", i))}
-		if i%4 == 0 {
-			l.end = "recreate"
-		}
-		g.Go(func() error { return w.live(l, 5) })
-	}
-	if err := g.Wait(); err != nil {
+	if err := w.begin(40, 8, 5, every(4, "recreate")).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	observations := w.finish(recorder)
@@ -185,12 +175,7 @@ func TestTwoBridges(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	a, b := w.start(cfg), w.start(cfg)
-	g, _ := errgroup.WithContext(t.Context())
-	g.SetLimit(4)
-	for i := range 20 {
-		g.Go(func() error { return w.live(life{app: w.app(fmt.Sprintf("app-%d", i))}, 6) })
-	}
-	if err := g.Wait(); err != nil {
+	if err := w.begin(20, 4, 6, every(1, "")).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]*running{"first": a, "second": b} {
