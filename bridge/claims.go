@@ -18,6 +18,11 @@ func (s *source) unclaim(id subjects.AppID, key types.NamespacedName) {
 // with the canonical name, else the oldest. The others are reported.
 func (s *source) winner(id subjects.AppID) *kservice.Service {
 	claims := s.claims[id]
+	if len(claims) == 1 {
+		for _, svc := range claims {
+			return svc
+		}
+	}
 	var best *kservice.Service
 	canonical := kservice.Name(id)
 	for _, svc := range claims {
@@ -25,11 +30,9 @@ func (s *source) winner(id subjects.AppID) *kservice.Service {
 			best = svc
 		}
 	}
-	if len(claims) > 1 {
-		for key, svc := range claims {
-			if svc != best {
-				s.reject(key, svc, reasonConflict, errConflict(id, best))
-			}
+	for key, svc := range claims {
+		if svc != best {
+			s.reject(key, svc, reasonConflict, errConflict(id, best))
 		}
 	}
 	return best

@@ -160,8 +160,8 @@ func (k *kube) probe(ctx context.Context) (types.UID, error) {
 	}
 	if l := k.lease; l.Name != "" {
 		// A create has no name yet when it is authorized.
-		for verb, name := range map[string]string{"get": l.Name, "create": "", "update": l.Name} {
-			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, name, verb); err != nil {
+		for _, need := range []struct{ verb, name string }{{"get", l.Name}, {"create", ""}, {"update", l.Name}} {
+			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, need.name, need.verb); err != nil {
 				return "", err
 			}
 		}

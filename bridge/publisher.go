@@ -43,7 +43,6 @@ type publisher struct {
 	queue   *queue
 	encoder *encoder
 	bucket  *bucket
-	stream  string
 	log     *zap.Logger
 	metrics *metrics
 
@@ -238,7 +237,7 @@ func (e *otherWriterError) Error() string {
 // append means.
 func (p *publisher) resolve(ctx context.Context, ev *event) (*record, error) {
 	filter := ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
-	last, err := lastMessage(ctx, p.nc, p.stream, filter)
+	last, err := lastMessage(ctx, p.nc, p.encoder.stream, filter)
 	switch {
 	case errors.Is(err, errNoMessage):
 		return nil, p.resolveEmpty(ctx, ev)
@@ -267,12 +266,12 @@ func (p *publisher) resolveEmpty(ctx context.Context, ev *event) error {
 	}
 	look, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	stream, err := p.js.Stream(look, p.stream)
+	stream, err := p.js.Stream(look, p.encoder.stream)
 	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", p.stream, err)
+		return fmt.Errorf("look up stream %s: %w", p.encoder.stream, err)
 	}
 	if last := stream.CachedInfo().State.LastSeq; last < ev.fence {
-		return permanent(fmt.Errorf("%w: stream %s ends at %d, the app's last event was %d", errStorageGone, p.stream, last, ev.fence))
+		return permanent(fmt.Errorf("%w: stream %s ends at %d, the app's last event was %d", errStorageGone, p.encoder.stream, last, ev.fence))
 	}
 	key, err := ev.id.Key()
 	if err != nil {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -141,10 +142,5 @@ func recordOfEntry(h nats.Header, data []byte) (*record, error) {
 
 // leftOut tells whether the published app came without a field.
 func (r *record) leftOut(field string) bool {
-	for f := range strings.SplitSeq(r.truncated, ",") {
-		if f == field {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(r.truncated, ","), field)
 }

@@ -81,10 +81,10 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 func (s *session) start(ctx context.Context) error {
 	s.setStatus("waiting for JetStream")
 	var snap *snapshot
-	if err := s.until(ctx, "JetStream", func(ctx context.Context) (err error) {
+	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
 		snap, err = s.open(ctx)
 		return err
-	}); err != nil {
+	})); err != nil {
 		return err
 	}
 	known := []*jetstream.StreamInfo{s.storage.stream, s.storage.bucket}
@@ -157,7 +157,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 	}
 	err := checkHistory(records, serviceVersion(listings), s.storage.accepted())
 	if err != nil && s.cfg.AcceptReset {
-		return s.until(ctx, "JetStream", s.storage.acceptReset)
+		return s.until(ctx, "JetStream", s.connected(s.storage.acceptReset))
 	}
 	return err
 }
@@ -166,7 +166,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
 	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
 	s.publisher = &publisher{
-		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, stream: s.cfg.Stream, log: s.log, metrics: s.metrics,
+		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, log: s.log, metrics: s.metrics,
 		encoder: &encoder{
 			subjects: s.subjects, source: subjects.Source(s.cfg.ClusterName), stream: s.cfg.Stream,
 			form: s.cfg.Encoding.contentType(), app: s.cfg.App, maxSize: s.maxMessage,
@@ -231,12 +231,6 @@ func (s *session) maxMessage() int {
 func (s *session) until(ctx context.Context, what string, op func(context.Context) error) error {
 	report := waitLog{log: s.log}
 	return retry(ctx, func() error {
-		if s.nc.IsClosed() {
-			return permanent(errClosed)
-		}
-		if err := s.disconnected(); err != nil {
-			return err
-		}
 		err := op(ctx)
 		var config *ConfigError
 		if errors.As(err, &config) {
@@ -247,6 +241,19 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 		s.setStatus(fmt.Sprintf("waiting for %s: %v", what, err))
 		report.warn("waiting for "+what, err)
 	})
+}
+
+// connected is op that does not ask JetStream while there is no connection.
+func (s *session) connected(op func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if s.nc.IsClosed() {
+			return permanent(errClosed)
+		}
+		if err := s.disconnected(); err != nil {
+			return err
+		}
+		return op(ctx)
+	}
 }
 
 // guard ends the session when a stream that it stands on goes away.

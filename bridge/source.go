@@ -147,7 +147,11 @@ func (s *source) settleUsers(revision types.NamespacedName) {
 func (s *source) upsertService(svc *kservice.Service) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	old := s.objects[key]
-	if old != nil && old.service.UID == svc.UID {
+	switch {
+	case old == nil:
+	case old.service.UID != svc.UID:
+		s.sawDelete(kindService, old.service.UID, "")
+	default:
 		switch order(svc.ResourceVersion, old.service.ResourceVersion) {
 		case 0: // the informer's own resync
 			return
@@ -161,9 +165,6 @@ func (s *source) upsertService(svc *kservice.Service) {
 				s.reset(errStepBack)
 			}
 		}
-	}
-	if old != nil && old.service.UID != svc.UID {
-		s.sawDelete(kindService, old.service.UID, "")
 	}
 
 	now := &object{service: svc}

@@ -67,7 +67,7 @@ func newRig(t *testing.T) *rig {
 	m := testMetrics()
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
 	return &rig{t: t, nc: nc, js: js, stream: stream, bucket: b, pub: &publisher{
-		nc: nc, js: js, queue: newQueue(10, 1<<20, m), encoder: e, bucket: b, stream: subjects.DefaultStream, log: zap.NewNop(), metrics: m,
+		nc: nc, js: js, queue: newQueue(10, 1<<20, m), encoder: e, bucket: b, log: zap.NewNop(), metrics: m,
 		conflicts: map[subjects.AppID]*storedMessage{}, conflict: make(chan struct{}),
 	}}
 }
