@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds kube-apiserver, etcd, kwok and the nats CLI, at the versions named in
-# this folder's *.mod files, into a cache folder that all clones share. The
-# last line of standard output is that folder; progress goes to standard error.
+# this folder's *.mod files, and nats-server, at the version that the module at
+# the top embeds, into a cache folder that all clones share. The last line of
+# standard output is that folder; progress goes to standard error.
 #
 #   build.sh            build what is missing
 #   build.sh --print    only print the folder
@@ -11,7 +12,9 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 # The key changes with every version, so an upgrade never finds old binaries.
-key=$(cat ./*.mod ./*.sum build.sh | sha256sum | cut -c1-12)
+server=$(awk '{ sub(/^require /, ""); sub(/^[ \t]+/, "") } /^github\.com\/nats-io\/nats-server\/v2 / { print $1, $2 }' ../../go.mod)
+[ -n "$server" ] || { echo "build.sh: ../../go.mod does not require nats-server" >&2; exit 1; }
+key=$( (cat ./*.mod ./*.sum build.sh; echo "$server") | sha256sum | cut -c1-12)
 bin=${APPBRIDGE_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/appbridge/cluster-$(go env GOOS)-$(go env GOARCH)-$key}
 if [ "${1:-}" = --print ]; then
 	echo "$bin"
@@ -47,6 +50,7 @@ fi
 
 build etcd go.mod go.etcd.io/etcd/server/v3
 build nats nats.mod github.com/nats-io/natscli/nats "-X main.version=$(version nats.mod github.com/nats-io/natscli)"
+build nats-server ../../go.mod github.com/nats-io/nats-server/v2
 build kube-apiserver go.mod k8s.io/kubernetes/cmd/kube-apiserver "-X k8s.io/component-base/version.gitVersion=$(version go.mod k8s.io/kubernetes)"
 build kwok kwok.mod sigs.k8s.io/kwok/cmd/kwok
 

@@ -6,12 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -24,15 +20,10 @@ const (
 
 // child is a running `appbridge serve`.
 type child struct {
-	natsURL, http string
-	logPath       string
-	kubeconfig    string // of the cluster
+	*testenv.Process
 
-	log     *os.File
-	process *os.Process
-	done    chan struct{} // closed when the process has ended
-	exit    error         // how it ended; read after done
-	release func() error
+	natsURL, http string
+	kubeconfig    string // of the cluster
 }
 
 // startBridge starts the binary against the cluster and returns when it says
@@ -47,25 +38,16 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 		return nil, err
 	}
 	// The usual ports when they are free: then no tool needs to be told.
-	natsListen, err := freeAddress("127.0.0.1:4222")
+	natsListen, err := testenv.FreeAddress("127.0.0.1:4222")
 	if err != nil {
 		return nil, err
 	}
-	httpListen, err := freeAddress("127.0.0.1:8080")
+	httpListen, err := testenv.FreeAddress("127.0.0.1:8080")
 	if err != nil {
 		return nil, err
 	}
-	c := &child{
-		natsURL:    "nats://" + natsListen,
-		http:       httpListen,
-		logPath:    filepath.Join(dir, "appbridge.log"),
-		kubeconfig: kubeconfig,
-		done:       make(chan struct{}),
-	}
-	if c.log, err = os.Create(c.logPath); err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(bin, "serve",
+	c := &child{natsURL: "nats://" + natsListen, http: httpListen, kubeconfig: kubeconfig}
+	c.Process, err = cluster.Run("appbridge", filepath.Join(dir, "appbridge.log"), bin, "serve",
 		"--kubeconfig", kubeconfig,
 		"--cluster-name", "demo",
 		"--nats-embedded",
@@ -75,39 +57,13 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 		"--base-domain", baseDomain,
 		"--log-format", "console",
 	)
-	cmd.Stdout, cmd.Stderr = c.log, c.log
-	// A Ctrl-C reaches the whole process group of the terminal, but appbridge is
-	// to stop when the demo says so.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", bin, err), c.log.Close())
-	}
-	c.process = cmd.Process
-	go func() {
-		defer close(c.done)
-		c.exit = cmd.Wait()
-	}()
-	if c.release, err = cluster.Adopt("appbridge", cmd.Process); err == nil {
-		err = c.awaitReady(ctx)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := c.awaitReady(ctx); err != nil {
 		return nil, errors.Join(c.explain(ctx, err), c.stop())
 	}
 	return c, nil
-}
-
-// freeAddress is the wanted address, or one with another port when somebody
-// listens there.
-func freeAddress(wanted string) (string, error) {
-	listener, err := net.Listen("tcp", wanted)
-	if err != nil {
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
-	}
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	address := listener.Addr().String()
-	return address, listener.Close()
 }
 
 func (c *child) awaitReady(ctx context.Context) error {
@@ -125,7 +81,7 @@ func (c *child) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-poll.C:
-		case <-c.done:
+		case <-c.Done():
 			return errors.New("appbridge ended before it was ready")
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -160,8 +116,8 @@ func (c *child) context(parent context.Context) (context.Context, context.Cancel
 	go func() {
 		defer close(watching)
 		select {
-		case <-c.done:
-			cancel(fmt.Errorf("%w: %s", errEnded, exitText(c.exit)))
+		case <-c.Done():
+			cancel(fmt.Errorf("%w: %s", errEnded, exitText(c.Exit())))
 		case <-ctx.Done():
 		}
 	}()
@@ -190,43 +146,13 @@ func (c *child) explain(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	text, readErr := os.ReadFile(c.logPath)
+	tail, readErr := c.LogTail()
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
-	const tail = 4 << 10
-	return fmt.Errorf("%w\n--- end of appbridge's log\n%s", err, text[max(0, len(text)-tail):])
+	return fmt.Errorf("%w\n--- end of appbridge's log\n%s", err, tail)
 }
 
-// stop has appbridge shut down, by force when it takes too long.
-func (c *child) stop() error {
-	defer func() { _ = c.log.Close() }() // the child wrote it
-	select {
-	case <-c.done: // that it ended is reported where it was noticed
-		return c.ended()
-	default:
-	}
-	if err := c.process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop appbridge: %w", err)
-	}
-	timeout := time.NewTimer(stopTimeout)
-	defer timeout.Stop()
-	select {
-	case <-c.done:
-	case <-timeout.C:
-		err := c.process.Kill()
-		<-c.done
-		return errors.Join(fmt.Errorf("appbridge did not stop within %s and was killed", stopTimeout), err, c.ended())
-	}
-	if c.exit != nil {
-		return errors.Join(fmt.Errorf("stop appbridge: %w", c.exit), c.ended())
-	}
-	return c.ended()
-}
-
-func (c *child) ended() error {
-	if c.release == nil {
-		return nil
-	}
-	return c.release()
-}
+// stop has appbridge shut down, by force when it takes too long. That it ended
+// before is reported where it was noticed.
+func (c *child) stop() error { return c.Stop(stopTimeout) }

@@ -25,7 +25,7 @@ func (s *screen) guide(cli string, bridge *child) {
 	}
 	s.line(s.paint(faint, "   # counters, and appbridge's own log"))
 	s.line("   curl -s http://" + bridge.http + "/metrics")
-	s.line("   tail -f " + bridge.logPath)
+	s.line("   tail -f " + bridge.LogPath())
 	s.note("kubeconfig: %s", bridge.kubeconfig)
 	s.line("")
 	s.note("storefront goes on scaling every %s. Ctrl-C stops and removes everything.", scaleInterval)

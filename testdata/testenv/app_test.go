@@ -83,6 +83,7 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestServiceOfOddIDs(t *testing.T) {
+	t.Parallel()
 	c := start(t, testenv.Options{})
 	service := must[*servingv1.Service](t)
 	for _, tc := range []struct {

@@ -16,7 +16,7 @@ const (
 )
 
 // BinDir is the folder of the binaries that testdata/cluster builds:
-// kube-apiserver, etcd, kwok and nats. It asks the build script where they
+// kube-apiserver, etcd, kwok, nats and nats-server. It asks the build script where they
 // belong and looks whether the servers are there; the error says how to build
 // them. The working directory has to be inside this module.
 func BinDir() (string, error) {
@@ -44,6 +44,16 @@ func NATSCLI() (string, error) {
 		return "", err
 	}
 	return binary(dir, "nats")
+}
+
+// NATSServer is the path of the stock nats-server in [BinDir], at the version
+// that this module embeds.
+func NATSServer() (string, error) {
+	dir, err := BinDir()
+	if err != nil {
+		return "", err
+	}
+	return binary(dir, "nats-server")
 }
 
 func binary(dir, name string) (string, error) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -67,19 +68,23 @@ type Cluster struct {
 	up    bool // the API server runs
 }
 
+// silence is once per process because the logger is, and setting it is not safe
+// for clusters that start at the same time.
+var silence = sync.OnceFunc(func() { ctrllog.SetLogger(logr.Discard()) })
+
 // Start starts a cluster and returns when it serves. Whoever starts it has to
 // Stop it; should this process be killed first, the servers and their files go
 // with it. A context that ends during the start stops what was started.
 //
-// It silences controller-runtime's process-wide logger, to which envtest
-// writes; whoever wants that logger sets it afterwards.
+// The first start silences controller-runtime's process-wide logger, to which
+// envtest writes; whoever wants that logger sets it afterwards.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	began := time.Now()
 	c := &Cluster{logf: opts.Logf}
 	if c.logf == nil {
 		c.logf = func(string, ...any) {}
 	}
-	ctrllog.SetLogger(logr.Discard())
+	silence()
 	bin, err := BinDir()
 	if err != nil {
 		return nil, err
@@ -245,9 +250,10 @@ func (c *Cluster) Stop() error {
 	if c.env != nil {
 		// Nobody needs what they hold, and an API server in good order waits
 		// a minute for its watchers.
-		errs = append(errs, c.guard.kill(apiServerName), c.guard.kill(etcdName), c.env.Stop(), c.closeLogs())
+		plane := &c.env.ControlPlane
+		errs = append(errs, c.kill(apiServerName, plane.APIServer.Stop), c.kill(etcdName, plane.Etcd.Stop), c.closeLogs())
 	}
-	errs = append(errs, c.guard.ended(apiServerName), c.guard.ended(etcdName), c.guard.close())
+	errs = append(errs, c.guard.close())
 	c.guard, c.up = nil, false
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop the cluster: %w", err)

@@ -53,11 +53,29 @@ func runs(pid int) bool { return syscall.Kill(pid, 0) == nil }
 // connections break off.
 func (c *Cluster) KillAPIServer() error {
 	c.up = false
-	err := errors.Join(c.guard.kill(apiServerName), c.env.ControlPlane.APIServer.Stop(), c.guard.ended(apiServerName))
-	if err != nil {
+	if err := c.kill(apiServerName, c.env.ControlPlane.APIServer.Stop); err != nil {
 		return fmt.Errorf("end the API server: %w", err)
 	}
 	return nil
+}
+
+// kill ends a server of envtest's without asking it. The stop is envtest's own,
+// which has to see that the process is gone.
+func (c *Cluster) kill(name string, stop func() error) error {
+	return errors.Join(c.guard.kill(name), settled(stop), c.guard.ended(name))
+}
+
+// settled stops what envtest started and what may have ended by now. envtest
+// notes the end of a process a moment after it is gone, and what it does in
+// that moment, a signal to the process, fails.
+func settled(stop func() error) error {
+	var err error
+	waited := wait.PollUntilContextTimeout(context.Background(), time.Millisecond, serverTimeout, true,
+		func(context.Context) (bool, error) {
+			err = stop()
+			return !errors.Is(err, syscall.ESRCH), nil
+		})
+	return errors.Join(err, waited)
 }
 
 // StartAPIServer brings a stopped API server back at the same address, with the

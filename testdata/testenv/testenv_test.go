@@ -73,6 +73,7 @@ func ready(svc *servingv1.Service) string {
 }
 
 func TestStory(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := start(t, testenv.Options{Audit: true})
 	r := record(t, c)
@@ -147,6 +148,7 @@ func TestStory(t *testing.T) {
 }
 
 func TestRolloutHasSixVersions(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := start(t, testenv.Options{})
 	service := must[*servingv1.Service](t)
@@ -208,6 +210,7 @@ func TestRolloutHasSixVersions(t *testing.T) {
 }
 
 func TestWithoutCRDsAndRights(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := start(t, testenv.Options{NoCRDs: true, Namespaces: []string{"one", "two"}})
 	_, err := c.Create(ctx, testenv.App{Project: "p", Domain: "d", Name: "n", Namespace: "one"})
@@ -258,6 +261,7 @@ func TestWithoutCRDsAndRights(t *testing.T) {
 }
 
 func TestRedeployAndBadURL(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := start(t, testenv.Options{})
 	r := record(t, c)
@@ -297,6 +301,7 @@ func TestRedeployAndBadURL(t *testing.T) {
 
 // A test binary that is killed cannot stop its cluster; the guard does.
 func TestNothingStaysBehind(t *testing.T) {
+	t.Parallel()
 	c := start(t, testenv.Options{NoCRDs: true})
 	dir, pids, err := testenv.Traces(c)
 	if err != nil {

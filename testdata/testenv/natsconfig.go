@@ -1,0 +1,114 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// natsPing is when a silent connection is asked for a sign of life; the
+	// second question without an answer ends it.
+	natsPing = 2 * time.Second
+	// nobody is where no server listens. Servers of a cluster tell each other
+	// where they can be reached; this keeps them from a way around the proxies.
+	nobody = loopback + ":1"
+)
+
+// configure chooses addresses and writes a configuration for each server.
+func (n *NATS) configure(path string, opts NATSOptions) error {
+	for i := range opts.Servers {
+		s := &natsServer{name: fmt.Sprintf("n%d", i+1)}
+		file := func(suffix string) string { return filepath.Join(n.guard.dir, s.name+suffix) }
+		s.config, s.log, s.data = file(".conf"), file(".log"), file("-data")
+		var err error
+		if s.launcher, err = n.guard.wrap(s.name, path); err != nil {
+			return err
+		}
+		for _, addr := range []*string{&s.client, &s.cluster, &s.monitor} {
+			if *addr, err = freeAddress(); err != nil {
+				return err
+			}
+		}
+		n.servers = append(n.servers, s)
+	}
+	for i, from := range n.servers {
+		for j, to := range n.servers {
+			if i == j {
+				continue
+			}
+			proxy, err := NewProxy(to.cluster)
+			if err != nil {
+				return err
+			}
+			n.routes[[2]int{i, j}] = proxy
+		}
+		if err := os.WriteFile(from.config, []byte(n.config(i, opts)), 0o600); err != nil {
+			return fmt.Errorf("write the configuration of %s: %w", from.name, err)
+		}
+	}
+	return nil
+}
+
+func (n *NATS) config(i int, opts NATSOptions) string {
+	s := n.servers[i]
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("server_name: %s", s.name)
+	line("listen: %q", s.client)
+	line("http: %q", s.monitor)
+	line("ping_interval: %q", natsPing)
+	line("ping_max: 2")
+	if opts.MaxPayload != 0 {
+		line("max_payload: %d", opts.MaxPayload)
+	}
+	line("jetstream { store_dir: %q, max_memory_store: 256MB, max_file_store: 4GB }", s.data)
+	if n.Size() == 1 {
+		return b.String()
+	}
+	line("cluster {")
+	line("  name: appbridge")
+	line("  listen: %q", s.cluster)
+	line("  advertise: %q", nobody)
+	line("  no_advertise: true") // clients know all servers
+	line("  pool_size: -1")      // one connection per pair
+	line("  ping_interval: %q", natsPing)
+	line("  ping_max: 2")
+	line("  routes: [")
+	for j := range n.servers {
+		if proxy := n.routes[[2]int{i, j}]; proxy != nil {
+			line("    %q", "nats://"+proxy.Addr())
+		}
+	}
+	line("  ]")
+	line("}")
+	return b.String()
+}
+
+// accepts asks whether a NATS server greets those who connect.
+func accepts(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
+
+// logTail is the end of what a server wrote.
+func (s *natsServer) logTail() string {
+	const tail = 4 << 10
+	text, err := os.ReadFile(s.log)
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("--- end of %s's log\n%s", s.name, text[max(0, len(text)-tail):])
+}
