@@ -38,9 +38,13 @@ type Bridge struct {
 	// found are the last messages that appends of past sessions ran into.
 	found map[subjects.AppID]*storedMessage
 	lived atomic.Bool // a session has been live
+	reach *reachability
 
 	status atomic.Pointer[string]  // why not ready; nil while live
 	newest atomic.Pointer[session] // the session that is live, for metrics and readiness
+	// waiting is the queue of the newest session that was live, also after its
+	// end: what it holds is still to be published. Nil while none leads.
+	waiting atomic.Pointer[queue]
 }
 
 // New makes a Bridge. The connection must have been made with ConnectOptions
@@ -67,26 +71,11 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, log: log, metrics: m,
 		source: newSource(log, m),
 		found:  map[subjects.AppID]*storedMessage{},
+		reach:  newReachability(log, m),
 	}
 	b.setStatus("starting")
 	m.watch(reg, b)
 	return b, nil
-}
-
-// Ready returns nil once the informers are in sync and the differences found
-// at the start are published, while NATS is connected and the bucket can be
-// written. Otherwise the error says in one line what is missing.
-func (b *Bridge) Ready() error {
-	if err := b.disconnected(); err != nil {
-		return err
-	}
-	if status := b.status.Load(); status != nil {
-		return errors.New(*status)
-	}
-	if s := b.newest.Load(); s != nil && s.projector.failures.Load() > 3 {
-		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d", s.projector.written.Load())
-	}
-	return nil
 }
 
 // errClosed says that the NATS client has given up, as it does when the server
@@ -116,18 +105,6 @@ func (b *Bridge) setStatus(why string) {
 	b.status.Store(&why)
 }
 
-// snapshotLag is how many acknowledged events the bucket does not reflect yet.
-func (b *Bridge) snapshotLag() uint64 {
-	s := b.newest.Load()
-	if s == nil {
-		return 0
-	}
-	if highest, written := s.publisher.highest.Load(), s.projector.written.Load(); highest > written {
-		return highest - written
-	}
-	return 0
-}
-
 // Run publishes until ctx is done. It waits for a Kubernetes or NATS that is
 // not up yet. When ctx is done it flushes what is queued, for FlushTimeout at
 // most, and returns nil if nothing was left. Any other return is an error that
@@ -137,7 +114,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
-	k, err := newKube(b.rest, b.cfg.Namespaces, b.log, b.metrics)
+	k, err := newKube(b.rest, b.cfg.Namespaces, b.source, b.reach, b.log, b.metrics)
 	if err != nil {
 		return err
 	}
@@ -175,43 +152,32 @@ func (b *Bridge) observe(ctx context.Context, k *kube) error {
 }
 
 // sessions runs one session after the other: while lead lasts, and until stop
-// is done or something is wrong that does not go away.
+// is done or something is wrong that does not go away. What one session leaves
+// unpublished the next one finds in waiting.
 func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
+	defer func() {
+		b.source.disconnect()
+		b.waiting.Store(nil)
+		b.metrics.pending(0, 0)
+	}()
 	cause := "start"
 	pause := newPause()
 	for {
 		b.metrics.resyncs.WithLabelValues(cause).Inc()
 		started := time.Now()
 		err := b.session(lead, stop, k)
-		b.setStatus("not publishing")
-		var config *ConfigError
-		var other *otherWriterError
-		switch {
-		case errors.Is(err, errStopped):
-			return nil
-		case errors.As(err, &config) && (config.Fatal || !b.lived.Load()):
-			return err
-		case lead.Err() != nil:
-			return nil // whoever leads now compares for itself
-		case b.nc.IsClosed():
-			if last := b.nc.LastError(); last != nil {
-				return fmt.Errorf("%w: %w", errClosed, last)
+		next, over := b.causeOfNext(err, lead, stop)
+		if over {
+			return b.result(err, cause, lead, stop)
+		}
+		cause = next
+		if cause == causeOtherWriter {
+			// A leader that was paused may be none any more, and hear of it only
+			// at its next renewal.
+			if deposed := b.leads(stop, k); errors.Is(deposed, errDeposed) {
+				b.log.Warn("another replica publishes; this one stands by", zap.Error(deposed))
+				return nil
 			}
-			return errClosed
-		case errors.As(err, &other) && stop.Err() != nil:
-			b.log.Warn("stopped before comparing again; whoever else publishes does that", zap.Error(err))
-			return nil
-		case stop.Err() != nil:
-			return err
-		case errors.Is(err, errStorageGone):
-			cause = "storage_gone"
-		case other != nil:
-			cause = "other_writer"
-			maps.Copy(b.found, other.found)
-		case errors.Is(err, errOverflow):
-			cause = "overflow"
-		default:
-			cause = "failure"
 		}
 		if time.Since(started) > time.Minute {
 			pause.Reset()
@@ -222,9 +188,74 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 		select {
 		case <-time.After(wait):
 		case <-stop.Done():
-			return nil
+			return b.result(errStopped, cause, lead, stop)
 		case <-lead.Done():
 			return nil
 		}
 	}
+}
+
+// causeOtherWriter is the cause of a session after one that ran into events of
+// another writer.
+const causeOtherWriter = "other_writer"
+
+// causeOfNext says why another session has to follow one that ended with err,
+// or that none has to.
+func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause string, over bool) {
+	var config *ConfigError
+	var other *otherWriterError
+	switch {
+	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped),
+		errors.As(err, &config) && (config.Fatal || !b.lived.Load()):
+		return "", true
+	case errors.Is(err, errStorageGone):
+		clear(b.found) // they were of what is gone
+		return "storage_gone", false
+	case errors.As(err, &other):
+		maps.Copy(b.found, other.found)
+		return causeOtherWriter, false
+	case errors.Is(err, errOverflow):
+		b.source.disconnect()
+		b.waiting.Store(nil)
+		return "overflow", false
+	default:
+		return "failure", false
+	}
+}
+
+// result is what the last session's end means for the process; cause is what
+// that session followed.
+func (b *Bridge) result(err error, cause string, lead, stop context.Context) error {
+	var config *ConfigError
+	var other *otherWriterError
+	switch {
+	case errors.As(err, &config) && (config.Fatal || !b.lived.Load()):
+		return err
+	case errors.Is(err, errStopped):
+		left := 0
+		if q := b.waiting.Load(); q != nil {
+			left, _ = q.oldest()
+		}
+		if left == 0 || cause == causeOtherWriter {
+			return nil // whoever else publishes tells what is left
+		}
+		return unpublished(left)
+	case lead.Err() != nil:
+		return nil // whoever leads now compares for itself
+	case b.nc.IsClosed():
+		if last := b.nc.LastError(); last != nil {
+			return fmt.Errorf("%w: %w", errClosed, last)
+		}
+		return errClosed
+	case errors.As(err, &other) && stop.Err() != nil:
+		b.log.Warn("stopped before comparing again; whoever else publishes does that", zap.Error(err))
+		return nil
+	default:
+		return err
+	}
+}
+
+// unpublished is the error of a shutdown that left changes behind.
+func unpublished(changes int) error {
+	return fmt.Errorf("stopped with %d changes unpublished; the next start finds them by comparing", changes)
 }

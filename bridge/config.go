@@ -53,6 +53,11 @@ type Config struct {
 	// waiting changes are dropped and found again by a resync.
 	PendingBytes int64
 
+	// MaxDelay is how old a change may be that is not published, or an event
+	// that the bucket does not reflect, and how long Kubernetes may be away,
+	// before Ready says so.
+	MaxDelay time.Duration
+
 	// AcceptReset goes on when the cluster's history is older than what was
 	// published, or when the cluster of that name has another identity.
 	AcceptReset bool
@@ -109,6 +114,9 @@ func (c Config) Validate() error {
 	}
 	if c.PendingBytes < 1 {
 		bad("PendingBytes", c.PendingBytes, "must be at least 1")
+	}
+	if c.MaxDelay <= 0 {
+		bad("MaxDelay", c.MaxDelay, "must be positive")
 	}
 	if c.LeaderElect && (c.LeaseNamespace == "" || c.LeaseName == "" || c.Identity == "") {
 		bad("LeaseNamespace/LeaseName/Identity", c.LeaseNamespace+"/"+c.LeaseName+"/"+c.Identity, "are needed for leader election")

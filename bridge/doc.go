@@ -30,7 +30,14 @@
 // difference, and from then on everything that happens. Whatever goes wrong in
 // a way that leaves doubt about what is published (the stream is gone, another writer
 // appended, too much waits) ends the session, and the next one compares anew.
-// So there is one way to be right, and it is taken at every start.
+// So there is one way to be right, and it is taken at every start. The queue
+// outlives its session: the next one goes on with the changes that still
+// follow what the stream has by then, and only where none do publishes a
+// difference. So trouble with NATS costs no state that was seen.
+//
+// While a session is live, a guard looks at the stream and the bucket every few
+// seconds (gone, changed, keys missing, written by somebody else), and at the
+// cluster's version, which must not step back.
 //
 // # What keeps the order
 //

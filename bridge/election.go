@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,6 +34,62 @@ func (b *Bridge) lead(stop context.Context, k *kube) error {
 	return nil
 }
 
+// errDeposed says that another replica holds the Lease.
+var errDeposed = errors.New("deposed")
+
+// leads confirms with the API server that this bridge holds the Lease; without
+// leader election there is none to hold.
+func (b *Bridge) leads(ctx context.Context, k *kube) error {
+	if !b.cfg.LeaderElect {
+		return nil
+	}
+	name := b.cfg.LeaseNamespace + "/" + b.cfg.LeaseName
+	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
+	defer cancel()
+	lease, err := k.clientset.CoordinationV1().Leases(b.cfg.LeaseNamespace).Get(ctx, b.cfg.LeaseName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read Lease %s: %w", name, err)
+	}
+	holder, renewed := "", time.Time{}
+	if lease.Spec.HolderIdentity != nil {
+		holder = *lease.Spec.HolderIdentity
+	}
+	if lease.Spec.RenewTime != nil {
+		renewed = lease.Spec.RenewTime.Time
+	}
+	switch {
+	case holder != b.cfg.Identity:
+		return fmt.Errorf("%w: %q holds Lease %s", errDeposed, holder, name)
+	case time.Since(renewed) > leaseDuration:
+		return fmt.Errorf("lease %s was last renewed at %s", name, renewed.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// ownLock is a lock that gives back no Lease but its own. client-go's elector
+// reads the Lease before it gives it back, but goes by what it knew of the
+// holder: one that was paused would take the Lease from its successor. It has one
+// user, the elector's goroutine.
+type ownLock struct {
+	resourcelock.Interface
+	holder string // as last read
+}
+
+func (l *ownLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.holder = record.HolderIdentity
+	}
+	return record, raw, err
+}
+
+func (l *ownLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" && l.holder != l.Identity() {
+		return fmt.Errorf("%w: %q holds the Lease", errDeposed, l.holder)
+	}
+	return l.Interface.Update(ctx, record)
+}
+
 // term waits for the Lease and publishes while it is held.
 func (b *Bridge) term(stop context.Context, k *kube) error {
 	// Stopping first flushes, then gives the Lease back.
@@ -42,11 +99,11 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 
 	b.setStatus("waiting for the Lease")
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
+		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
 			Client:     k.clientset.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
-		},
+		}},
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,
 		RetryPeriod:     retryPeriod,

@@ -48,9 +48,8 @@ type kube struct {
 	log        *zap.Logger
 }
 
-func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, m *metrics) (*kube, error) {
+func newKube(cfg *rest.Config, namespaces []string, src *source, seen *reachability, log *zap.Logger, m *metrics) (*kube, error) {
 	cfg = rest.CopyConfig(cfg)
-	seen := &reachability{log: log, metrics: m}
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return transport{rt, seen} })
 	scheme := runtime.NewScheme()
 	if err := kservice.AddToScheme(scheme); err != nil {
@@ -83,6 +82,7 @@ func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, m *metrics)
 		ByObject: map[client.Object]cache.ByObject{
 			&kservice.Service{}: {Label: managedSelector()},
 		},
+		NewInformer: src.informers,
 		// Cached objects are never changed here.
 		DefaultUnsafeDisableDeepCopy: new(true),
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -110,7 +110,7 @@ func newKube(cfg *rest.Config, namespaces []string, log *zap.Logger, m *metrics)
 // comes back as an error.
 func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, error) {
 	var uid types.UID
-	var since time.Time
+	var doubt patience
 	report := waitLog{log: k.log}
 	err := retry(ctx, func() error {
 		var err error
@@ -118,19 +118,30 @@ func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, er
 			return nil
 		}
 		status(err.Error())
-		if !final(err) {
-			since = time.Time{}
-			return err
-		}
-		if since.IsZero() {
-			since = time.Now()
-		}
-		if time.Since(since) < kubePatience {
-			return err
-		}
-		return permanent(err)
+		return doubt.bear(err)
 	}, func(err error, _ time.Duration) { report.warn("waiting for Kubernetes", err) })
 	return uid, err
+}
+
+// patience is for answers that waiting will not change, should they be meant.
+type patience struct {
+	since time.Time // of the first such answer in a row
+}
+
+// bear returns err, permanent once answers of its kind have come for
+// kubePatience.
+func (p *patience) bear(err error) error {
+	if !final(err) {
+		p.since = time.Time{}
+		return err
+	}
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if time.Since(p.since) < kubePatience {
+		return err
+	}
+	return permanent(err)
 }
 
 // final tells whether waiting will not help against an error of probe.
@@ -166,6 +177,13 @@ func (k *kube) probe(ctx context.Context) (types.UID, error) {
 			}
 		}
 	}
+	return k.uid(ctx)
+}
+
+// uid is the cluster's identity.
+func (k *kube) uid(ctx context.Context) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
+	defer cancel()
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
 	if err := k.client.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, ns); err != nil {

@@ -13,6 +13,7 @@ type metrics struct {
 	published          *prometheus.CounterVec
 	rejected           *prometheus.CounterVec
 	merged             prometheus.Counter
+	dropped            prometheus.Counter
 	fenceConflicts     prometheus.Counter
 	publishRetries     prometheus.Counter
 	foreignMessages    prometheus.Counter
@@ -22,6 +23,7 @@ type metrics struct {
 	watchErrors        prometheus.Counter
 	kubeErrors         prometheus.Counter
 	kubeReachable      prometheus.Gauge
+	watches            prometheus.Gauge
 	latency            prometheus.Histogram
 	pendingChanges     prometheus.Gauge
 	pendingBytes       prometheus.Gauge
@@ -42,6 +44,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		published:          vec("events_published_total", "Events this replica stored in the stream, or found stored by a try of its own, by kind.", "kind"),
 		rejected:           vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
 		merged:             counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
+		dropped:            counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
 		fenceConflicts:     counter("fence_conflicts_total", "Appends that the stream refused because the app's last sequence was another."),
 		publishRetries:     counter("publish_retries_total", "Appends that were tried again."),
 		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
@@ -51,6 +54,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		watchErrors:        counter("watch_errors_total", "Lists and watches that the Kubernetes API refused or broke off."),
 		kubeErrors:         counter("kubernetes_errors_total", "Requests that did not reach the Kubernetes API or brought no answer."),
 		kubeReachable:      gauge("kubernetes_reachable", "1 if the last request to the Kubernetes API was answered, else 0."),
+		watches:            gauge("kubernetes_watches", "Watches on the Kubernetes API that are open: two for each watched namespace."),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
@@ -65,8 +69,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.fenceConflicts, m.publishRetries, m.foreignMessages,
-		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages,
+		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }
 
@@ -87,8 +91,8 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 		return 1
 	})
 	gauge("oldest_pending_seconds", "Age of the oldest change that waits for the stream.", func() float64 {
-		if s := b.newest.Load(); s != nil {
-			if _, since := s.queue.oldest(); !since.IsZero() {
+		if q := b.waiting.Load(); q != nil {
+			if _, since := q.oldest(); !since.IsZero() {
 				return time.Since(since).Seconds()
 			}
 		}
@@ -96,6 +100,9 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 	})
 	gauge("snapshot_lag_events", "Events acknowledged by the stream that the bucket does not reflect yet.", func() float64 {
 		return float64(b.snapshotLag())
+	})
+	gauge("snapshot_lag_seconds", "How long ago the oldest event was acknowledged that the bucket does not reflect yet.", func() float64 {
+		return b.snapshotDelay().Seconds()
 	})
 	gauge("nats_connected", "1 while connected to NATS, else 0.", func() float64 {
 		if b.nc.IsConnected() {

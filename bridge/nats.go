@@ -67,7 +67,40 @@ var errNoMessage = errors.New("no message")
 // leader. The client's own call uses direct get where a stream allows it, and
 // then a follower that is behind may answer.
 func lastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*storedMessage, error) {
-	body, err := json.Marshal(map[string]string{"last_by_subj": filter})
+	return readMessage(ctx, nc, stream, messageRequest{LastBySubject: filter})
+}
+
+// nextMessage reads the first message at sequence or after it that matches
+// filter, from the stream's leader.
+func nextMessage(ctx context.Context, nc *nats.Conn, stream, filter string, sequence uint64) (*storedMessage, error) {
+	return readMessage(ctx, nc, stream, messageRequest{NextBySubject: filter, Sequence: sequence})
+}
+
+// messageAt reads the message at sequence from the stream's leader.
+func messageAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (*storedMessage, error) {
+	return readMessage(ctx, nc, stream, messageRequest{Sequence: sequence})
+}
+
+// messageRequest asks for one message of a stream.
+type messageRequest struct {
+	LastBySubject string `json:"last_by_subj,omitempty"`
+	NextBySubject string `json:"next_by_subj,omitempty"`
+	Sequence      uint64 `json:"seq,omitempty"`
+}
+
+func (r messageRequest) String() string {
+	switch {
+	case r.LastBySubject != "":
+		return "last message of " + r.LastBySubject
+	case r.NextBySubject != "":
+		return fmt.Sprintf("next message of %s from %d", r.NextBySubject, r.Sequence)
+	default:
+		return fmt.Sprintf("message %d", r.Sequence)
+	}
+}
+
+func readMessage(ctx context.Context, nc *nats.Conn, stream string, want messageRequest) (*storedMessage, error) {
+	body, err := json.Marshal(want)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +108,7 @@ func lastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*st
 	defer cancel()
 	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
-		return nil, fmt.Errorf("read last message of %s: %w", filter, err)
+		return nil, fmt.Errorf("read %s: %w", want, err)
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -87,20 +120,20 @@ func lastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*st
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, fmt.Errorf("read last message of %s: %w", filter, err)
+		return nil, fmt.Errorf("read %s: %w", want, err)
 	}
 	switch {
 	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, errNoMessage
 	case answer.Error != nil:
-		return nil, fmt.Errorf("read last message of %s: %w", filter, answer.Error)
+		return nil, fmt.Errorf("read %s: %w", want, answer.Error)
 	case answer.Message == nil:
-		return nil, fmt.Errorf("read last message of %s: the answer has none", filter)
+		return nil, fmt.Errorf("read %s: the answer has none", want)
 	}
 	m := &storedMessage{subject: answer.Message.Subject, sequence: answer.Message.Sequence, data: answer.Message.Data, header: nats.Header{}}
 	if len(answer.Message.Header) > 0 {
 		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, fmt.Errorf("read last message of %s: %w", filter, err)
+			return nil, fmt.Errorf("read %s: %w", want, err)
 		}
 	}
 	return m, nil

@@ -35,14 +35,23 @@ type projector struct {
 	log      *zap.Logger
 	metrics  *metrics
 
-	followed atomic.Uint64 // stream sequence up to which events were read
-	written  atomic.Uint64 // stream sequence up to which the bucket is written
-	failures atomic.Int32  // restarts since the last progress
-	caughtUp chan struct{} // closed once everything the stream held has been read
+	followed atomic.Uint64          // stream sequence up to which events were read
+	written  atomic.Uint64          // stream sequence up to which the bucket is written
+	failures atomic.Int32           // restarts since the last progress
+	trouble  atomic.Pointer[string] // why it was last restarted
+	caughtUp chan struct{}          // closed once everything the stream held has been read
 	once     sync.Once
+
+	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
+	lag     lag           // of the bucket behind what this bridge appended
+	restart chan error    // asks for a new look at the bucket, and says why
 
 	mu      sync.Mutex
 	records map[subjects.AppID]*record // nil once taken
+	// keys are the apps of which the bucket has, or should have, a key; beside
+	// them it has foreignKeys.
+	keys        map[subjects.AppID]key
+	foreignKeys uint64
 	// touched are the apps with messages since it was last asked, with the
 	// sequence of the newest.
 	touched map[subjects.AppID]uint64
@@ -52,7 +61,9 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 	p := &projector{
 		nc: nc, bucket: b, stream: stream, subjects: s, log: log, metrics: m,
 		caughtUp: make(chan struct{}),
+		restart:  make(chan error, 1),
 		records:  maps.Clone(snap.records),
+		keys:     map[subjects.AppID]key{},
 		touched:  map[subjects.AppID]uint64{},
 	}
 	p.followed.Store(snap.position)
@@ -70,7 +81,7 @@ func (p *projector) take() map[subjects.AppID]*record {
 }
 
 // run projects until ctx is done, starting from snap. It returns an error
-// only when the stream or the bucket is gone.
+// only when the stream or the bucket is gone, or an entry for good.
 func (p *projector) run(ctx context.Context, snap *snapshot) error {
 	pause, report := newPause(), waitLog{log: p.log}
 	for {
@@ -89,6 +100,9 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: %w", errStorageGone, err)
 		}
+		if errors.Is(err, errEntryLost) {
+			return err
+		}
 		if p.written.Load() > before {
 			pause.Reset()
 			p.failures.Store(0)
@@ -96,6 +110,10 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		p.failures.Add(1)
 		wait := pause.NextBackOff()
 		p.metrics.projectionRestarts.Inc()
+		if err != nil {
+			text := err.Error()
+			p.trouble.Store(&text)
+		}
 		report.warn("the bucket's projection starts over", err)
 		select {
 		case <-time.After(wait):
@@ -110,6 +128,17 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 type write struct {
 	future   jetstream.PubAckFuture
 	sequence uint64
+	app      subjects.AppID
+	exists   bool
+	end      bool // the stream held nothing behind it
+}
+
+// entry is what a message of the stream makes of the bucket.
+type entry struct {
+	msg    *nats.Msg // nil for a message that leaves the bucket as it is
+	app    subjects.AppID
+	exists bool
+	end    bool // the stream holds nothing behind that message
 }
 
 // project follows the stream from snap on until something fails.
@@ -117,30 +146,37 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	window := make(chan write, writeWindow)
-	acked := make(chan struct{})
-	go func() {
-		defer close(acked)
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	helpers.Go(func() {
 		for w := range window {
 			if err := p.await(ctx, w); err != nil {
 				cancel(err)
 			}
 		}
-	}()
-	defer func() {
-		close(window)
-		<-acked
-	}()
+	})
+	defer close(window)
+	ended := make(chan struct{})
+	defer close(ended)
+	helpers.Go(func() {
+		select {
+		case err := <-p.restart:
+			cancel(err)
+		case <-ended:
+		}
+	})
 
-	expected := snap.last
-	send := func(msg *nats.Msg, sequence uint64) error {
-		w := write{sequence: sequence}
-		if msg != nil {
-			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(expected, 10))
-			future, err := p.bucket.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
+	p.admit(snap)
+	p.sent.Store(snap.last)
+	send := func(e entry, sequence uint64) error {
+		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
+		if e.msg != nil {
+			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
+			p.sent.Add(1) // first: the guard must never see more than this
+			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
 			if err != nil {
-				return fmt.Errorf("write %s: %w", msg.Subject, err)
+				return fmt.Errorf("write %s: %w", e.msg.Subject, err)
 			}
-			expected++
 			w.future = future
 		}
 		select {
@@ -150,8 +186,8 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 			return context.Cause(ctx)
 		}
 	}
-	for _, msg := range snap.rewrites {
-		if err := send(msg, 0); err != nil {
+	for _, e := range snap.rewrites {
+		if err := send(e, 0); err != nil {
 			return err
 		}
 	}
@@ -160,7 +196,7 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	}
 	// Whoever wrote it, the bucket reflects this much.
 	p.followed.Store(max(p.followed.Load(), snap.position))
-	if err := send(nil, snap.position); err != nil {
+	if err := send(entry{}, snap.position); err != nil {
 		return err
 	}
 
@@ -172,8 +208,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		p.failures.Store(0) // nothing to write, so nothing fails
 		return nil
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		entry := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
-		if err := send(entry, meta.Sequence.Stream); err != nil {
+		e := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
+		e.end = meta.NumPending == 0
+		if err := send(e, meta.Sequence.Stream); err != nil {
 			return err
 		}
 		p.followed.Store(meta.Sequence.Stream)
@@ -194,38 +231,51 @@ func (p *projector) await(ctx context.Context, w write) error {
 		case <-w.future.Ok():
 			p.metrics.snapshotWrites.Inc()
 			p.failures.Store(0)
+			p.stored(w.app, w.exists)
 		case err := <-w.future.Err():
 			return fmt.Errorf("write the bucket for sequence %d: %w", w.sequence, err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+	if w.end {
+		p.failures.Store(0) // everything is written, so nothing fails
+	}
 	if w.sequence > p.written.Load() {
 		p.written.Store(w.sequence)
+		p.lag.since(w.sequence) // forgets what is reflected
 	}
 	return nil
 }
 
-// apply takes a message of the stream into the records and makes its bucket
-// entry, nil for a message that is none of ours.
-func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) *nats.Msg {
+// lookAgain has the projector read the bucket anew.
+func (p *projector) lookAgain(why error) {
+	select {
+	case p.restart <- why:
+	default: // it is about to
+	}
+}
+
+// apply takes a message of the stream into the records and tells what it makes
+// of the bucket.
+func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
 	id, kind, err := p.subjects.ParseEvent(subject)
 	if err != nil {
 		p.foreign(subject, sequence, err)
-		return nil
+		return entry{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.touched[id] = max(p.touched[id], sequence)
 	r, err := recordOfEvent(kind, sequence, h, data)
 	if err == nil {
-		var entry *nats.Msg
-		if entry, err = p.bucket.entry(id, r, h); err == nil {
+		var msg *nats.Msg
+		if msg, err = p.bucket.entry(id, r, h); err == nil {
 			// After a restart of the projection older events come again.
 			if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
 				p.records[id] = r
 			}
-			return entry
+			return entry{msg: msg, app: id, exists: r.exists()}
 		}
 	}
 	p.foreign(subject, sequence, err)
@@ -233,7 +283,7 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 		// It counts for the fence of the app whose subject it took.
 		p.records[id] = p.records[id].behind(sequence)
 	}
-	return nil
+	return entry{}
 }
 
 // takeTouched returns the apps that messages came for since the last call.
@@ -256,46 +306,6 @@ func (p *projector) foreign(subject string, sequence uint64, err error) {
 	p.metrics.foreignMessages.Inc()
 	p.log.Error("the stream holds a message that is no app event; it is passed over",
 		zap.String("subject", subject), zap.Uint64("sequence", sequence), zap.Error(err))
-}
-
-// restoreDamaged writes anew, from the stream, the entries that could not be read.
-func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send func(*nats.Msg, uint64) error) error {
-	for id, r := range snap.records {
-		if !r.damaged {
-			continue
-		}
-		filter, err := p.subjects.EventFilter(id)
-		if err != nil {
-			return err
-		}
-		stored, err := lastMessage(ctx, p.nc, p.stream, filter)
-		if errors.Is(err, errNoMessage) {
-			p.log.Error("a damaged bucket entry has no event to restore it from", zap.Stringer("app", id))
-			p.forget(id)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if stored.sequence > snap.position {
-			continue // still to be projected
-		}
-		entry := p.apply(stored.subject, stored.sequence, stored.header, stored.data)
-		if entry == nil {
-			continue
-		}
-		if err := send(entry, 0); err != nil {
-			return err
-		}
-		p.log.Warn("restored a damaged bucket entry", zap.Stringer("app", id), zap.Uint64("sequence", stored.sequence))
-	}
-	return nil
-}
-
-func (p *projector) forget(id subjects.AppID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.records, id)
 }
 
 // waitWritten blocks until the bucket reflects sequence.

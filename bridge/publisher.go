@@ -46,7 +46,12 @@ type publisher struct {
 	log     *zap.Logger
 	metrics *metrics
 
-	highest atomic.Uint64 // stream sequence of the newest acknowledged event
+	// leads confirms that this bridge is the one that publishes.
+	leads func(context.Context) error
+	lag   *lag // is told of every acknowledgement
+
+	highest atomic.Uint64          // stream sequence of the newest acknowledged event
+	trouble atomic.Pointer[string] // what the newest try ran into, nil if it did not
 
 	mu        sync.Mutex
 	conflicts map[subjects.AppID]*storedMessage // what appends ran into
@@ -127,41 +132,33 @@ func (p *publisher) publish(ctx context.Context, id subjects.AppID, c *change, p
 	if !c.remove && prev.exists() && prev.uid != string(c.state.service.UID) {
 		return nil, fmt.Errorf("state of %s follows one of %s without a delete", c.state.service.UID, prev.uid)
 	}
-	for {
-		ev, err := p.encoder.encode(id, c, prev)
-		if err != nil {
-			p.leaveOut(id, err)
-			return nil, nil
-		}
-		r, err := p.append(ctx, ev)
-		if errorCode(err) == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload) {
-			p.leaveOut(id, fmt.Errorf("%w: %w", errTooLarge, err))
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		p.acknowledged(r.sequence)
-		p.metrics.published.WithLabelValues(string(r.kind)).Inc()
-		p.metrics.latency.Observe(time.Since(c.observed).Seconds())
-		p.log.Debug("published", zap.Stringer("app", id), zap.String("kind", string(r.kind)), zap.Uint64("sequence", r.sequence))
-		if same(r, ev.record) {
-			if r.kind == subjects.Deleted {
-				r.app = nil // kept for the next delete, which needs a create first
-			}
-			return r, nil
-		}
-		// The id had been used for the same version with another replica
-		// count: that is what is stored, and ours is news after it.
-		prev = r
+	ev, err := p.encoder.encode(id, c, prev)
+	if err != nil {
+		p.leaveOut(id, err)
+		return nil, nil
 	}
+	r, err := p.append(ctx, ev)
+	if errorCode(err) == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload) {
+		p.leaveOut(id, fmt.Errorf("%w: %w", errTooLarge, err))
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.acknowledged(r.sequence)
+	p.trouble.Store(nil)
+	p.metrics.published.WithLabelValues(string(r.kind)).Inc()
+	p.metrics.latency.Observe(time.Since(c.observed).Seconds())
+	p.log.Debug("published", zap.Stringer("app", id), zap.String("kind", string(r.kind)), zap.Uint64("sequence", r.sequence))
+	if r.kind == subjects.Deleted {
+		r.app = nil // kept for the next delete, which needs a create first
+	}
+	return r, nil
 }
 
-// same tells whether what is stored is what was sent.
+// same tells whether what is stored is what was sent. The id alone does not:
+// it leaves open the kind, and how many replicas there were.
 func same(stored, sent *record) bool {
-	if stored == sent {
-		return true
-	}
 	return stored.kind == sent.kind && (stored.kind == subjects.Deleted || sameApp(stored.app, sent.app, stored.contentType))
 }
 
@@ -172,6 +169,7 @@ func (p *publisher) leaveOut(id subjects.AppID, err error) {
 
 // acknowledged notes the newest sequence that an append brought back.
 func (p *publisher) acknowledged(sequence uint64) {
+	p.lag.note(sequence, time.Now())
 	for {
 		seen := p.highest.Load()
 		if sequence <= seen || p.highest.CompareAndSwap(seen, sequence) {
@@ -206,6 +204,8 @@ func (p *publisher) append(ctx context.Context, ev *event) (stored *record, err 
 		}
 	}, func(err error, next time.Duration) {
 		p.metrics.publishRetries.Inc()
+		text := err.Error()
+		p.trouble.Store(&text)
 		level := zap.WarnLevel
 		if !p.nc.IsConnected() {
 			level = zap.DebugLevel // that is one trouble, told once, not one an app
@@ -240,27 +240,32 @@ func (p *publisher) resolve(ctx context.Context, ev *event) (*record, error) {
 	last, err := lastMessage(ctx, p.nc, p.encoder.stream, filter)
 	switch {
 	case errors.Is(err, errNoMessage):
-		return nil, p.resolveEmpty(ctx, ev)
+		return nil, p.resolveRemoved(ctx, ev, 0)
 	case err != nil:
 		return nil, err
 	case last.header.Get(subjects.HeaderMsgID) == ev.msg.Header.Get(subjects.HeaderMsgID) && last.sequence > ev.fence:
-		// An earlier try had landed; what is stored is the new state.
+		// An earlier try had landed, or another bridge was first with the same;
+		// what is stored is the new state.
 		r, err := last.record(p.encoder.subjects)
-		if err != nil {
+		if err != nil || !same(r, ev.record) {
 			return nil, permanent(&conflictError{last})
 		}
 		return r, nil
 	case last.sequence == ev.fence:
 		return nil, errors.New("an earlier try is still in process")
+	case last.sequence < ev.fence:
+		return nil, p.resolveRemoved(ctx, ev, last.sequence)
 	default:
 		return nil, permanent(&conflictError{last})
 	}
 }
 
-// resolveEmpty handles an app without any event in the stream: retention or a
-// purge took it, and its last sequence with it. Zero may be expected instead
-// as long as the bucket shows that nobody went on from there.
-func (p *publisher) resolveEmpty(ctx context.Context, ev *event) error {
+// resolveRemoved handles an app whose last event is no longer in the stream:
+// retention, a purge or a hand took it, and its last sequence with it. What is
+// left, zero if nothing is, may be expected instead as long as the bucket shows
+// that nobody went on from there, and this bridge is known to lead: a purge
+// could have taken the event of another that does.
+func (p *publisher) resolveRemoved(ctx context.Context, ev *event, left uint64) error {
 	if ev.fence == 0 {
 		return errors.New("the stream remembers the message id of an event that was purged, or an earlier try is still in process")
 	}
@@ -293,8 +298,11 @@ func (p *publisher) resolveEmpty(ctx context.Context, ev *event) error {
 	case position > ev.fence:
 		return permanent(fmt.Errorf("%w: the bucket entry of app %s is at sequence %d, expected %d", errStorageGone, ev.id, position, ev.fence))
 	}
-	p.log.Info("the stream no longer holds the app's last event; the next one starts from none",
-		zap.Stringer("app", ev.id), zap.Uint64("was", ev.fence))
-	ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, "0")
-	return errors.New("try again without a previous event")
+	if err := p.leads(look); err != nil {
+		return fmt.Errorf("confirm that this bridge leads: %w", err)
+	}
+	p.log.Info("the stream no longer holds the app's last event; the next one follows what is left",
+		zap.Stringer("app", ev.id), zap.Uint64("was", ev.fence), zap.Uint64("left", left))
+	ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(left, 10))
+	return errors.New("try again without the previous event")
 }

@@ -29,6 +29,7 @@ type change struct {
 	merged            int // updates that this one stands for beside itself
 
 	mergeable bool // an update: not the first state after nothing
+	sent      bool // a publisher has it, or had it: its fate may be open
 	observed  time.Time
 	size      int64
 	resynced  func() // called once the change is published, if it came from a resync
@@ -42,10 +43,12 @@ func newUpsert(s state, first bool) *change {
 	return c
 }
 
-// sizeOf estimates what keeping an object costs, in bytes.
+// sizeOf estimates what keeping an object costs, in bytes of resident memory:
+// twice what it takes itself, since the collector lets the heap grow to twice
+// what lives in it.
 func sizeOf(svc *kservice.Service) int64 {
 	if svc == nil {
-		return 512
+		return 1024
 	}
 	n := 1024
 	for k, v := range svc.Annotations {
@@ -54,13 +57,12 @@ func sizeOf(svc *kservice.Service) int64 {
 	for _, c := range svc.Status.Conditions {
 		n += len(c.Reason) + len(c.Message) + 128
 	}
-	return int64(n)
+	return 2 * int64(n)
 }
 
 // appQueue is what waits for one app, oldest first.
 type appQueue struct {
 	changes []*change
-	sending bool    // changes[0] has been handed to a publisher
 	record  *record // what has been published
 }
 
@@ -68,7 +70,8 @@ type appQueue struct {
 // leave it one at a time and in order; different apps do not wait for each
 // other. It is bounded: beyond perApp changes of one app, or beyond maxBytes
 // for all, consecutive updates of an app merge into the newest; beyond four
-// times maxBytes it overflows. Safe for concurrent use.
+// times maxBytes it overflows: it drops what waits and takes nothing any more.
+// Safe for concurrent use.
 type queue struct {
 	perApp   int
 	maxBytes int64
@@ -81,6 +84,7 @@ type queue struct {
 	length   int
 	emptied  chan struct{} // closed when length becomes 0, replaced when it leaves it
 	overflow chan struct{} // closed at the hard limit
+	full     bool          // the hard limit was reached: what waited is dropped
 }
 
 func newQueue(perApp int, maxBytes int64, m *metrics) *queue {
@@ -118,10 +122,31 @@ func (q *queue) app(id subjects.AppID) *appQueue {
 func (q *queue) add(id subjects.AppID, c *change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.full {
+		return
+	}
 	a := q.app(id)
 	if q.merge(a, c) {
 		return
 	}
+	q.append(id, a, c)
+}
+
+// carry appends changes that another queue held: they are as merged as they
+// have to be.
+func (q *queue) carry(id subjects.AppID, changes []*change) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range changes {
+		if q.full {
+			return
+		}
+		q.append(id, q.app(id), c)
+	}
+}
+
+// append puts c behind what waits for an app. mu must be held.
+func (q *queue) append(id subjects.AppID, a *appQueue, c *change) {
 	if q.length == 0 {
 		q.emptied = make(chan struct{})
 	}
@@ -129,16 +154,29 @@ func (q *queue) add(id subjects.AppID, c *change) {
 	q.length++
 	q.bytes += c.size
 	if q.bytes > 4*q.maxBytes {
-		select {
-		case <-q.overflow:
-		default:
-			close(q.overflow)
-		}
+		q.drop()
+		return
 	}
 	q.metrics.pending(q.length, q.bytes)
 	if len(a.changes) == 1 {
 		q.ready.Add(id)
 	}
+}
+
+// drop gives up everything that waits, at the hard limit. What publishers have
+// in their hands they finish; done copes with that. mu must be held.
+func (q *queue) drop() {
+	q.full = true
+	close(q.overflow)
+	q.metrics.dropped.Add(float64(q.length))
+	for _, a := range q.apps {
+		a.changes = nil
+	}
+	if q.length > 0 {
+		close(q.emptied)
+	}
+	q.length, q.bytes = 0, 0
+	q.metrics.pending(0, 0)
 }
 
 // merge puts c in the place of the newest waiting change when both are plain
@@ -150,7 +188,7 @@ func (q *queue) merge(a *appQueue, c *change) bool {
 		return false
 	}
 	last := a.changes[n-1]
-	if (n == 1 && a.sending) || c.remove || last.remove || !c.mergeable || !last.mergeable ||
+	if last.sent || c.remove || last.remove || !c.mergeable || !last.mergeable ||
 		c.state.service.UID != last.state.service.UID {
 		return false
 	}
@@ -173,7 +211,11 @@ func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.apps[id]
-	a.sending = true
+	if len(a.changes) == 0 { // dropped
+		q.ready.Done(id)
+		return id, nil, nil, false
+	}
+	a.changes[0].sent = true
 	return id, a.changes[0], a.record, true
 }
 
@@ -186,11 +228,14 @@ func (q *queue) done(id subjects.AppID, r *record) {
 	if r != nil {
 		a.record = r
 	}
+	if q.full {
+		q.ready.Done(id)
+		return
+	}
 	q.length--
 	q.bytes -= a.changes[0].size
 	a.changes[0] = nil
 	a.changes = a.changes[1:]
-	a.sending = false
 	if len(a.changes) > 0 {
 		q.ready.Add(id)
 	} else {
@@ -233,5 +278,6 @@ func (q *queue) settled(id subjects.AppID) (fence uint64, ok bool) {
 	return a.record.fence(), len(a.changes) == 0
 }
 
-// close wakes every next; what still waits is dropped.
+// close wakes every next. What still waits is kept, and more may be added:
+// the next session goes on with it.
 func (q *queue) close() { q.ready.ShutDown() }

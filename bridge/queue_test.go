@@ -24,7 +24,7 @@ func script(q *queue, id subjects.AppID, text string) {
 		case 'u':
 			q.add(id, newUpsert(s, false))
 		case 'd':
-			q.add(id, removalOf(s, removal{}))
+			q.add(id, removalOf(s, observation{}))
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestQueueMerges(t *testing.T) {
 		{"beyond", 5, 1 << 20, "cuuuuuuu", "cuuuu3"},
 		{"deletes stay", 3, 1 << 20, "cuuuudcuuuud", "cuu2dcu3d"},
 		{"creates stay", 1, 1 << 20, "cdcdc", "cdcdc"},
-		{"by bytes", 100, 1, "cuuuuuu", "cu5"},
+		{"by bytes", 100, 2000, "cuuuuuu", "cu5"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			q := newQueue(test.perApp, test.bytes, testMetrics())
@@ -121,7 +121,7 @@ func TestQueueIsPerApp(t *testing.T) {
 }
 
 func TestQueueOverflows(t *testing.T) {
-	q := newQueue(1000, 4000, testMetrics())
+	q := newQueue(1000, 8000, testMetrics())
 	defer q.close()
 	for i := range 40 {
 		script(q, subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprint(i)}, "c")
@@ -130,5 +130,13 @@ func TestQueueOverflows(t *testing.T) {
 	case <-q.overflow:
 	default:
 		t.Errorf("%d bytes wait without an overflow", q.bytes)
+	}
+	// It takes nothing any more, and costs nothing any more.
+	script(q, testID, "cu")
+	if q.length != 0 || q.bytes != 0 {
+		t.Errorf("%d changes of %d bytes are kept beyond the hard limit", q.length, q.bytes)
+	}
+	if !q.overflowed() {
+		t.Error("it does not say that it overflowed")
 	}
 }

@@ -28,10 +28,14 @@ type record struct {
 	truncated       string // fields left out, comma-separated
 	contentType     string // of the message the app was read from
 	app             *appv1.App
-	damaged         bool // the bucket entry could not be read; app is nil
+	damaged         bool   // the bucket entry could not be read; app is nil
+	lost            bool   // damaged, and of an app that exists, as a running bridge knows
+	entry           uint64 // of a damaged entry: its sequence in the bucket's stream, 0 if there is none
 }
 
 func (r *record) exists() bool { return r != nil && r.kind != subjects.Deleted && !r.damaged }
+
+func (r *record) isDamaged() bool { return r != nil && r.damaged }
 
 // fence is the sequence the next append of this app has to expect.
 func (r *record) fence() uint64 {

@@ -109,15 +109,21 @@ func checkHistory(records map[subjects.AppID]*record, listed string, accepted ui
 			version = r.deletedVersion
 		}
 		if version != "" && order(listed, version) < 0 {
-			return &ConfigError{
-				Fatal: true,
-				Field: "cluster", Value: "resourceVersion " + listed,
-				Problem: fmt.Sprintf("its history is older than what was published (app %s at version %s): etcd was restored, or this is another cluster", id, version),
-				Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now",
-			}
+			return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s at version %s)", id, version))
 		}
 	}
 	return nil
+}
+
+// otherHistory ends the process: the cluster at this version is not the one
+// whose events were published.
+func otherHistory(version, problem string) error {
+	return &ConfigError{
+		Fatal: true,
+		Field: "cluster", Value: "resourceVersion " + version,
+		Problem: problem + ": etcd was restored, or this is another cluster",
+		Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now",
+	}
 }
 
 // watching tells which namespaces a bridge watches.

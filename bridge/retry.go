@@ -13,7 +13,7 @@ import (
 func retry(ctx context.Context, op func() error, report func(err error, next time.Duration)) error {
 	policy := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond),
-		backoff.WithMaxInterval(5*time.Second),
+		backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0),
 	)
 	err := backoff.RetryNotify(op, backoff.WithContext(policy, ctx), report)

@@ -7,16 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/subjects"
 )
-
-// storageCheck is how often a session looks whether its stream and bucket are
-// still there.
-const storageCheck = 3 * time.Second
 
 // errStopped ends a session that was asked to stop and has flushed.
 var errStopped = errors.New("stopped")
@@ -61,9 +56,9 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 		group.Go(func() error { return s.stopWith(ctx, stop) })
 	}
 	waited := group.Wait()
-	b.source.disconnect()
+	b.source.unwatch()
+	b.setStatus("not publishing")
 	b.newest.Store(nil)
-	b.metrics.pending(0, 0)
 	if s.publisher != nil {
 		b.highest = max(b.highest, s.publisher.highest.Load())
 	}
@@ -87,8 +82,6 @@ func (s *session) start(ctx context.Context) error {
 	})); err != nil {
 		return err
 	}
-	known := []*jetstream.StreamInfo{s.storage.stream, s.storage.bucket}
-	s.group.Go(func() error { return s.guard(ctx, known) })
 	for id, m := range s.found {
 		if _, err := m.record(s.subjects); err == nil && snap.records[id].fence() < m.sequence && m.sequence <= snap.position {
 			snap.records[id] = &record{damaged: true} // the bucket should have shown it
@@ -98,6 +91,8 @@ func (s *session) start(ctx context.Context) error {
 	s.setStatus("reading the stream past the bucket")
 	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
+	known := *s.storage // what accepting a reset changes later is no news to the guard
+	s.group.Go(func() error { return s.guard(ctx, known) })
 	select {
 	case <-s.projector.caughtUp:
 	case <-ctx.Done():
@@ -114,9 +109,11 @@ func (s *session) start(ctx context.Context) error {
 		}
 	}
 	s.setStatus("comparing the cluster with what was published")
-	if err := s.reach(ctx, records); err != nil {
+	version, err := s.reach(ctx, records)
+	if err != nil {
 		return err
 	}
+	s.group.Go(func() error { return s.watchHistory(ctx, version) })
 	s.publish(ctx, records)
 	return nil
 }
@@ -138,35 +135,64 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := s.storage.checkPosition(ctx, snap); err != nil {
 		return nil, err
 	}
+	if err := s.markMissing(ctx, snap); err != nil {
+		return nil, err
+	}
 	return snap, s.storage.establish(ctx, max(s.highest, snap.position))
 }
 
+// markMissing finds the apps that the stream knows and the bucket does not,
+// although it reflects the stream beyond them: somebody took their keys.
+func (s *session) markMissing(ctx context.Context, snap *snapshot) error {
+	if s.storage.stream == nil || snap.position == 0 {
+		return nil // everything is read from the start
+	}
+	known, err := subjectsOf(ctx, s.js, s.cfg.Stream, s.subjects.Events())
+	if err != nil {
+		return err
+	}
+	for _, subject := range known {
+		if id, _, err := s.subjects.ParseEvent(subject); err == nil && snap.records[id] == nil {
+			snap.records[id] = &record{damaged: true}
+		}
+	}
+	return nil
+}
+
 // reach waits until the source has seen everything that the API server has,
-// and checks that it is of the history that was published.
-func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record) error {
+// checks that it is of the history that was published, and returns its version.
+func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record) (version string, err error) {
 	s.source.noteDeletes()
 	var listings []listing
 	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
 		listings, err = s.kube.list(ctx)
 		return err
 	}); err != nil {
-		return err
+		return "", err
 	}
 	if err := s.source.reach(ctx, listings); err != nil {
-		return err
+		return "", err
 	}
-	err := checkHistory(records, serviceVersion(listings), s.storage.accepted())
+	for _, l := range listings {
+		if err := s.source.contradicts(l); err != nil {
+			return "", err
+		}
+	}
+	version = serviceVersion(listings)
+	err = checkHistory(records, version, s.storage.accepted())
 	if err != nil && s.cfg.AcceptReset {
-		return s.until(ctx, "JetStream", s.connected(s.storage.acceptReset))
+		err = s.until(ctx, "JetStream", s.connected(s.storage.acceptReset))
 	}
-	return err
+	return version, err
 }
 
-// publish puts the differences into the queue and goes live.
+// publish puts what is owed into the queue and goes live.
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
+	before := s.waiting.Load()
 	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
 	s.publisher = &publisher{
 		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, log: s.log, metrics: s.metrics,
+		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) }, lag: &s.projector.lag,
 		encoder: &encoder{
 			subjects: s.subjects, source: subjects.Source(s.cfg.ClusterName), stream: s.cfg.Stream,
 			form: s.cfg.Encoding.contentType(), app: s.cfg.App, maxSize: s.maxMessage,
@@ -187,15 +213,19 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		}
 	}
 	s.setStatus("publishing the differences that the comparison found")
-	differences, unwatched := s.source.connect(s.queue, records, s.cfg.App, watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := s.source.connect(s.queue, before, records, s.cfg.App, watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
+	s.waiting.Store(s.queue)
+	if before.overflowed() {
+		s.log.Error(errOverflow.Error())
+	}
 	if len(unwatched) > 0 {
 		s.log.Warn("apps of namespaces that are not watched are left as they are",
 			zap.Int("apps", len(unwatched)), zap.Stringer("first", unwatched[0]))
 	}
-	s.log.Info("live", zap.Int("publishedBefore", len(records)), zap.Int("toPublish", differences),
+	s.log.Info("live", zap.Int("publishedBefore", len(records)), zap.Int("toPublish", differences), zap.Int("stillWaiting", carried),
 		zap.Uint64("sequence", s.projector.followed.Load()))
 	s.group.Go(func() error { return s.publisher.run(ctx) })
 	s.group.Go(func() error { return s.watch(ctx) })
@@ -256,31 +286,6 @@ func (s *session) connected(op func(context.Context) error) func(context.Context
 	}
 }
 
-// guard ends the session when a stream that it stands on goes away.
-func (s *session) guard(ctx context.Context, known []*jetstream.StreamInfo) error {
-	tick := time.NewTicker(storageCheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if s.nc.IsClosed() {
-			return errClosed
-		}
-		if !s.nc.IsConnected() {
-			continue
-		}
-		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
-		err := s.storage.present(look, known)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
-}
-
 // watch ends the session when too much waits, or when the stream shows events
 // of an app that this session neither published nor started from: a bridge
 // that was thought dead, or a try that lands late.
@@ -316,7 +321,7 @@ func (s *session) flush(ctx context.Context) error {
 	case <-s.queue.empty():
 	case <-ctx.Done():
 		length, _ := s.queue.oldest()
-		return fmt.Errorf("stopped with %d changes unpublished; the next start finds them by comparing", length)
+		return unpublished(length)
 	}
 	highest := s.publisher.highest.Load()
 	if err := s.projector.waitWritten(ctx, highest); err != nil {

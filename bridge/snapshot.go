@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,8 +24,9 @@ type snapshot struct {
 	// positionID is the id of the event at position.
 	positionID string
 	last       uint64 // the last sequence of the bucket's own stream
+	foreign    uint64 // keys that can be no app's
 	// rewrites are entries in another encoding than the configured one.
-	rewrites []*nats.Msg
+	rewrites []entry
 }
 
 // bucket reads and addresses the entries of a KV bucket through its stream:
@@ -49,7 +51,7 @@ func (b *bucket) load(ctx context.Context) (*snapshot, error) {
 		FilterSubjects: []string{subjects.BucketFilter(b.name)},
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		snap.last = max(snap.last, meta.Sequence.Stream)
-		b.add(snap, msg)
+		b.add(snap, msg, meta.Sequence.Stream)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
@@ -57,21 +59,23 @@ func (b *bucket) load(ctx context.Context) (*snapshot, error) {
 	return snap, nil
 }
 
-func (b *bucket) add(snap *snapshot, msg jetstream.Msg) {
+func (b *bucket) add(snap *snapshot, msg jetstream.Msg, sequence uint64) {
 	key, err := subjects.ParseBucketSubject(b.name, msg.Subject())
 	if err != nil {
+		snap.foreign++
 		b.log.Warn("bucket holds a foreign key", zap.String("subject", msg.Subject()), zap.Error(err))
 		return
 	}
 	id, err := subjects.ParseKey(key)
 	if err != nil {
+		snap.foreign++
 		b.log.Warn("bucket holds a foreign key", zap.String("key", key), zap.Error(err))
 		return
 	}
 	r, err := recordOfEntry(msg.Headers(), msg.Data())
 	if err != nil {
 		b.log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
-		snap.records[id] = &record{damaged: true}
+		snap.records[id] = &record{damaged: true, entry: sequence}
 		return
 	}
 	if r.sequence > snap.position {
@@ -86,8 +90,38 @@ func (b *bucket) add(snap *snapshot, msg jetstream.Msg) {
 		h := maps.Clone(msg.Headers())
 		h.Del(subjects.HeaderExpectedLastSequence)
 		h.Set(subjects.CEDataContentType, form)
-		snap.rewrites = append(snap.rewrites, &nats.Msg{Subject: msg.Subject(), Header: h, Data: data})
+		snap.rewrites = append(snap.rewrites, entry{msg: &nats.Msg{Subject: msg.Subject(), Header: h, Data: data}, app: id, exists: true})
 	}
+}
+
+// purge removes a key, up to sequence upTo of the bucket's stream: not what was
+// written since. Zero: whatever there is.
+func (b *bucket) purge(ctx context.Context, subject string, upTo uint64) error {
+	stream, err := b.js.Stream(ctx, subjects.BucketStream(b.name))
+	if err != nil {
+		return unavailable("look up bucket "+b.name, err)
+	}
+	opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
+	if upTo > 0 {
+		opts = append(opts, jetstream.WithPurgeSequence(upTo+1))
+	}
+	if err := stream.Purge(ctx, opts...); err != nil {
+		return fmt.Errorf("purge %s from bucket %s: %w", printable(subject), b.name, err)
+	}
+	return nil
+}
+
+// purgeApp removes an app's entry that no event stands behind: the one at
+// sequence of the bucket's stream, nothing if that is 0.
+func (b *bucket) purgeApp(ctx context.Context, id subjects.AppID, sequence uint64) error {
+	if sequence == 0 {
+		return nil
+	}
+	key, err := id.Key()
+	if err != nil {
+		return err
+	}
+	return b.purge(ctx, subjects.BucketSubject(b.name, key), sequence)
 }
 
 // entry is the bucket's message for an event.
@@ -214,4 +248,13 @@ func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Ms
 	ctx, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()
 	return messages.Next(jetstream.NextContext(ctx))
+}
+
+// printable is a name as it may stand on a terminal: one with control
+// characters is quoted.
+func printable(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` || !utf8.ValidString(name) {
+		return quoted
+	}
+	return name
 }

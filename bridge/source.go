@@ -46,7 +46,11 @@ type source struct {
 	// deleted are the objects whose deletion was seen since noteDeletes, with
 	// its version if that is known; nil while nobody compares with a list.
 	deleted map[incarnation]string
-	sink    sink
+	// newest is the highest version of a Knative Service that was shown.
+	newest string
+	// lists holds, per kind, the version of the newest list an informer took.
+	lists map[string]string
+	sink  sink
 	// changed is closed at the next callback; nil while nobody waits.
 	changed chan struct{}
 	// rejected holds the version of each object that was last reported.
@@ -78,6 +82,7 @@ func newSource(log *zap.Logger, m *metrics) *source {
 		revisions: map[types.NamespacedName]*kservice.Revision{},
 		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
 		rejected:  map[types.NamespacedName]string{},
+		lists:     map[string]string{},
 	}
 }
 
@@ -125,26 +130,42 @@ func (s *source) upsertRevision(rev *kservice.Revision) {
 		s.sawDelete(kindRevision, old.UID, "")
 	}
 	s.revisions[key] = rev
-	s.settleUsers(key)
+	s.settleUsers(key, observation{relisted: s.relisted(kindRevision, rev.ResourceVersion)})
 }
 
-func (s *source) deleteRevision(rev *kservice.Revision, _ bool) {
+func (s *source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	s.sawDelete(kindRevision, rev.UID, "")
 	delete(s.revisions, key)
-	s.settleUsers(key)
+	s.settleUsers(key, observation{relisted: unknown})
 }
 
 // settleUsers looks again at the apps that a Revision counts for. mu must be held.
-func (s *source) settleUsers(revision types.NamespacedName) {
+func (s *source) settleUsers(revision types.NamespacedName, seen observation) {
 	for user := range s.users[revision] {
 		if o := s.objects[user]; o != nil && o.valid {
-			s.settle(o.app, removal{})
+			s.settle(o.app, seen)
 		}
 	}
 }
 
+// showed notes a version that the informer showed. mu must be held.
+func (s *source) showed(version string) {
+	if s.newest == "" || order(version, s.newest) > 0 {
+		s.newest = version
+	}
+}
+
+// newestShown is the highest version of a Knative Service that was shown, "" if
+// none was.
+func (s *source) newestShown() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest
+}
+
 func (s *source) upsertService(svc *kservice.Service) {
+	s.showed(svc.ResourceVersion)
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	old := s.objects[key]
 	switch {
@@ -158,10 +179,10 @@ func (s *source) upsertService(svc *kservice.Service) {
 		case -1:
 			s.log.Error("Knative Service stepped back to an older version",
 				zap.Stringer("service", key), zap.String("had", old.service.ResourceVersion), zap.String("got", svc.ResourceVersion))
+			// The next session finds out whether the cluster's history was
+			// reset, before anything of it is published.
+			s.sink, s.newest = nil, svc.ResourceVersion
 			if s.reset != nil {
-				// The next session finds out whether the cluster's history was
-				// reset, before anything of it is published.
-				s.sink = nil
 				s.reset(errStepBack)
 			}
 		}
@@ -176,25 +197,29 @@ func (s *source) upsertService(svc *kservice.Service) {
 	}
 	s.objects[key] = now
 	s.index(key, old, now)
+	seen := observation{relisted: s.relisted(kindService, svc.ResourceVersion)}
 
 	if old != nil && old.valid && (!now.valid || old.app != now.app || old.service.UID != svc.UID) {
 		s.unclaim(old.app, key)
 		// The object that was there went without being seen to go; if it is
 		// still there under another app's name, nothing is unknown.
-		s.settle(old.app, removal{finalStateUnknown: old.service.UID != svc.UID})
+		gone := seen
+		gone.finalStateUnknown = old.service.UID != svc.UID
+		s.settle(old.app, gone)
 	}
 	if now.valid {
 		if s.claims[id] == nil {
 			s.claims[id] = map[types.NamespacedName]*kservice.Service{}
 		}
 		s.claims[id][key] = svc
-		s.settle(id, removal{})
+		s.settle(id, seen)
 	}
 }
 
 func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	gone := removal{finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
+	s.showed(svc.ResourceVersion)
+	gone := observation{relisted: unknown, finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
 	if !unknown {
 		// A tombstone's object is the last one cached: its version is not
 		// that of the deletion.
@@ -235,8 +260,10 @@ func (s *source) index(key types.NamespacedName, old, now *object) {
 	}
 }
 
-// removal is how an app's object went away.
-type removal struct {
+// observation is how a change was seen; the rest is of an object that went away.
+type observation struct {
+	relisted bool // by a list: there may have been states in between
+
 	deletedVersion    string
 	changedAt         time.Time
 	finalStateUnknown bool
@@ -244,13 +271,13 @@ type removal struct {
 
 // settle brings current in line with the objects that claim an app and tells
 // the sink what changed. mu must be held.
-func (s *source) settle(id subjects.AppID, gone removal) {
+func (s *source) settle(id subjects.AppID, seen observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)
 	if svc == nil {
 		if had {
 			delete(s.current, id)
-			s.emit(id, removalOf(was, gone))
+			s.emit(id, removalOf(was, seen))
 		}
 		return
 	}
@@ -260,22 +287,29 @@ func (s *source) settle(id subjects.AppID, gone removal) {
 			return
 		}
 		s.current[id] = now
-		s.emit(id, newUpsert(now, false))
+		s.emit(id, upsertOf(now, false, seen))
 		return
 	}
 	if had {
-		s.emit(id, removalOf(was, gone))
+		s.emit(id, removalOf(was, seen))
 	}
 	s.current[id] = now
-	s.emit(id, newUpsert(now, true))
+	s.emit(id, upsertOf(now, true, seen))
 }
 
-func removalOf(was state, gone removal) *change {
+func upsertOf(now state, first bool, seen observation) *change {
+	c := newUpsert(now, first)
+	c.synthesized = seen.relisted
+	return c
+}
+
+func removalOf(was state, gone observation) *change {
 	c := &change{
 		remove:            true,
 		deletedVersion:    gone.deletedVersion,
 		changedAt:         gone.changedAt,
 		finalStateUnknown: gone.finalStateUnknown,
+		synthesized:       gone.relisted,
 		observed:          time.Now(),
 		size:              sizeOf(nil),
 	}
@@ -348,34 +382,4 @@ func order(a, b string) int {
 		return 1
 	}
 	return n
-}
-
-// connect compares what is with what was published, puts the differences into
-// q and lets everything that happens from now on follow them. owe is called
-// for each difference and returns what to call once it is published. reset
-// ends the session if an object's version steps back.
-func (s *source) connect(q *queue, records map[subjects.AppID]*record, app kservice.Config, watched func(string) bool,
-	owe func() func(), reset context.CancelCauseFunc,
-) (differences int, unwatched []subjects.AppID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deleted = nil
-	for id, r := range records {
-		q.load(id, r)
-	}
-	changes, unwatched := reconcile(records, s.current, app, watched)
-	for _, o := range changes {
-		o.change.resynced = owe()
-		o.change.size = 0 // its object is kept here in any case
-		q.add(o.app, o.change)
-	}
-	s.sink, s.reset = q.add, reset
-	return len(changes), unwatched
-}
-
-// disconnect stops the flow of changes into the queue.
-func (s *source) disconnect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sink, s.reset, s.deleted = nil, nil, nil
 }

@@ -247,22 +247,6 @@ func (s *storage) explainCreate(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// present looks whether streams are still there and the same as before.
-func (s *storage) present(ctx context.Context, before []*jetstream.StreamInfo) error {
-	for _, known := range before {
-		now, err := s.info(ctx, known.Config.Name)
-		switch {
-		case err != nil:
-			return nil //nolint:nilerr // NATS is away for the moment, which is not this check's business
-		case now == nil:
-			return fmt.Errorf("%w: %s", errStorageGone, known.Config.Name)
-		case !now.Created.Equal(known.Created) || now.State.LastSeq < known.State.LastSeq:
-			return fmt.Errorf("%w: %s is another one than before", errStorageGone, known.Config.Name)
-		}
-	}
-	return nil
-}
-
 // checkCluster compares the cluster that a stream was made for with ours. One
 // that names none was made by an operator.
 func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) error {
@@ -327,6 +311,9 @@ func (s *storage) acceptReset(ctx context.Context) (err error) {
 func (s *storage) accepted() uint64 {
 	var newest uint64
 	for _, info := range []*jetstream.StreamInfo{s.stream, s.bucket} {
+		if info == nil {
+			continue
+		}
 		sequence, err := strconv.ParseUint(info.Config.Metadata[subjects.MetadataResetSequence], 10, 64)
 		if err == nil {
 			newest = max(newest, sequence)

@@ -56,12 +56,7 @@ func TestNATSAway(t *testing.T) {
 	}
 	observations := w.finish(recorder)
 	w.startNATS(port)
-	eventually(t, "all events are in the stream", func() error {
-		if got := w.lastSequence(); int(got) < len(observations) {
-			return fmt.Errorf("%d of %d", got, len(observations))
-		}
-		return nil
-	})
+	w.holdsAll(observations)
 	r.waitReady()
 	events := w.events(0)
 	w.checkOrder(w.truth(observations), events)

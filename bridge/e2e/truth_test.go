@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -126,6 +127,30 @@ func (w *world) truth(observations []testenv.Observation) map[subjects.AppID][]s
 		want[id] = append(want[id], fmt.Sprintf("%s %s@%s", kind, o.UID, o.ResourceVersion))
 	}
 	return want
+}
+
+// holdsAll waits until the stream holds as many events as were observed.
+func (w *world) holdsAll(observations []testenv.Observation) {
+	w.t.Helper()
+	eventually(w.t, "all events are in the stream", func() error {
+		if got := int(w.lastSequence()); got < len(observations) {
+			return fmt.Errorf("%d of %d", got, len(observations))
+		}
+		return nil
+	})
+}
+
+// noStateTwice fails if a state of an app is told twice. Deletes are left out:
+// those that nobody observed have no version to tell them apart.
+func noStateTwice(t *testing.T, events []stored) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, e := range events {
+		if e.kind != subjects.Deleted && seen[e.String()] {
+			t.Errorf("sequence %d: %s is there twice", e.sequence, e)
+		}
+		seen[e.String()] = true
+	}
 }
 
 // checkOrder fails unless the stream holds, per app, exactly want.

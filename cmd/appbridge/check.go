@@ -26,6 +26,7 @@ import (
 const (
 	minStreamMaxAge = time.Second
 	minFlushTimeout = time.Millisecond
+	minMaxDelay     = time.Second
 )
 
 func checkNotEmpty(s string) error {

@@ -48,6 +48,7 @@ type config struct {
 	WatchBufferSize int
 	PendingBytes    int64
 	FlushTimeout    time.Duration
+	MaxDelay        time.Duration
 
 	LeaderElect    bool
 	LeaseNamespace string // empty: the pod's own
@@ -79,6 +80,7 @@ func defaults() config {
 		WatchBufferSize:    100,
 		PendingBytes:       256 << 20,
 		FlushTimeout:       10 * time.Second,
+		MaxDelay:           30 * time.Second,
 		LeaseName:          "appbridge",
 		MaxLogStreams:      100,
 		MaxPodStreams:      500,
@@ -120,6 +122,7 @@ func (c config) bridgeConfig(identity string) bridge.Config {
 		LeaseName:         c.LeaseName,
 		Identity:          identity,
 		FlushTimeout:      c.FlushTimeout,
+		MaxDelay:          c.MaxDelay,
 	}
 }
 

@@ -104,7 +104,7 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 	}, "\n"))
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe",
-		"--prefix=a..b", "--stream-max-age=12", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5",
+		"--prefix=a..b", "--stream-max-age=12", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
@@ -135,6 +135,7 @@ accept-reset: "perhaps" from --accept-reset: want true or false
 base-domain: "https://apps" from APPBRIDGE_BASE_DOMAIN: want a domain name without scheme, port and path
 ingress-port: "65536" from --ingress-port: want a whole number from 0 to 65535
 pending-bytes: "1.5" from --pending-bytes: want a number of bytes of at least 1, for example 1048576 or 64Mi
+max-delay: "10ms" from --max-delay: want a duration of at least 1s, for example 10s or 1h30m
 leader-elect: "ja" from APPBRIDGE_LEADER_ELECT: want true or false
 lease-namespace: "a.b" from --lease-namespace: "a.b" is not the name of a namespace; want the name of a namespace
 max-pod-streams: "0" from --max-pod-streams: want a whole number from 1 to 1000000

@@ -138,6 +138,10 @@ func serveOptions() []option {
 		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", func(c *config) *int64 { return &c.PendingBytes }, size(1)),
 		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *config) *time.Duration { return &c.FlushTimeout }, duration(minFlushTimeout, false)),
 	)
+	add("Readiness",
+		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be away, before /readyz says so",
+			func(c *config) *time.Duration { return &c.MaxDelay }, duration(minMaxDelay, false)),
+	)
 	add("Leader election",
 		define("leader-elect", "publish only while holding a Lease, so that several replicas can run", func(c *config) *bool { return &c.LeaderElect }, toggle()),
 		define("lease-namespace", "namespace of the Lease; none: the pod's own", func(c *config) *string { return &c.LeaseNamespace },

@@ -43,6 +43,7 @@ func samples(t *testing.T) map[string]string {
 		"watch-buffer-size":    "7",
 		"pending-bytes":        "64Mi",
 		"flush-timeout":        "1m30s",
+		"max-delay":            "45s",
 		"leader-elect":         "true",
 		"lease-namespace":      "leases",
 		"lease-name":           "other",

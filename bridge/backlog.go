@@ -1,0 +1,132 @@
+package bridge
+
+import (
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// remains returns, for every app of which that can be told, the changes that a
+// queue whose session has ended still holds. A nil queue holds none.
+func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects.AppID]state) map[subjects.AppID][]*change {
+	if q == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	remains := map[subjects.AppID][]*change{}
+	for id := range q.apps {
+		var now *state
+		if s, ok := current[id]; ok {
+			now = &s
+		}
+		if changes, ok := q.remaining(id, records[id], now); ok {
+			remains[id] = changes
+		}
+	}
+	return remains
+}
+
+// overflowed tells whether what waited was dropped at the hard limit.
+func (q *queue) overflowed() bool {
+	if q == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.full
+}
+
+// remaining returns what a queue whose session has ended still holds of an app,
+// as it follows r, what the stream has of the app by now: the changes after
+// the one that r shows. ok is false when r is none of the app's states that
+// this queue knows; then only a comparison tells what is owed.
+//
+// now is the app's present state, nil if it is gone; the changes have to end
+// there. mu must be held.
+func (q *queue) remaining(id subjects.AppID, r *record, now *state) (changes []*change, ok bool) {
+	a := q.apps[id]
+	if q.full || a == nil || len(a.changes) == 0 || r.isDamaged() {
+		return nil, false
+	}
+	changes = a.changes
+	if at := a.landed(r); at >= 0 {
+		changes = changes[at+1:]
+	} else if r == nil {
+		// Stream and bucket have forgotten the app: what is left begins anew.
+		for len(changes) > 0 && changes[0].remove {
+			changes = changes[1:]
+		}
+	} else if r.previous() != a.record.previous() {
+		return nil, false
+	}
+	return changes, follows(changes, r, now)
+}
+
+// landed is the index of the waiting change that r shows, -1 if none does or
+// more than one could be it. It may have been appended by a try whose answer was lost, or
+// by another bridge.
+func (a *appQueue) landed(r *record) int {
+	if r == nil || (a.record != nil && r.sequence <= a.record.sequence) {
+		return -1
+	}
+	uid, version := "", "" // of the state before the change
+	if a.record.exists() {
+		uid, version = a.record.uid, a.record.resourceVersion
+	}
+	at := -1
+	for i, c := range a.changes {
+		var shown bool
+		if c.remove {
+			shown = r.kind == subjects.Deleted && r.uid == uid && r.resourceVersion == version && r.deletedVersion == c.deletedVersion
+			uid, version = "", ""
+		} else {
+			shown = r.exists() && c.state.shownBy(r)
+			uid, version = string(c.state.service.UID), c.state.service.ResourceVersion
+		}
+		if shown && at >= 0 {
+			return -1
+		}
+		if shown {
+			at = i
+		}
+	}
+	return at
+}
+
+// shownBy tells whether a record is of just this state.
+func (s state) shownBy(r *record) bool {
+	revision, version := "", ""
+	if s.revision != nil {
+		revision, version = s.revision.Name, s.revision.ResourceVersion
+	}
+	return r.uid == string(s.service.UID) && r.resourceVersion == s.service.ResourceVersion &&
+		r.revision == revision && r.revisionVersion == version
+}
+
+// follows tells whether changes are a history that can come after r and ends
+// with now.
+func follows(changes []*change, r *record, now *state) bool {
+	if len(changes) == 0 {
+		return false // the comparison tells
+	}
+	uid := ""
+	if r.exists() {
+		uid = r.uid
+	}
+	for _, c := range changes {
+		switch {
+		case c.remove && uid == "":
+			return false
+		case c.remove:
+			uid = ""
+		case uid != "" && uid != string(c.state.service.UID):
+			return false
+		default:
+			uid = string(c.state.service.UID)
+		}
+	}
+	last := changes[len(changes)-1]
+	if last.remove {
+		return now == nil
+	}
+	return now != nil && last.state == *now
+}

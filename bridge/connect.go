@@ -1,0 +1,58 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// connect compares what is with what was published, puts the differences into
+// q and lets everything that happens from now on follow them. Where before, the
+// queue of the session before, if any, still holds the changes that led to the
+// present, these are taken instead: a new session loses no state that was seen.
+// owe is called for each change and returns what to call once it is published.
+// reset ends the session if an object's version steps back.
+func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, app kservice.Config, watched func(string) bool,
+	owe func() func(), reset context.CancelCauseFunc,
+) (differences, carried int, unwatched []subjects.AppID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleted = nil
+	for id, r := range records {
+		q.load(id, r)
+	}
+	waiting := before.remains(records, s.current)
+	changes, unwatched := reconcile(records, s.current, app, watched)
+	changes = slices.DeleteFunc(changes, func(o owed) bool { return waiting[o.app] != nil })
+	for _, o := range changes {
+		o.change.resynced = owe()
+		o.change.size = 0 // its object is kept here in any case
+		q.add(o.app, o.change)
+	}
+	for id, seen := range waiting {
+		for _, c := range seen {
+			c.resynced = owe()
+		}
+		q.carry(id, seen)
+		carried += len(seen)
+	}
+	s.sink, s.reset = q.add, reset
+	return len(changes), carried, unwatched
+}
+
+// disconnect stops the flow of changes into the queue.
+func (s *source) disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink, s.reset, s.deleted = nil, nil, nil
+}
+
+// unwatch lets changes flow into the queue of a session that has ended; the
+// next one takes them from there.
+func (s *source) unwatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reset, s.deleted = nil, nil
+}

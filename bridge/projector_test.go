@@ -1,0 +1,114 @@
+package bridge
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// follow has a projector run until the test is over.
+func (r *rig) follow() *projector {
+	r.t.Helper()
+	empty := &snapshot{records: map[subjects.AppID]*record{}}
+	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, empty, zap.NewNop(), r.pub.metrics)
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, nil) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
+	return p
+}
+
+func (r *rig) reflects(p *projector, sequence uint64) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := p.waitWritten(ctx, sequence); err != nil {
+		r.t.Fatalf("the bucket does not get to sequence %d: %v", sequence, err)
+	}
+}
+
+// poll waits until ok.
+func (r *rig) poll(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-deadline:
+			r.t.Fatal(what)
+		}
+	}
+}
+
+// A stream that ends with somebody else's message gives the projection nothing
+// to write. That is no failure, however often it starts over.
+func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
+	r := newRig(t)
+	ev := r.event("1", nil)
+	first := r.append(ev)
+	p := r.follow()
+	r.reflects(p, first.sequence)
+	if _, err := r.js.Publish(t.Context(), ev.msg.Subject, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	r.reflects(p, first.sequence+1)
+	for range 6 {
+		p.lookAgain(errForeignWrite)
+		r.poll("it does not start over", func() bool { return p.failures.Load() > 0 })
+		r.poll("starting over counts as a failure for good", func() bool { return p.failures.Load() == 0 })
+	}
+}
+
+// A key that is no app's does not make up for an app's key that is gone.
+func TestForeignKeyHidesNoneThatIsGone(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	kv, err := r.js.KeyValue(t.Context(), subjects.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), "foreign", "x"); err != nil {
+		t.Fatal(err)
+	}
+	p := r.follow()
+	r.reflects(p, first.sequence)
+	stream, err := r.js.Stream(t.Context(), subjects.BucketStream(subjects.DefaultBucket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.bucket.purgeApp(t.Context(), testID, stream.CachedInfo().State.LastSeq); err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := info.State.NumSubjects, p.storedKeys(); got >= want {
+		t.Errorf("the bucket holds %d keys, the projector expects %d: nothing tells that one is gone", got, want)
+	}
+}
+
+// A bucket that has to be written again is behind from then on.
+func TestBucketThatSteppedBackIsBehind(t *testing.T) {
+	none := &snapshot{records: map[subjects.AppID]*record{}}
+	p := newProjector(nil, nil, subjects.DefaultStream, subjects.Subjects{}, none, zap.NewNop(), testMetrics())
+	p.stored(testID, true)
+	p.lag.note(100, time.Now())
+	p.written.Store(100)
+	if !p.lag.since(100).IsZero() {
+		t.Fatal("it is behind although it reflects everything")
+	}
+	p.admit(&snapshot{records: map[subjects.AppID]*record{}})
+	if p.written.Load() != 0 || p.lag.since(0).IsZero() {
+		t.Errorf("it reflects %d of 100 and is not behind", p.written.Load())
+	}
+}

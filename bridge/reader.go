@@ -1,0 +1,102 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// subjectsOf lists the subjects that a stream holds messages of.
+func subjectsOf(ctx context.Context, js jetstream.JetStream, stream, filter string) ([]string, error) {
+	handle, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, unavailable("look up stream "+stream, err)
+	}
+	info, err := handle.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, unavailable("list the subjects of stream "+stream, err)
+	}
+	names := make([]string, 0, len(info.State.Subjects))
+	for name := range info.State.Subjects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// lastEvent is the end of the stream as far as one app is concerned.
+type lastEvent struct {
+	record  *record // of the app's last event; nil: there is none
+	header  nats.Header
+	foreign uint64 // sequence of a later message that is no event, 0 if none
+}
+
+// reader reads single events of the stream, from its leader.
+type reader struct {
+	nc       *nats.Conn
+	stream   string
+	subjects subjects.Subjects
+}
+
+// lastEventOf reads an app's last event, nil if the stream has no message of
+// it. hint is where its last event is supposed to be.
+func (r reader) lastEventOf(ctx context.Context, id subjects.AppID, hint uint64) (*lastEvent, error) {
+	filter, err := r.subjects.EventFilter(id)
+	if err != nil {
+		return nil, err
+	}
+	last, err := lastMessage(ctx, r.nc, r.stream, filter)
+	if errors.Is(err, errNoMessage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if record, err := last.record(r.subjects); err == nil {
+		return &lastEvent{record: record, header: last.header}, nil
+	}
+	// Somebody else's message stands before it. The stream can only be read
+	// forwards, so from the hint on if that leads to an event, else from the start.
+	e := &lastEvent{foreign: last.sequence}
+	for _, from := range []uint64{hint, 1} {
+		if from == 0 || from >= last.sequence {
+			continue
+		}
+		if err := r.eachMessage(ctx, filter, from, last.sequence, func(m *storedMessage) {
+			if record, err := m.record(r.subjects); err == nil {
+				e.record, e.header = record, m.header
+			}
+		}); err != nil {
+			return nil, err
+		}
+		if e.record != nil {
+			break
+		}
+	}
+	return e, nil
+}
+
+// eachMessage hands the messages that match filter from sequence from on, and
+// before end, to visit.
+func (r reader) eachMessage(ctx context.Context, filter string, from, end uint64, visit func(*storedMessage)) error {
+	for from < end {
+		m, err := nextMessage(ctx, r.nc, r.stream, filter, from)
+		if errors.Is(err, errNoMessage) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if m.sequence >= end {
+			return nil
+		}
+		visit(m)
+		from = m.sequence + 1
+	}
+	return nil
+}

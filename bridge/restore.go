@@ -1,0 +1,136 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// key is what the projector knows of an app's key in the bucket. Keys never
+// go by themselves.
+type key struct {
+	exists bool // the app does: it is no delete marker
+	stored bool // by what was read and acknowledged
+}
+
+// stored notes that the bucket holds an app's key.
+func (p *projector) stored(id subjects.AppID, exists bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys[id] = key{exists: exists, stored: true}
+}
+
+// storedKeys is how many keys the bucket holds at least.
+func (p *projector) storedKeys() (n uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n = p.foreignKeys
+	for _, k := range p.keys {
+		if k.stored {
+			n++
+		}
+	}
+	return n
+}
+
+// admit compares a bucket that was just read with what it held before: keys
+// that are gone count as damaged.
+func (p *projector) admit(snap *snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	missing := 0
+	p.foreignKeys = snap.foreign
+	for id, r := range snap.records {
+		if r.damaged {
+			r.lost = p.keys[id].exists
+		}
+		// Of a damaged record without an entry the key may be missing.
+		p.keys[id] = key{exists: r.exists() || r.lost, stored: !r.damaged || r.entry > 0}
+	}
+	for id, k := range p.keys {
+		if snap.records[id] == nil {
+			missing++
+			snap.records[id] = &record{damaged: true, lost: k.exists}
+			p.keys[id] = key{exists: k.exists}
+		}
+	}
+	if missing > 0 {
+		p.log.Error("keys have vanished from the bucket; they are written anew", zap.Int("keys", missing))
+	}
+	if written := p.written.Load(); written > snap.position {
+		p.lag.note(written, time.Now())
+		p.written.Store(snap.position) // the rest has to be written again
+	}
+}
+
+// errEntryLost ends a session: the bucket lost an app's entry, and the stream
+// no longer has the event it was written from. The next session publishes one.
+var errEntryLost = errors.New("an app's bucket entry is gone, and its event too")
+
+// restoreDamaged writes anew, from the stream, the entries that could not be
+// read or are not there.
+func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send func(entry, uint64) error) error {
+	from := reader{p.nc, p.stream, p.subjects}
+	for id, r := range snap.records {
+		if !r.damaged {
+			continue
+		}
+		last, err := from.lastEventOf(ctx, id, 0)
+		switch {
+		case err != nil:
+			return err
+		case last == nil || last.record == nil:
+			if err := p.bucket.purgeApp(ctx, id, r.entry); err != nil {
+				return err
+			}
+			p.forget(id, last)
+			if r.lost {
+				return fmt.Errorf("%w: %s", errEntryLost, id)
+			}
+			p.log.Warn("an app's key in the bucket had no event behind it", zap.Stringer("app", id), zap.Bool("removed", r.entry > 0))
+			continue
+		case last.record.sequence > snap.position:
+			continue // still to be projected
+		}
+		msg, err := p.bucket.entry(id, last.record, last.header)
+		if err != nil {
+			return fmt.Errorf("restore the bucket entry of %s: %w", id, err)
+		}
+		if err := send(entry{msg: msg, app: id, exists: last.record.exists()}, 0); err != nil {
+			return err
+		}
+		p.restored(id, last)
+		p.log.Warn("restored a bucket entry", zap.Stringer("app", id), zap.Uint64("sequence", last.record.sequence))
+	}
+	return nil
+}
+
+// restored takes what was read of an app into the records.
+func (p *projector) restored(id subjects.AppID, last *lastEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > last.record.sequence) {
+		return
+	}
+	p.records[id] = last.record
+	if last.foreign > 0 {
+		p.records[id] = last.record.behind(last.foreign)
+	}
+}
+
+// forget takes an app without an event out of the records. A foreign message
+// on its subject counts for its fence.
+func (p *projector) forget(id subjects.AppID, last *lastEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.keys, id)
+	delete(p.records, id)
+	if p.records != nil && last != nil {
+		p.records[id] = p.records[id].behind(last.foreign)
+	}
+}
