@@ -12,7 +12,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// config is everything `appbridge serve` can be told, one field for each
+// config is everything that the commands can be told, one field for each
 // option of the table in options.go.
 type config struct {
 	ConfigFile string
@@ -62,6 +62,12 @@ type config struct {
 	HTTPListen string
 	LogLevel   string
 	LogFormat  string
+
+	// Of verify alone.
+	Settle  time.Duration
+	Timeout time.Duration // of each wait for NATS or Kubernetes
+	Repair  bool
+	JSON    bool
 }
 
 // defaults is the one place where a default is written down.
@@ -88,6 +94,8 @@ func defaults() config {
 		HTTPListen:         "127.0.0.1:8080",
 		LogLevel:           "info",
 		LogFormat:          logFormatAuto,
+		Settle:             5 * time.Second,
+		Timeout:            time.Minute,
 	}
 }
 

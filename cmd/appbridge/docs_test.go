@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,7 +56,7 @@ func TestDocsExample(t *testing.T) {
 
 func renderDocs(options []option) string {
 	var b strings.Builder
-	b.WriteString(`# Configuration of ` + "`appbridge serve`" + `
+	b.WriteString(`# Configuration of ` + "`appbridge serve` and `appbridge verify`" + `
 
 Every option is a flag, an environment variable and a key of a YAML file. A flag wins over a
 variable, a variable over the file, the file over the default. What is wrong is reported all at
@@ -83,30 +84,15 @@ pending-bytes: 512Mi
 - **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
 - **Files** must exist and hold what the option needs when the program starts. Passwords belong in
   files: what an error or the log shows of a URL is never the user or the password.
+- **One file and one environment serve both commands**: ` + "`verify`" + ` takes what the last section lists and does
+  not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
   they shape the messages, and a bridge that takes over would publish anew what looks different to it.
 
 Options marked *no effect yet* are accepted and checked, so that a configuration stays valid; the
 program says at start that they do nothing.
 `)
-	initial := defaults()
-	title := ""
-	for _, o := range options {
-		if o.section != title {
-			title = o.section
-			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | key | default | meaning |\n| --- | --- | --- | --- | --- |\n", title)
-		}
-		flagText := strings.TrimSpace(o.flag() + " " + o.kind)
-		key := "`" + o.name + "`"
-		if o.notInFile {
-			key = "-"
-		}
-		value := "-"
-		if text := o.text(&initial); text != "" {
-			value = "`" + text + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s. Allowed: %s |\n", cell(flagText), o.variable(), key, cell(value), cell(strings.ToUpper(o.usage[:1])+o.usage[1:]), cell(o.want))
-	}
+	renderTable(&b, options)
 	b.WriteString(`
 ## Exit codes
 
@@ -120,8 +106,57 @@ A shutdown that could not flush everything within ` + "`--flush-timeout`" + ` pr
 ` + "`stopped with N changes unpublished; the next start finds them by comparing`" + `. Whatever
 NATS does, the process ends about three seconds after that time at the latest. A signal less than
 half a second after the first counts as the same one.
+
+## Options of ` + "`appbridge verify`" + `
+
+[verify.md](verify.md) says what it does. Of the options above it takes `)
+	var shared []string
+	for _, o := range verifyOptions() {
+		if o.commands&forServe != 0 {
+			shared = append(shared, "`"+o.flag()+"`")
+		}
+	}
+	b.WriteString(wrap(strings.Join(shared, ", "), 60) + `,
+with the same variables and keys; its default of ` + "`--log-level` is `" + verifyLogLevel + "`" + `. It does not run the embedded server: for
+a bridge that does, ` + "`--nats-url`" + ` names the address of ` + "`--nats-embedded-listen`" + `. And of its own:
 `)
+	renderTable(&b, slices.DeleteFunc(verifyOptions(), func(o option) bool { return o.commands&forServe != 0 }))
 	return b.String()
+}
+
+// renderTable writes one table for each section.
+func renderTable(b *strings.Builder, options []option) {
+	initial := defaults()
+	title := ""
+	for _, o := range options {
+		if o.section != title {
+			title = o.section
+			fmt.Fprintf(b, "\n## %s\n\n| flag | variable | key | default | meaning |\n| --- | --- | --- | --- | --- |\n", title)
+		}
+		flagText := strings.TrimSpace(o.flag() + " " + o.kind)
+		key := "`" + o.name + "`"
+		if o.notInFile {
+			key = "-"
+		}
+		value := "-"
+		if text := o.text(&initial); text != "" {
+			value = "`" + text + "`"
+		}
+		fmt.Fprintf(b, "| `%s` | `%s` | %s | %s | %s. Allowed: %s |\n", cell(flagText), o.variable(), key, cell(value), cell(strings.ToUpper(o.usage[:1])+o.usage[1:]), cell(o.want))
+	}
+}
+
+// wrap breaks a text that begins somewhere in a line, first bytes before it.
+func wrap(text string, first int) string {
+	column := first
+	words := strings.Fields(text)
+	for i, word := range words {
+		if column += len(word) + 1; column > 110 && i > 0 {
+			words[i] = "\n" + word
+			column = len(word) + 1
+		}
+	}
+	return strings.ReplaceAll(strings.Join(words, " "), " \n", "\n")
 }
 
 // cell keeps a text from ending a cell of a table, and * from starting a stress.

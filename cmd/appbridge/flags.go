@@ -69,6 +69,16 @@ func newFlagSet(options []option) (*pflag.FlagSet, []*flagText) {
 	return fs, texts
 }
 
+// unknownFlag says why a command does not take a flag.
+func unknownFlag(bad string, known []string) string {
+	for _, o := range allOptions() {
+		if o.flag() == bad {
+			return "a flag of another command"
+		}
+	}
+	return "unknown flag" + didYouMean(bad, known)
+}
+
 // dropBadArgument reports the argument that made parsing end with err and
 // returns the arguments without it and, for an unknown flag, without what
 // looks like its value. It always drops at least one.
@@ -94,7 +104,7 @@ func dropBadArgument(options []option, args []string, err error, found *problems
 			found.add("%s: unknown flag%s", redactURLs(bad), didYouMean("-"+bad, known))
 		} else {
 			bad = "--" + unknown.GetSpecifiedName()
-			found.add("%s: unknown flag%s", redactURLs(bad), didYouMean(bad, known))
+			found.add("%s: %s", redactURLs(bad), unknownFlag(bad, known))
 		}
 	default:
 		syntax := &pflag.InvalidSyntaxError{}

@@ -13,7 +13,30 @@ func serveUsage(w io.Writer, options []option) {
 		"Every flag has an environment variable (--nats-url: %s) and a key in the\n"+
 		"file that --config names (nats-url). A flag wins over a variable, a variable over\n"+
 		"the file, the file over the default.\n", option{name: "nats-url"}.variable())
-	initial := defaults()
+	listOptions(w, options, defaults())
+	printf(w, "\n%s", strings.TrimLeft(`
+Exit codes: 0 after a clean shutdown, 1 on a failure or when not everything could be
+flushed, 2 when the configuration is wrong.
+`, "\n"))
+}
+
+// verifyUsage writes the help text of verify from the table.
+func verifyUsage(w io.Writer, options []option) {
+	printf(w, "Compares the cluster, the event stream and the bucket, also while a bridge runs,\n"+
+		"and prints every difference. It changes nothing unless it is told --repair.\n\n"+
+		"Usage:\n  appbridge verify [flags]\n\n"+
+		"It takes the same flags, variables (--nats-url: %s) and configuration file as\n"+
+		"serve and passes over what only serve needs. Give it what the bridges have: another\n"+
+		"--base-domain or --encoding makes every app differ. For a server that runs inside of a\n"+
+		"bridge (--nats-embedded) name the address it listens on with --nats-url.\n", option{name: "nats-url"}.variable())
+	listOptions(w, options, verifyDefaults())
+	printf(w, "\n%s", strings.TrimLeft(`
+Exit codes: 0 when there is no difference, or none any more, 1 when there are differences
+or on a failure, 2 when the configuration is wrong.
+`, "\n"))
+}
+
+func listOptions(w io.Writer, options []option, initial config) {
 	title := ""
 	for _, o := range options {
 		if o.section != title {
@@ -34,8 +57,4 @@ func serveUsage(w io.Writer, options []option) {
 			printf(w, "  %s\n        %s (default %s)\n", flag, o.usage, value)
 		}
 	}
-	printf(w, "\n%s", strings.TrimLeft(`
-Exit codes: 0 after a clean shutdown, 1 on a failure or when not everything could be
-flushed, 2 when the configuration is wrong.
-`, "\n"))
 }

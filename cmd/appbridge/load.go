@@ -50,7 +50,9 @@ func load(options []option, args, environ []string) (cfg config, set settings, h
 	if help {
 		return config{}, nil, true, nil
 	}
-	variables := readEnviron(options, environ, &found)
+	// One file and one environment serve all commands: what is another's is
+	// known, and not looked at.
+	variables := readEnviron(allOptions(), environ, &found)
 
 	set = settings{}
 	for name, s := range variables {
@@ -63,7 +65,7 @@ func load(options []option, args, environ []string) (cfg config, set settings, h
 	cfg = defaults()
 	good := applySettings(&cfg, options, set, &found)
 	if cfg.ConfigFile != "" {
-		keys := readConfigFile(options, cfg.ConfigFile, &found)
+		keys := readConfigFile(allOptions(), cfg.ConfigFile, &found)
 		fresh := settings{}
 		for name, s := range keys {
 			if _, overridden := set[name]; !overridden {

@@ -30,6 +30,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"serve", "watch the cluster and publish app events and the snapshot", serveCommand},
+		{"verify", "compare cluster, stream and bucket, and repair them", verifyCommand},
 		{"version", "print the version", versionCommand},
 	}
 }

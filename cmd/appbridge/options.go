@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type option struct {
 	list    bool
 	quoted  bool // the help text quotes the default
 
+	commands  commandSet // that take it
 	notInFile bool
 	noEffect  bool // accepted and checked, used by nothing yet
 
@@ -27,6 +29,15 @@ type option struct {
 	text func(c *config) string // the value in the form that set takes
 	show func(text string) string
 }
+
+// commandSet says which commands take an option.
+type commandSet uint
+
+const (
+	forServe commandSet = 1 << iota
+	forVerify
+	forBoth = forServe | forVerify
+)
 
 const variablePrefix = "APPBRIDGE_"
 
@@ -68,24 +79,36 @@ func noEffect(o option) option {
 	return o
 }
 
-func section(title string, options ...option) []option {
+func section(title string, commands commandSet, options ...option) []option {
 	for i := range options {
-		options[i].section = title
+		options[i].section, options[i].commands = title, commands
 	}
 	return options
 }
 
-// serveOptions is the table of everything `appbridge serve` can be told, in
-// the order of the help text.
-func serveOptions() []option {
-	var all []option
-	add := func(title string, options ...option) { all = append(all, section(title, options...)...) }
+// serveOptions are the options of `appbridge serve`.
+func serveOptions() []option { return optionsOf(forServe) }
 
-	add("Configuration file",
+// verifyOptions are the options of `appbridge verify`.
+func verifyOptions() []option { return optionsOf(forVerify) }
+
+func optionsOf(command commandSet) []option {
+	return slices.DeleteFunc(allOptions(), func(o option) bool { return o.commands&command == 0 })
+}
+
+// allOptions is the table of everything that the commands can be told, in the
+// order of the help text.
+func allOptions() []option {
+	var all []option
+	add := func(title string, commands commandSet, options ...option) {
+		all = append(all, section(title, commands, options...)...)
+	}
+
+	add("Configuration file", forBoth,
 		notInFile(define("config", "YAML file with the keys below", func(c *config) *string { return &c.ConfigFile },
 			file("a readable YAML file", func(string) error { return nil }))),
 	)
-	add("Kubernetes",
+	add("Kubernetes", forBoth,
 		define("kubeconfig", "kubeconfig of the cluster; none: the pod's service account, else $KUBECONFIG or ~/.kube/config",
 			func(c *config) *string { return &c.Kubeconfig },
 			file("a kubeconfig that names a cluster", checkKubeconfig)),
@@ -94,7 +117,7 @@ func serveOptions() []option {
 			func(c *config) *string { return &c.ClusterName },
 			text("name", "1 to 128 letters, digits and . _ ~ -", checkClusterName)),
 	)
-	add("NATS",
+	add("NATS", forBoth,
 		define("nats-url", "NATS servers to connect to", func(c *config) *[]string { return &c.NATSURL }, urlList()),
 		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *config) *string { return &c.NATSCreds },
 			file("a readable NATS credentials file", checkCreds)),
@@ -106,13 +129,15 @@ func serveOptions() []option {
 			file("a readable PEM file with a certificate", checkPEM("CERTIFICATE"))),
 		define("nats-tls-key", "PEM file with the key of the client certificate", func(c *config) *string { return &c.NATSTLSKey },
 			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
+	)
+	add("NATS", forServe,
 		define("nats-embedded", "run a JetStream server in this process instead of connecting to one", func(c *config) *bool { return &c.NATSEmbedded }, toggle()),
 		define("nats-embedded-dir", "where the embedded server keeps its streams", func(c *config) *string { return &c.NATSEmbeddedDir },
 			text("folder", "the path of a folder", checkNotEmpty)),
 		define("nats-embedded-listen", "address of the embedded server; it asks nobody for a password", func(c *config) *string { return &c.NATSEmbeddedListen },
 			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
 	)
-	add("Stream and bucket",
+	add("Stream and bucket", forBoth,
 		define("prefix", "first tokens of every subject", func(c *config) *string { return &c.Prefix },
 			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
 		define("stream", "name of the event stream", func(c *config) *string { return &c.Stream },
@@ -124,43 +149,53 @@ func serveOptions() []option {
 		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *config) *int64 { return &c.StreamMaxBytes }, size(0)),
 		define("encoding", "form of the messages", func(c *config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
 		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *config) *bool { return &c.AllowUnsafeStream }, toggle()),
+	)
+	add("Stream and bucket", forServe,
 		define("accept-reset", "go on when the cluster's history is not the one that was published, or when the cluster of this cluster-name was rebuilt", func(c *config) *bool { return &c.AcceptReset }, toggle()),
 	)
-	add("URL of an app",
+	add("URL of an app", forBoth,
 		define("base-domain", "domain under which apps are reached; none: apps have no URL", func(c *config) *string { return &c.BaseDomain },
 			text("domain", "a domain name without scheme, port and path", checkBaseDomain)),
 		define("scheme", "scheme of an app's URL; none: https", func(c *config) *string { return &c.Scheme },
 			text("scheme", "a URL scheme, for example http or https", checkScheme)),
 		define("ingress-port", "port in an app's URL, 0 for none", func(c *config) *int { return &c.IngressPort }, number(0, 65535)),
 	)
-	add("Queues",
+	add("Queues", forServe,
 		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", func(c *config) *int { return &c.WatchBufferSize }, number(1, 1_000_000)),
 		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", func(c *config) *int64 { return &c.PendingBytes }, size(1)),
 		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *config) *time.Duration { return &c.FlushTimeout }, duration(minFlushTimeout, false)),
 	)
-	add("Readiness",
+	add("Readiness", forServe,
 		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be away, before /readyz says so",
 			func(c *config) *time.Duration { return &c.MaxDelay }, duration(minMaxDelay, false)),
 	)
-	add("Leader election",
+	add("Leader election", forServe,
 		define("leader-elect", "publish only while holding a Lease, so that several replicas can run", func(c *config) *bool { return &c.LeaderElect }, toggle()),
 		define("lease-namespace", "namespace of the Lease; none: the pod's own", func(c *config) *string { return &c.LeaseNamespace },
 			text("namespace", "the name of a namespace", checkOptional(checkNamespace))),
 		define("lease-name", "name of the Lease", func(c *config) *string { return &c.LeaseName },
 			text("name", "the name of a Kubernetes object", checkObjectName)),
 	)
-	add("Log service and app operations",
+	add("Log service and app operations", forServe,
 		noEffect(define("max-log-streams", "log requests served at one time", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000))),
 		noEffect(define("max-pod-streams", "Kubernetes log streams open at one time", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000))),
 		noEffect(define("log-inbox-prefix", "subject under which the inboxes of log requests lie", func(c *config) *string { return &c.LogInboxPrefix },
 			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix))),
 		noEffect(define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle())),
 	)
-	add("This process",
+	add("This process", forServe,
 		define("http-listen", "address of /metrics, /healthz and /readyz", func(c *config) *string { return &c.HTTPListen },
 			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+	)
+	add("This process", forBoth,
 		define("log-level", "least level that is logged", func(c *config) *string { return &c.LogLevel }, word("debug", "info", "warn", "error")),
 		define("log-format", "form of the log; auto: console on a terminal, else json", func(c *config) *string { return &c.LogFormat }, word(logFormatAuto, logFormatConsole, logFormatJSON)),
+	)
+	add("Comparison", forVerify,
+		define("settle", "how long a difference must persist unchanged before it counts; 0 for one look", func(c *config) *time.Duration { return &c.Settle }, duration(time.Millisecond, true)),
+		define("timeout", "how long to wait for NATS, for Kubernetes and for a repair", func(c *config) *time.Duration { return &c.Timeout }, duration(time.Millisecond, false)),
+		notInFile(define("repair", "mend what differs", func(c *config) *bool { return &c.Repair }, toggle())),
+		notInFile(define("json", "print the report as one JSON object", func(c *config) *bool { return &c.JSON }, toggle())),
 	)
 	return all
 }

@@ -54,6 +54,10 @@ func samples(t *testing.T) map[string]string {
 		"http-listen":          ":0",
 		"log-level":            "debug",
 		"log-format":           "console",
+		"settle":               "2s",
+		"timeout":              "30s",
+		"repair":               "true",
+		"json":                 "true",
 	}
 }
 
@@ -69,7 +73,7 @@ func needs(name string) []string {
 }
 
 func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
-	options, sample := serveOptions(), samples(t)
+	options, sample := allOptions(), samples(t)
 	dir := t.TempDir()
 	ways := map[string]func(o option, names []string) (args, environ []string){
 		"flag": func(_ option, names []string) (args, _ []string) {
@@ -159,7 +163,7 @@ func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
 func TestEveryFieldHasAnOption(t *testing.T) {
 	sample := samples(t)
 	fields := map[string]string{}
-	for _, o := range serveOptions() {
+	for _, o := range allOptions() {
 		cfg, initial := defaults(), defaults()
 		if err := o.set(&cfg, sample[o.name]); err != nil {
 			t.Errorf("set %s: %v", o.name, err)
@@ -188,7 +192,7 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 
 func TestDefaultsAreAllowed(t *testing.T) {
 	initial := defaults()
-	for _, o := range serveOptions() {
+	for _, o := range allOptions() {
 		cfg := config{}
 		if err := o.set(&cfg, o.text(&initial)); err != nil {
 			t.Errorf("%s: its default %q is refused: %v", o.name, o.text(&initial), err)

@@ -31,12 +31,7 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	kube, err := completeConfig(&cfg, set, err)
 	if err != nil {
-		var lines problems
-		errors.As(err, &lines)
-		for _, line := range lines {
-			printf(stderr, "appbridge: %s\n", line)
-		}
-		printf(stderr, "appbridge: the configuration is wrong; `appbridge serve --help` lists every option\n")
+		printProblems(stderr, "serve", err)
 		return exitUsage
 	}
 
@@ -67,6 +62,16 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	log.Info("stopped")
 	return exitOK
+}
+
+// printProblems says what is wrong with the configuration of a command.
+func printProblems(stderr io.Writer, command string, err error) {
+	var lines problems
+	errors.As(err, &lines)
+	for _, line := range lines {
+		printf(stderr, "appbridge: %s\n", line)
+	}
+	printf(stderr, "appbridge: the configuration is wrong; `appbridge %s --help` lists every option\n", command)
 }
 
 // completeConfig adds what comes from outside of the options: the cluster and

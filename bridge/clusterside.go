@@ -1,0 +1,86 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+)
+
+// readCluster lists the Knative Services and Revisions consistently and finds
+// out, by the source's own rules, which object is which app.
+func (v *verifier) readCluster(ctx context.Context, s *sides) error {
+	src := newSource(zap.NewNop(), newMetrics(prometheus.NewRegistry()))
+	src.mu.Lock()
+	defer src.mu.Unlock()
+	s.version, s.leftOut = "", nil
+	for _, ns := range v.kube.namespaces {
+		if err := listPages(ctx, v.kube, kindRevision, ns, func(page *kservice.RevisionList) {
+			for i := range page.Items {
+				_, _ = kservice.Trim(&page.Items[i])
+				src.upsertRevision(&page.Items[i])
+			}
+		}); err != nil {
+			return err
+		}
+		version := ""
+		if err := listPages(ctx, v.kube, kindService, ns, func(page *kservice.ServiceList) {
+			version = page.ResourceVersion
+			for i := range page.Items {
+				_, _ = kservice.Trim(&page.Items[i])
+				src.upsertService(&page.Items[i])
+			}
+		}, client.MatchingLabelsSelector{Selector: managedSelector()}); err != nil {
+			return err
+		}
+		if s.version == "" || order(version, s.version) < 0 {
+			s.version = version
+		}
+	}
+	s.current = src.current
+	for key, o := range src.objects {
+		_, err := identity(o.service)
+		if winner := src.current[o.app].service; err == nil && winner != o.service {
+			err = errConflict(o.app, winner)
+		}
+		if err != nil {
+			s.leftOut = append(s.leftOut, Note{Kind: NoteLeftOut, Detail: fmt.Sprintf("Knative Service %s is left out: %v", key, err)})
+		}
+	}
+	slices.SortFunc(s.leftOut, func(a, b Note) int { return strings.Compare(a.Detail, b.Detail) })
+	return nil
+}
+
+// listPages lists the objects of a kind consistently and hands each page to
+// each. Every page is a list of its own: what was taken from one stays.
+func listPages[T any, L interface {
+	*T
+	client.ObjectList
+}](ctx context.Context, k *kube, kind, ns string, each func(L), opts ...client.ListOption) error {
+	opts = append(opts, client.InNamespace(ns), client.Limit(listPage))
+	for next := ""; ; {
+		page := L(new(T))
+		try, cancel := context.WithTimeout(ctx, kubeTimeout)
+		err := k.client.List(try, page, append(slices.Clone(opts), client.Continue(next))...)
+		cancel()
+		resource := schema.GroupResource{Group: kservice.GroupVersion().Group, Resource: strings.ToLower(kind) + "s"}
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("kubernetes has no %s/%s: install the CRDs of Knative Serving: %w", resource, kservice.GroupVersion().Version, err)
+		case err != nil:
+			return explain(err, fmt.Sprintf("list on %s in %s", resource, namespaceText(ns)))
+		}
+		each(page)
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}

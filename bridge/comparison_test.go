@@ -1,0 +1,262 @@
+package bridge
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// testComparison is one whose stream ends at 20.
+func testComparison() comparison {
+	b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
+	return comparison{
+		app: kservice.Config{BaseDomain: "apps.example.com"}, watched: watching([]string{"flyte"}),
+		entry: b.entry, form: b.form, streamEnd: 20,
+		refused: func(subjects.AppID, state, *record) error { return nil },
+	}
+}
+
+// eventOf is the last event of an app in state s, at sequence 5.
+func eventOf(t *testing.T, s state) *lastEvent {
+	t.Helper()
+	ev, err := testEncoder().encode(testID, newUpsert(s, true), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev.record.sequence = 5
+	return &lastEvent{record: ev.record, header: ev.msg.Header}
+}
+
+// deleteOf is the delete after an event, at sequence 9.
+func deleteOf(t *testing.T, e *lastEvent) *lastEvent {
+	t.Helper()
+	ev, err := testEncoder().encode(testID, &change{remove: true, deletedVersion: "101"}, e.record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev.record.sequence = 9
+	return &lastEvent{record: ev.record, header: ev.msg.Header}
+}
+
+// entryOf is what the projector writes for an event.
+func entryOf(t *testing.T, e *lastEvent) *held {
+	t.Helper()
+	msg, err := testComparison().entry(testID, e.record, e.header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg.Header.Set(subjects.HeaderExpectedLastSequence, "7") // the server stores it too
+	h := heldBy(&storedMessage{subject: msg.Subject, sequence: 8, header: msg.Header, data: msg.Data})
+	if h.err != nil {
+		t.Fatal(h.err)
+	}
+	return h
+}
+
+func TestCompare(t *testing.T) {
+	one := state{service: testService("u1", "100", "True"), revision: testRevision("99", 2)}
+	later := state{service: testService("u1", "102", "True"), revision: testRevision("99", 2)}
+	scaled := state{service: one.service, revision: testRevision("103", 3)}
+	another := state{service: testService("u2", "104", "True"), revision: testRevision("99", 2)}
+	event := eventOf(t, one)
+	gone := deleteOf(t, event)
+	with := func(h *held, change func(*held)) *held {
+		c := *h
+		c.header = maps.Clone(h.header)
+		if h.record != nil {
+			r := *h.record
+			c.record = &r
+		}
+		change(&c)
+		return &c
+	}
+	entry, marker := entryOf(t, event), entryOf(t, gone)
+	damaged := &held{err: errors.New("unreadable"), header: nats.Header{}, stored: 8}
+	foreign := &lastEvent{foreign: 6}
+	unwatched := *event.record
+	unwatched.namespace = "elsewhere"
+	for _, test := range []struct {
+		name  string
+		now   *state
+		event *lastEvent
+		entry *held
+		also  func(*comparison)
+		want  string // kinds with their sides
+		note  NoteKind
+	}{
+		{name: "nothing"},
+		{name: "agreed", now: &one, event: event, entry: entry},
+		{name: "agreed that it is gone", event: gone, entry: marker},
+		{name: "retention took the event", now: &one, entry: entry},
+		{name: "retention took the delete", entry: marker},
+		{name: "neither published", now: &one, want: "stream missing_event"},
+		{name: "deleted and back", now: &later, event: gone, entry: marker, want: "stream missing_event"},
+		{name: "gone without an event", event: event, entry: entry, want: "stream missing_deleted"},
+		{name: "gone without an event, which retention took", entry: entry, want: "stream missing_deleted"},
+		{name: "another object", now: &another, event: event, entry: entry, want: "stream other_uid"},
+		{name: "another version", now: &later, event: event, entry: entry, want: "stream other_version"},
+		{name: "another version, after retention", now: &later, entry: entry, want: "stream other_version"},
+		{name: "another replica count", now: &scaled, event: event, entry: entry, want: "stream other_app"},
+		{name: "another base domain", now: &one, event: event, entry: entry, want: "stream other_app", also: func(c *comparison) { c.app.BaseDomain = "example.org" }},
+		{name: "too large", now: &later, event: event, entry: entry, note: NoteLeftOut, also: func(c *comparison) {
+			c.refused = func(subjects.AppID, state, *record) error { return errTooLarge }
+		}},
+		{name: "not watched", event: &lastEvent{record: &unwatched, header: event.header}, entry: entry, note: NoteUnwatched, want: ""},
+		{name: "no entry", now: &one, event: event, want: "bucket missing_entry"},
+		{name: "no entry, and behind the cluster", now: &later, event: event, want: "bucket missing_entry, stream other_version"},
+		{name: "no bucket", now: &one, event: event, also: func(c *comparison) { c.noBucket = true }},
+		{name: "no marker", event: gone, want: "bucket missing_marker"},
+		{name: "entry for a marker", event: gone, entry: entry, want: "bucket entry_for_marker"},
+		{name: "marker for an entry", now: &one, event: event, entry: &held{err: errors.New("no headers"), header: nats.Header{subjects.HeaderKVOperation: {"DEL"}}}, want: "bucket marker_for_entry"},
+		{name: "behind", now: &one, event: event, entry: with(entry, func(h *held) { h.record.sequence = 4 }), want: "bucket bucket_behind"},
+		{name: "ahead", now: &one, event: event, entry: with(entry, func(h *held) { h.record.sequence = 6 }), want: "bucket bucket_ahead"},
+		{name: "ahead of the stream", now: &one, entry: with(entry, func(h *held) { h.record.sequence = 21 }), want: "bucket bucket_ahead"},
+		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *held) { h.record.sequence = 21 }), also: func(c *comparison) { c.noStream, c.streamEnd = true, 0 }},
+		{name: "another event", now: &one, entry: with(entry, func(h *held) { h.other = "something" }), want: "bucket bucket_other_event"},
+		{name: "another version in the bucket", now: &one, event: event, entry: with(entry, func(h *held) { h.record.resourceVersion = "99" }), want: "bucket bucket_other_version"},
+		{name: "another App in the bucket", now: &one, event: event, entry: with(entry, func(h *held) {
+			h.record.app = proto.CloneOf(h.record.app)
+			h.record.app.Status.CurrentReplicas++
+		}), want: "bucket bucket_other_app"},
+		{name: "another header", now: &one, event: event, entry: with(entry, func(h *held) { h.header.Set(subjects.CETime, "then") }), want: "bucket bucket_headers"},
+		{name: "a header too many", now: &one, event: event, entry: with(entry, func(h *held) { h.header.Set(subjects.HeaderMergedUpdates, "1") }), want: "bucket bucket_headers"},
+		{name: "a header too few", event: gone, entry: with(marker, func(h *held) { h.header.Del(subjects.HeaderDeletedResourceVersion) }), want: "bucket bucket_headers"},
+		{name: "a purge for a delete", event: gone, entry: with(marker, func(h *held) { h.header.Set(subjects.HeaderKVOperation, subjects.KVPurge) })},
+		{name: "another encoding", now: &one, event: event, entry: with(entry, func(h *held) {
+			h.record.contentType = subjects.ContentTypeProtobuf
+		}), want: "bucket bucket_encoding"},
+		{name: "another encoding, after retention", now: &one, entry: with(entry, func(h *held) {
+			h.record.contentType = subjects.ContentTypeProtobuf
+		}), want: "bucket bucket_encoding"},
+		{name: "damaged", now: &one, event: event, entry: damaged, want: "bucket damaged_entry"},
+		{name: "damaged, and nothing else is known", entry: damaged, want: "bucket damaged_entry"},
+		{name: "damaged, and only the cluster knows", now: &one, entry: damaged, want: "bucket damaged_entry, stream missing_event"},
+		{name: "a foreign message alone", event: foreign},
+		{name: "a foreign message and the app", now: &one, event: foreign, entry: entry},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := testComparison()
+			if test.also != nil {
+				test.also(&c)
+			}
+			current, events, entries := map[subjects.AppID]state{}, map[subjects.AppID]*lastEvent{}, map[subjects.AppID]*held{}
+			if test.now != nil {
+				current[testID] = *test.now
+			}
+			if test.event != nil {
+				events[testID] = test.event
+			}
+			if test.entry != nil {
+				entries[testID] = test.entry
+			}
+			differences, notes := c.compare(current, events, entries)
+			var got []string
+			for _, d := range differences {
+				got = append(got, string(d.Side)+" "+string(d.Kind))
+				if !strings.HasPrefix(d.String(), "vision/development/stream.lit  ") || strings.Contains(d.Detail, "%!") || strings.Contains(d.String(), "\n") {
+					t.Errorf("got %q", d)
+				}
+			}
+			slices.Sort(got)
+			if got := strings.Join(got, ", "); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			var noted NoteKind
+			for _, n := range notes {
+				noted += n.Kind
+			}
+			if noted != test.note {
+				t.Errorf("got notes %v, want %q", notes, test.note)
+			}
+		})
+	}
+}
+
+// What an operator reads first: app, what, which side, versions and sequences.
+func TestDifferenceText(t *testing.T) {
+	event := eventOf(t, state{service: testService("u1", "100", "True")})
+	later := state{service: testService("u1", "102", "True")}
+	differences, _ := testComparison().compare(
+		map[subjects.AppID]state{testID: later}, map[subjects.AppID]*lastEvent{testID: event}, nil)
+	var got []string
+	for _, d := range differences {
+		got = append(got, d.String())
+		if d.ClusterVersion != "102" || d.StreamSequence != 5 || d.BucketSequence != 0 {
+			t.Errorf("got %+v", d)
+		}
+	}
+	want := []string{
+		"vision/development/stream.lit  another version: the cluster has version 102, the last event is created at 5 with version 100",
+		"vision/development/stream.lit  missing in the bucket: the stream's last event is created at 5, the cluster has version 102",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	strange := about(subjects.AppID{Project: "a\x1b[31m", Domain: "b", Name: "c"}, DifferenceMissingEntry, SideBucket, "missing")
+	if got, want := strange.String(), `"a\x1b[31m/b/c"  missing`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What is written directly ends where the projector goes on.
+func TestProjected(t *testing.T) {
+	id := func(name string) subjects.AppID { return subjects.AppID{Project: "p", Domain: "d", Name: name} }
+	at := func(sequence uint64) *record { return &record{sequence: sequence} }
+	behind := about(id("behind"), DifferenceBucketBehind, SideBucket, "")
+	behind.StreamSequence = 9
+	liar := about(id("liar"), DifferenceBucketAhead, SideBucket, "")
+	liar.StreamSequence = 3
+	s := &sides{
+		events: map[subjects.AppID]*lastEvent{id("right"): {record: at(7)}, id("behind"): {record: at(9)}, id("liar"): {record: at(3)}},
+		entries: map[subjects.AppID]*held{
+			id("right"): {record: at(7)}, id("behind"): {record: at(2)}, id("liar"): {record: at(8)}, id("damaged"): {},
+		},
+	}
+	if got := s.projected([]Difference{behind, liar}); got != 7 {
+		t.Errorf("got %d, want 7", got)
+	}
+}
+
+func TestDoubtIsStuck(t *testing.T) {
+	d := func(side Side, stream, bucket uint64) []Difference {
+		return []Difference{{Side: side, StreamSequence: stream, BucketSequence: bucket}}
+	}
+	for _, test := range []struct {
+		name       string
+		first, now []Difference
+		want       bool
+	}{
+		{"the stream stands", d(SideStream, 5, 5), d(SideStream, 5, 5), true},
+		{"the stream moves", d(SideStream, 5, 5), d(SideStream, 6, 5), false},
+		{"the bucket stands", d(SideBucket, 5, 3), d(SideBucket, 9, 3), true},
+		{"the bucket moves", d(SideBucket, 5, 3), d(SideBucket, 9, 4), false},
+		{"another side", d(SideStream, 5, 3), d(SideBucket, 5, 3), false},
+	} {
+		if got := (&doubt{first: test.first, differences: test.now}).stuck(); got != test.want {
+			t.Errorf("%s: got %v", test.name, got)
+		}
+	}
+}
+
+func TestUndecided(t *testing.T) {
+	s := &sides{storage: &storage{stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 10}}}, entries: map[subjects.AppID]*held{
+		testID: {record: &record{sequence: 11}},
+	}}
+	ahead := about(testID, DifferenceBucketAhead, SideBucket, "ahead")
+	if undecided([]Difference{ahead}, s) == nil {
+		t.Error("a bucket of another stream is repaired")
+	}
+	ahead.StreamSequence = 4
+	if err := undecided([]Difference{ahead}, s); err != nil {
+		t.Errorf("got %v for an entry that its event repairs", err)
+	}
+}

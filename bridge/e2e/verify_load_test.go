@@ -1,0 +1,182 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// TestVerifyUnderLoad: what a bridge has under way is no difference, and a
+// repair beside it does no harm.
+func TestVerifyUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	r := w.start(cfg)
+	g := w.begin(150, 4, 12, every(3, "recreate"))
+	loaded := make(chan error, 1)
+	go func() { loaded <- g.Wait() }()
+	bucket := must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.BucketStream(cfg.Bucket)))
+	runs := 0
+	for busy := true; busy; runs++ {
+		report, err := w.verify(cfg, bridge.VerifyOptions{Settle: 2 * time.Second})
+		if err != nil || len(report.Differences) > 0 {
+			t.Errorf("run %d: %v, %v", runs, report.Differences, err)
+		}
+		// A key that the bridge does not touch again by itself.
+		must[*jetstream.PubAck](t)(w.js.Publish(t.Context(), subjects.BucketSubject(cfg.Bucket, "x"), []byte("hello")))
+		for id := range w.appKeys(bucket, cfg) {
+			must[any](t)(nil, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(subjects.BucketSubject(cfg.Bucket, id))))
+			break
+		}
+		report, err = w.verify(cfg, bridge.VerifyOptions{Settle: 2 * time.Second, Repair: true})
+		if err != nil || len(report.Differences) > 0 || report.Repaired == 0 {
+			t.Errorf("run %d: %d repaired, left %v, %v", runs, report.Repaired, report.Differences, err)
+		}
+		select {
+		case err := <-loaded:
+			busy = false
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+	}
+	t.Logf("%d runs", runs)
+	r.waitReady()
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
+	w.findsNothing(cfg, time.Second)
+	w.checkHeaders(w.events(0))
+	must[any](t)(nil, r.stop())
+}
+
+// appKeys are the keys of the bucket that are an app's.
+func (w *world) appKeys(bucket jetstream.Stream, cfg bridge.Config) map[string]struct{} {
+	w.t.Helper()
+	info := must[*jetstream.StreamInfo](w.t)(bucket.Info(w.t.Context(), jetstream.WithSubjectFilter(">")))
+	keys := map[string]struct{}{}
+	for subject := range info.State.Subjects {
+		key := must[string](w.t)(subjects.ParseBucketSubject(cfg.Bucket, subject))
+		if _, err := subjects.ParseKey(key); err == nil {
+			keys[key] = struct{}{}
+		}
+	}
+	return keys
+}
+
+// TestVerifyRepairsBesideABridge: both write at the same time, and the order
+// stays what it has to be.
+func TestVerifyRepairsBesideABridge(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	r := w.start(cfg)
+	g := w.begin(50, 4, 12, every(3, "recreate"))
+	loaded := make(chan error, 1)
+	go func() { loaded <- g.Wait() }()
+	// The bridge makes a bucket that is gone itself, at once while apps change and
+	// within seconds otherwise: a few more tries let a repair be faster.
+	made, busy := 0, true
+	for after := 0; busy || (made == 0 && after < 3); {
+		if !busy {
+			after++
+		}
+		must[any](t)(nil, w.js.DeleteKeyValue(t.Context(), cfg.Bucket))
+		// So short a settle time that much of what it finds is under way: what
+		// is left then says nothing.
+		report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true})
+		if err != nil {
+			t.Log(err)
+		}
+		for _, repair := range report.Repairs {
+			if repair.Kind == bridge.DifferenceBucketMissing {
+				made++
+			}
+		}
+		r.waitReady()
+		select {
+		case err := <-loaded:
+			busy = false
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+	}
+	t.Logf("%d buckets were made by a repair", made)
+	r.waitReady()
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
+	w.findsNothing(cfg, 2*time.Second)
+	must[any](t)(nil, r.stop())
+	events := w.events(0)
+	w.checkHeaders(events)
+	noStateTwice(t, events)
+}
+
+// TestVerifyEnds: an app that changes all the time while nothing is published
+// is a difference all the same, and found in bounded time.
+func TestVerifyEnds(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	r := w.start(cfg)
+	svc := w.create(w.app("one"))
+	w.waitFor(0, "created one")
+	must[any](t)(nil, r.stop())
+	ctx, cancel := context.WithCancel(t.Context())
+	changed := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; err == nil && ctx.Err() == nil; i++ {
+			_, err = w.Failed(ctx, svc, "Broken", fmt.Sprint(i))
+		}
+		if ctx.Err() != nil {
+			err = nil
+		}
+		changed <- err
+	}()
+	began := time.Now()
+	report, err := w.verify(cfg, bridge.VerifyOptions{Settle: 300 * time.Millisecond})
+	cancel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-changed; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 3*time.Second || took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if got, want := kinds(report), []string{"one other_version"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestVerifyUnreachable: what does not answer is a failure, not a difference.
+func TestVerifyUnreachable(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	log := zap.NewNop()
+	nc := must[*nats.Conn](t)(nats.Connect(w.server.ClientURL(), bridge.ConnectOptions("verify", log)...))
+	defer nc.Close()
+	opts := bridge.VerifyOptions{Timeout: 500 * time.Millisecond}
+	kube := rest.CopyConfig(w.Config)
+	kube.Host = "https://127.0.0.1:1"
+	if _, err := bridge.Verify(t.Context(), cfg, kube, nc, log, opts); err == nil || !strings.HasPrefix(err.Error(), "Kubernetes did not answer within 500ms: ") {
+		t.Errorf("got %v", err)
+	}
+	w.server.Shutdown()
+	w.server.WaitForShutdown()
+	report, err := bridge.Verify(t.Context(), cfg, w.Config, nc, log, opts)
+	if err == nil || !strings.HasPrefix(err.Error(), "NATS did not answer within 500ms: NATS is not connected to ") || len(report.Differences) > 0 {
+		t.Errorf("got %v, %v", report.Differences, err)
+	}
+}

@@ -1,0 +1,173 @@
+package bridge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// DifferenceKind says in one word how cluster, stream and bucket differ.
+// docs/verify.md describes each.
+type DifferenceKind string
+
+// The kinds of difference between the cluster and what was published.
+const (
+	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the cluster has the app, what was published has not
+	DifferenceMissingDelete DifferenceKind = "missing_deleted" // the other way round
+	DifferenceUID           DifferenceKind = "other_uid"       // another object is the app now
+	DifferenceVersion       DifferenceKind = "other_version"
+	DifferenceApp           DifferenceKind = "other_app" // the same version gives another App
+)
+
+// The kinds of difference between the bucket and the end of the stream.
+const (
+	DifferenceMissingEntry     DifferenceKind = "missing_entry"
+	DifferenceMissingMarker    DifferenceKind = "missing_marker"
+	DifferenceEntryForMarker   DifferenceKind = "entry_for_marker" // a value although the last event is a delete
+	DifferenceMarkerForEntry   DifferenceKind = "marker_for_entry" // a delete marker although it is not
+	DifferenceBucketBehind     DifferenceKind = "bucket_behind"
+	DifferenceBucketAhead      DifferenceKind = "bucket_ahead"       // it reflects an event that the stream does not have
+	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event" // the stream has another event at that sequence
+	DifferenceBucketVersion    DifferenceKind = "bucket_other_version"
+	DifferenceBucketApp        DifferenceKind = "bucket_other_app"
+	DifferenceBucketHeaders    DifferenceKind = "bucket_headers"
+	DifferenceBucketEncoding   DifferenceKind = "bucket_encoding"
+	DifferenceDamagedEntry     DifferenceKind = "damaged_entry"
+	DifferenceForeignKey       DifferenceKind = "foreign_key"
+)
+
+// The kinds of difference that are about a stream or a bucket as a whole.
+const (
+	DifferenceStreamMissing DifferenceKind = "stream_missing"
+	DifferenceBucketMissing DifferenceKind = "bucket_missing"
+	DifferenceOtherCluster  DifferenceKind = "other_cluster" // it belongs to another cluster
+	DifferenceUnfit         DifferenceKind = "unfit"         // a bridge would refuse it
+	DifferenceHistory       DifferenceKind = "history"       // the cluster is older than what was published
+)
+
+// Side is one of the three sides that Verify compares.
+type Side string
+
+// The sides, as the wrong one of a difference.
+const (
+	SideCluster Side = "cluster"
+	SideStream  Side = "stream"
+	SideBucket  Side = "bucket"
+)
+
+// NoteKind says what a note is about.
+type NoteKind string
+
+// The kinds of note.
+const (
+	NoteUnwatched      NoteKind = "unwatched"       // a published app of a namespace that is not watched
+	NoteLeftOut        NoteKind = "left_out"        // an object or a state that is not published
+	NoteForeignMessage NoteKind = "foreign_message" // a message of the stream that is no event
+	NoteChanging       NoteKind = "changing"        // an app that changed at every look
+)
+
+// AppName is an app in a report. Its JSON cannot hold bytes that are not
+// UTF-8: the key beside it is exact.
+type AppName struct {
+	Project string `json:"project"`
+	Domain  string `json:"domain"`
+	Name    string `json:"name"`
+}
+
+// Difference is one thing in which the three sides differ. Sequences and
+// versions that there are not are zero.
+type Difference struct {
+	App *AppName `json:"app,omitempty"` // nil: not about one app
+	// Key is the app's key, or a foreign key of the bucket, or the whole subject of one that is not even a key.
+	Key    string         `json:"key,omitempty"`
+	Kind   DifferenceKind `json:"kind"`
+	Side   Side           `json:"side"` // the wrong one as far as can be told
+	Detail string         `json:"detail"`
+
+	ClusterVersion string `json:"clusterVersion,omitempty"` // resourceVersion of the Knative Service
+	StreamSequence uint64 `json:"streamSequence,omitempty"` // of the app's last event
+	BucketSequence uint64 `json:"bucketSequence,omitempty"` // of the event that the entry says it reflects
+
+	id subjects.AppID // of App
+	at string         // the subject of a foreign key
+}
+
+// String is the difference in one line.
+func (d Difference) String() string { return line(d.App, d.Key, d.Side, d.Detail) }
+
+// Note is something to know that is no difference.
+type Note struct {
+	App    *AppName `json:"app,omitempty"`
+	Key    string   `json:"key,omitempty"`
+	Kind   NoteKind `json:"kind"`
+	Detail string   `json:"detail"`
+}
+
+// String is the note in one line.
+func (n Note) String() string { return line(n.App, n.Key, "", n.Detail) }
+
+// Repair is one thing that was repaired.
+type Repair struct {
+	App    *AppName       `json:"app,omitempty"`
+	Key    string         `json:"key,omitempty"`
+	Kind   DifferenceKind `json:"kind"` // of the difference
+	Detail string         `json:"detail"`
+}
+
+// String is the repair in one line.
+func (r Repair) String() string { return line(r.App, r.Key, "", r.Detail) }
+
+// Report is the outcome of Verify.
+type Report struct {
+	Differences []Difference `json:"differences"` // those that are left
+	Notes       []Note       `json:"notes"`
+	Apps        int          `json:"apps"`     // how many were compared
+	Sequence    uint64       `json:"sequence"` // the last of the stream when it was read
+	Repaired    int          `json:"repaired"`
+	Repairs     []Repair     `json:"repairs"`
+}
+
+func line(app *AppName, key string, side Side, detail string) string {
+	switch {
+	case app != nil:
+		return printable(app.Project+"/"+app.Domain+"/"+app.Name) + "  " + detail
+	case key != "":
+		return printable(key) + "  " + detail
+	case side != "":
+		return string(side) + "  " + detail
+	default:
+		return detail
+	}
+}
+
+func nameOf(id subjects.AppID) *AppName {
+	return &AppName{Project: id.Project, Domain: id.Domain, Name: id.Name}
+}
+
+// subject is what a difference is about, to find it again in another look.
+func (d Difference) subject() string {
+	if d.App == nil && d.Key == "" {
+		return string(d.Kind) + " " + string(d.Side)
+	}
+	return d.Key
+}
+
+// sortDifferences puts what is about no app first, then goes by key.
+func sortDifferences(differences []Difference) {
+	sides := []Side{SideCluster, SideStream, SideBucket}
+	slices.SortFunc(differences, func(a, b Difference) int {
+		return cmp.Or(
+			cmp.Compare(a.Key, b.Key), // without one: empty
+			cmp.Compare(slices.Index(sides, a.Side), slices.Index(sides, b.Side)),
+			cmp.Compare(a.Kind, b.Kind),
+		)
+	})
+}
+
+// about is a difference of an app, with what the sides show of it.
+func about(id subjects.AppID, kind DifferenceKind, side Side, format string, args ...any) Difference {
+	key, _ := id.Key() // an app with a bad id is on no side
+	return Difference{App: nameOf(id), Key: key, Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...), id: id}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/appbridge/appbridge/bridge"
+)
+
+// fakeKubernetes is an API server without a single Knative Service.
+func fakeKubernetes(t *testing.T) string {
+	t.Helper()
+	answers := map[string]string{
+		"/api/v1/namespaces/kube-system":                          `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"uid-1"}}`,
+		"/apis/serving.knative.dev/v1/namespaces/flyte/services":  `{"kind":"ServiceList","apiVersion":"serving.knative.dev/v1","metadata":{"resourceVersion":"100"},"items":[]}`,
+		"/apis/serving.knative.dev/v1/namespaces/flyte/revisions": `{"kind":"RevisionList","apiVersion":"serving.knative.dev/v1","metadata":{"resourceVersion":"100"},"items":[]}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.Path]
+		if !ok || r.Method != http.MethodGet {
+			t.Errorf("unexpected request %s %s", r.Method, r.URL)
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// runVerify runs `appbridge verify` in an environment of its own.
+func runVerify(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	isolate(t)
+	var out, errs bytes.Buffer
+	code = run(t.Context(), append([]string{"verify"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestVerifyUsage(t *testing.T) {
+	dir := t.TempDir()
+	kubeconfig := writeKubeconfig(t, dir, "https://127.0.0.1:1")
+	embedded := writeFile(t, dir, "embedded.yaml", "nats-embedded: true\nnats-embedded-listen: 127.0.0.1:4333\n")
+	unknown := writeFile(t, dir, "unknown.yaml", "setle: 1s\n")
+	for _, test := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"bad value", []string{"--settle", "soon"}, []string{"settle: \"soon\" from --settle: want 0 or a duration of at least 1ms"}},
+		{"unknown flag", []string{"--setle=1s"}, []string{"--setle: unknown flag: did you mean --settle?"}},
+		{"a flag of serve", []string{"--accept-reset"}, []string{"--accept-reset: a flag of another command"}},
+		{"unknown key", []string{"--config", unknown}, []string{"unknown.yaml:setle (line 1): unknown key: did you mean settle?"}},
+		{"embedded server", []string{"--config", embedded}, []string{
+			"appbridge: nats-embedded (from " + embedded + ":nats-embedded (line 1)): verify runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://127.0.0.1:4333\n",
+		}},
+		{"several", []string{"--timeout=0", "--encoding=xml", "--config", embedded}, []string{"timeout: \"0\"", "encoding: \"xml\"", "nats-embedded (from "}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := runVerify(t, append(test.args, "--kubeconfig", kubeconfig)...)
+			if code != exitUsage || stdout != "" {
+				t.Errorf("got exit code %d and stdout %q", code, stdout)
+			}
+			for _, want := range append(test.want, "the configuration is wrong; `appbridge verify --help` lists every option\n") {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("got stderr\n%s\nwant %q in it", stderr, want)
+				}
+			}
+		})
+	}
+}
+
+func TestVerifyHelp(t *testing.T) {
+	code, stdout, stderr := runVerify(t, "--help")
+	if code != exitOK || stderr != "" {
+		t.Errorf("got exit code %d and stderr %q", code, stderr)
+	}
+	for _, want := range []string{"Usage:\n  appbridge verify [flags]", "--settle duration\n", "--json\n", "--kubeconfig file\n", "(default warn)", "(default 5s)"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the help text lacks %q:\n%s", want, stdout)
+		}
+	}
+	for _, bad := range []string{"--leader-elect", "--http-listen", "--accept-reset", "--nats-embedded-dir"} {
+		if strings.Contains(stdout, bad) {
+			t.Errorf("the help text has %s", bad)
+		}
+	}
+	if _, stdout, _ := runVerify(t, "help"); strings.Contains(stdout, "Usage") {
+		t.Error("an argument counts as a request for help")
+	}
+	var serve strings.Builder
+	serveUsage(&serve, serveOptions())
+	if strings.Contains(serve.String(), "--settle") {
+		t.Error("the help text of serve has --settle")
+	}
+}
+
+func TestVerifyFailures(t *testing.T) {
+	dir := t.TempDir()
+	kubeconfig := writeKubeconfig(t, dir, "https://127.0.0.1:1")
+	nobody := "nats://" + unusedAddress(t)
+	t.Run("Kubernetes", func(t *testing.T) {
+		code, stdout, stderr := runVerify(t, "--kubeconfig", kubeconfig, "--nats-url", nobody, "--timeout", "300ms")
+		if code != exitFailure || stdout != "" || !strings.Contains(stderr, "appbridge: the comparison failed: Kubernetes did not answer within 300ms: ") {
+			t.Errorf("got exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+		}
+	})
+	t.Run("NATS", func(t *testing.T) {
+		kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+		code, stdout, stderr := runVerify(t, "--kubeconfig", kubeconfig, "--nats-url", nobody, "--timeout", "300ms", "--json")
+		if code != exitFailure || !strings.Contains(stderr, "appbridge: the comparison failed: NATS did not answer within 300ms: ") {
+			t.Errorf("got exit code %d, stderr %q", code, stderr)
+		}
+		var report struct {
+			Differences, Notes, Repairs []any
+			Error                       string
+		}
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+			t.Fatal(err)
+		}
+		if report.Differences == nil || report.Notes == nil || report.Repairs == nil || !strings.HasPrefix(report.Error, "NATS did not answer within 300ms: ") {
+			t.Errorf("got %s", stdout)
+		}
+	})
+}
+
+// unusedAddress is one that nobody listens on.
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	return server.Listener.Addr().String()
+}
+
+// TestVerifyWithServesFile: the file of a bridge serves as it is, and nothing
+// is made or changed.
+func TestVerifyWithServesFile(t *testing.T) {
+	log := zaptest.NewLogger(t)
+	local, err := startEmbedded(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.stop(log)
+	dir := t.TempDir()
+	config := writeFile(t, dir, "bridge.yaml", strings.Join([]string{
+		"kubeconfig: " + writeKubeconfig(t, dir, fakeKubernetes(t)), "nats-embedded: true", "leader-elect: true", "accept-reset: true",
+		"pending-bytes: 1Gi", "http-listen: 127.0.0.1:1", "stream: S", "log-level: warn",
+	}, "\n"))
+	args := []string{"--config", config, "--nats-url", local.url, "--settle=0"}
+	for range 2 {
+		code, stdout, stderr := runVerify(t, args...)
+		want := "stream  there is no stream S\nbucket  there is no bucket flyte-apps\n2 differences in 0 apps, stream at sequence 0\n"
+		if code != exitFailure || stdout != want || stderr != "" {
+			t.Errorf("got exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+		}
+	}
+	code, stdout, _ := runVerify(t, append(args, "--json")...)
+	want := `{"differences":[{"kind":"stream_missing","side":"stream","detail":"there is no stream S"},` +
+		`{"kind":"bucket_missing","side":"bucket","detail":"there is no bucket flyte-apps"}],"notes":[],"apps":0,"sequence":0,"repaired":0,"repairs":[]}` + "\n"
+	if code != exitFailure || stdout != want {
+		t.Errorf("got exit code %d and %s, want %s", code, stdout, want)
+	}
+}
+
+func TestPrintReport(t *testing.T) {
+	one := &bridge.AppName{Project: "vision", Domain: "development", Name: "one"}
+	differs := bridge.Difference{App: one, Key: "vision.development.one", Kind: bridge.DifferenceMissingEntry, Side: bridge.SideBucket, Detail: "missing <here>", StreamSequence: 17}
+	note := bridge.Note{App: one, Key: "vision.development.one", Kind: bridge.NoteChanging, Detail: "changing"}
+	failed := errors.New("NATS did not answer")
+	for _, test := range []struct {
+		name   string
+		report bridge.Report
+		err    error
+		text   string
+	}{
+		{"nothing", bridge.Report{Apps: 3, Sequence: 17}, nil, "no difference in 3 apps, stream at sequence 17\n"},
+		{
+			"one",
+			bridge.Report{Apps: 1, Sequence: 17, Differences: []bridge.Difference{differs}, Notes: []bridge.Note{note}},
+			nil,
+			"vision/development/one  missing <here>\nnote: vision/development/one  changing\n1 difference in 1 app, stream at sequence 17\n",
+		},
+		{"repaired", bridge.Report{Apps: 3, Sequence: 18, Repaired: 2}, nil, "no difference in 3 apps, stream at sequence 18, 2 repairs\n"},
+		{"failed", bridge.Report{}, failed, ""},
+		{"failed repair", bridge.Report{Apps: 1, Differences: []bridge.Difference{differs}}, failed, "vision/development/one  missing <here>\n1 difference in 1 app, stream at sequence 0\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var text bytes.Buffer
+			printReport(&text, &test.report, test.err)
+			if diff := cmp.Diff(text.String(), test.text); diff != "" {
+				t.Errorf("got - want +:\n%s", diff)
+			}
+		})
+	}
+	var out bytes.Buffer
+	if err := printJSON(&out, &bridge.Report{Differences: []bridge.Difference{differs}, Notes: []bridge.Note{}, Repairs: []bridge.Repair{}}, failed); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"differences":[{"app":{"project":"vision","domain":"development","name":"one"},"key":"vision.development.one","kind":"missing_entry","side":"bucket",` +
+		`"detail":"missing <here>","streamSequence":17}],"notes":[],"apps":0,"sequence":0,"repaired":0,"repairs":[],"error":"NATS did not answer"}` + "\n"
+	if diff := cmp.Diff(out.String(), want); diff != "" {
+		t.Errorf("got - want +:\n%s", diff)
+	}
+}
