@@ -17,7 +17,7 @@ TESTFLAGS ?=
 CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem))
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/...
+PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/...
 LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
@@ -35,7 +35,7 @@ build: ## Build bin/appbridge, a static binary
 	$(go-build) -o bin/appbridge ./cmd/appbridge
 
 .PHONY: cluster-bin
-cluster-bin: ## Build kube-apiserver, etcd, kwok and the nats CLI once, into the user's cache folder
+cluster-bin: ## Build kube-apiserver, etcd, nats-server, kwok and the nats CLI once, into the user's cache folder
 	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
 
 # exec: Ctrl-C and SIGTERM reach the demo itself, and make returns its exit code.
@@ -43,6 +43,13 @@ cluster-bin: ## Build kube-apiserver, etcd, kwok and the nats CLI once, into the
 demo: cluster-bin build ## Run a local cluster, JetStream and appbridge, and show events (DEMO_ONCE=1: check them and exit)
 	@go build -buildvcs=false -o bin/demo ./testdata/demo
 	@exec bin/demo --bin bin/appbridge $(if $(filter-out 0 false,$(DEMO_ONCE)),--once)
+
+# CHAOS_SCENARIO=random (two bridges, every kind of fault), kills, pauses or outage;
+# bin/chaos --help lists the other variables, as flags.
+.PHONY: chaos
+chaos: cluster-bin build ## Try to break every promise with faults at random (CHAOS_SEED, CHAOS_SECONDS, CHAOS_SERVERS, CHAOS_SCENARIO)
+	@go build -buildvcs=false -o bin/chaos ./testdata/chaos
+	@exec bin/chaos --bin bin/appbridge $(CHAOS_ARGS)
 
 .PHONY: test
 test: cluster-bin ## Run all tests with the race detector: unit, fuzz seeds, conformance, end to end

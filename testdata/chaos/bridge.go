@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+const (
+	clusterName = "chaos"
+	baseDomain  = "apps.example.com"
+
+	// A bridge that is asked to stop flushes for ten seconds at most.
+	stopTimeout = 30 * time.Second
+)
+
+// bridge is one `appbridge serve`, started again whenever it ended, with links
+// of its own to each NATS server and to the API server.
+type bridge struct {
+	name string
+	w    *world
+	nats []*testenv.Proxy // by server
+	api  *testenv.Proxy
+	http string
+	log  string
+	args []string
+
+	watching sync.WaitGroup // for the end of processes
+
+	mu       sync.Mutex
+	process  *process // nil while it is down
+	expected *process // its end is the harness' doing
+	closed   bool     // it is not started again
+	last     status
+	totals   map[string]float64 // counters of the processes before
+}
+
+// process is one run of a bridge.
+type process struct {
+	*testenv.Process
+	noted chan struct{} // closed when its bridge knows that it has ended
+}
+
+func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
+	b := &bridge{name: name, w: w, log: filepath.Join(w.dir, "appbridge-"+name+".log"), totals: map[string]float64{}}
+	var urls []string
+	for i := range w.nats.Size() {
+		proxy, err := proxyTo(w.nats.ServerURL(i))
+		if err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+		b.nats = append(b.nats, proxy)
+		urls = append(urls, "nats://"+proxy.Addr())
+	}
+	var err error
+	if b.api, err = proxyTo(w.cluster.Config.Host); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	kubeconfig := filepath.Join(w.dir, "kubeconfig-"+name)
+	if err := writeKubeconfig(w.cluster, kubeconfig, b.api.Addr()); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	if b.http, err = testenv.FreeAddress(""); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	b.args = append(
+		[]string{
+			"serve",
+			"--http-listen", b.http,
+			"--stream-replicas", strconv.Itoa(w.nats.Size()),
+			"--pending-bytes", fmt.Sprintf("%dMi", w.cfg.pending),
+			"--log-format", "json",
+		}, w.commonArgs(kubeconfig, strings.Join(urls, ","))...,
+	)
+	if opts.bridges > 1 {
+		b.args = append(b.args, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", leaseName)
+	}
+	return b, nil
+}
+
+func proxyTo(target string) (*testenv.Proxy, error) {
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	return testenv.NewProxy(u.Host)
+}
+
+// writeKubeconfig writes an administrator's kubeconfig that leads to another
+// address.
+func writeKubeconfig(cluster *testenv.Cluster, path, address string) error {
+	if err := cluster.Kubeconfig(path); err != nil {
+		return err
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://" + address
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// start starts the process, if it does not run.
+func (b *bridge) start() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.process != nil || b.closed {
+		return nil
+	}
+	started, err := b.w.cluster.Run("appbridge-"+b.name, b.log, b.w.cfg.bin, b.args...)
+	if err != nil {
+		return err
+	}
+	p := &process{started, make(chan struct{})}
+	b.process = p
+	b.watching.Go(func() { b.watch(p) })
+	return nil
+}
+
+// watch waits for the end of a process. One that no fault caused fails the
+// run; the process is started again all the same, as Kubernetes would.
+func (b *bridge) watch(p *process) {
+	<-p.Done()
+	b.mu.Lock()
+	b.process = nil
+	for name, value := range b.last.metrics {
+		if strings.Contains(name, "_total") {
+			b.totals[name] += value
+		}
+	}
+	b.last = status{at: time.Now(), why: "it is down"}
+	expected := b.expected == p
+	close(p.noted)
+	b.mu.Unlock()
+	if expected {
+		return
+	}
+	tail, err := p.LogTail()
+	if err != nil {
+		tail = err.Error()
+	}
+	b.w.fail("bridge %s ended by itself: %v\n--- end of its log\n%s", b.name, p.Exit(), lastLines(tail, 5))
+	if err := b.start(); err != nil {
+		b.w.fail("start bridge %s again: %v", b.name, err)
+	}
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// running is the process, nil while it is down.
+func (b *bridge) running() *process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.process
+}
+
+// end takes the process whose end is now the harness' doing.
+func (b *bridge) end() *process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = b.process
+	return b.process
+}
+
+// kill ends the process as a crash would.
+func (b *bridge) kill() error {
+	p := b.end()
+	if p == nil {
+		return nil
+	}
+	err := p.Kill()
+	<-p.noted
+	return err
+}
+
+// stop ends the process as Kubernetes does. It may leave changes unpublished,
+// which its exit code then says; any other end is a failure of the run.
+func (b *bridge) stop() {
+	p := b.end()
+	if p == nil {
+		return
+	}
+	if err := p.Stop(stopTimeout); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(p.Exit(), &exit) || exit.ExitCode() != 1 {
+			b.w.fail("bridge %s: %v", b.name, err)
+		}
+	}
+	<-p.noted
+}
+
+// pause has the process stand still, resume go on.
+func (b *bridge) pause() error  { return b.signal(syscall.SIGSTOP) }
+func (b *bridge) resume() error { return b.signal(syscall.SIGCONT) }
+
+func (b *bridge) signal(sig syscall.Signal) error {
+	if p := b.running(); p != nil {
+		return p.Signal(sig)
+	}
+	return nil
+}
+
+// look asks the bridge how it is.
+func (b *bridge) look(ctx context.Context) status {
+	p := b.running()
+	s := status{at: time.Now(), why: "it is down"}
+	if p != nil {
+		s = probe(ctx, b.http)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.answered && b.process == p {
+		b.last = s
+	}
+	return s
+}
+
+// lastSeen is what the bridge said last.
+func (b *bridge) lastSeen() status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
+}
+
+// total is a counter over all processes of this bridge, as far as it was seen.
+func (b *bridge) total(name string) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.totals[name] + b.last.metrics[name]
+}
+
+// links to NATS, all at once.
+func (b *bridge) cutNATS() error  { return each(b.nats, (*testenv.Proxy).Cut) }
+func (b *bridge) hangNATS() error { return each(b.nats, (*testenv.Proxy).Hang) }
+func (b *bridge) healNATS() error { return each(b.nats, (*testenv.Proxy).Heal) }
+
+func each(proxies []*testenv.Proxy, do func(*testenv.Proxy) error) error {
+	var errs []error
+	for _, p := range proxies {
+		errs = append(errs, do(p))
+	}
+	return errors.Join(errs...)
+}
+
+// close ends everything of the bridge.
+func (b *bridge) close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	errs := []error{b.kill()}
+	b.watching.Wait()
+	errs = append(errs, each(b.nats, (*testenv.Proxy).Close))
+	if b.api != nil {
+		errs = append(errs, b.api.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,131 @@
+// Command chaos tries to break what appbridge promises: no change lost, none
+// told twice, none out of order, the bucket always converging. It runs a real
+// API server, real NATS servers and real appbridge processes, changes apps,
+// and does to all of them what happens to such things, at random. What should
+// be in the stream it takes from etcd; package audit compares.
+//
+//	chaos --bin bin/appbridge                     two bridges, faults at random
+//	chaos --bin bin/appbridge --scenario kills    one bridge, killed again and again
+//	chaos --bin bin/appbridge --scenario pauses   two bridges, the leading one paused with events on their way
+//	chaos --bin bin/appbridge --scenario outage   NATS away for minutes while apps change
+//
+// Every flag has a variable CHAOS_<NAME> in the environment. The seed decides
+// which faults and which changes there are, though not how they meet. The last
+// line says what was found; the exit code is 0 if that is nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	cfg, err := readSettings(os.Args[1:], os.Getenv)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		os.Exit(2)
+	}
+	klog.SetLogger(logr.Discard()) // what client-go finds strange is what the faults do
+	// The first signal ends the run in good order, which takes seconds; so a
+	// second one changes nothing.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err = run(ctx, cfg, os.Stdout)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case err == nil:
+	case interrupted && errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "chaos: interrupted; nothing was checked")
+		os.Exit(130)
+	case errors.Is(err, errBroken): // said already
+		os.Exit(1)
+	default:
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// errBroken ends a run that found something.
+var errBroken = errors.New("a promise is broken")
+
+// scenario is a way to make trouble in a world that runs. It returns when the
+// trouble is over, with the load still on; an error is one of the harness.
+type scenario struct {
+	world worldOptions
+	play  func(context.Context, *world) error
+}
+
+// scenarios are those that readSettings knows.
+func scenarios() map[string]scenario {
+	return map[string]scenario{
+		"random": {worldOptions{bridges: 2}, playRandom},
+		"kills":  {worldOptions{bridges: 1}, playKills},
+		"pauses": {worldOptions{bridges: 2}, playPauses},
+		"outage": {worldOptions{bridges: 1, idle: true}, playOutage},
+	}
+}
+
+// run plays the scenario once for every number of NATS servers, and prints a
+// line for each and the last one for all.
+func run(ctx context.Context, cfg settings, stdout io.Writer) error {
+	bin, err := exec.LookPath(cfg.bin)
+	if err != nil {
+		return fmt.Errorf("%w: build it with `make build`", err)
+	}
+	cfg.bin = bin
+	chosen := scenarios()[cfg.scenario]
+	out := newScreen(stdout)
+	out.line("chaos: scenario %s, seed %d (again with CHAOS_SEED=%d)", cfg.scenario, cfg.seed, cfg.seed)
+	var all outcome
+	for _, servers := range cfg.servers {
+		opts := chosen.world
+		opts.servers = servers
+		found, err := playIn(ctx, cfg, opts, chosen.play, out)
+		if err != nil {
+			return err
+		}
+		all.add(found)
+		if len(cfg.servers) > 1 {
+			out.line("")
+			out.line("%s: %s", many(servers, "NATS server"), found.line(cfg.seed))
+		}
+	}
+	out.line("%s", all.line(cfg.seed))
+	if !all.ok() {
+		return errBroken
+	}
+	return nil
+}
+
+// playIn plays a scenario in a world of its own and checks what is left of it.
+func playIn(ctx context.Context, cfg settings, opts worldOptions, play func(context.Context, *world) error, out *screen) (found outcome, err error) {
+	w, err := newWorld(ctx, cfg, opts, out)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() {
+		clean := errors.Is(err, context.Canceled) || err == nil && found.ok()
+		err = errors.Join(err, w.close(clean))
+	}()
+	if err := play(ctx, w); err != nil {
+		return outcome{}, w.explain(err)
+	}
+	found, err = w.verdict(ctx)
+	if err != nil {
+		return outcome{}, w.explain(err)
+	}
+	return found, nil
+}

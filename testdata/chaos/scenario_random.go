@@ -1,0 +1,24 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+)
+
+// playRandom has every kind of fault happen, at random.
+func playRandom(ctx context.Context, w *world) error {
+	w.out.heading("Making trouble for %s: %d apps, %d changes a second", w.cfg.length, w.cfg.apps, w.cfg.rate)
+	faults := slices.Concat(bridgeFaults(), natsFaults(w.nats.Size()), kubeFaults(), storageFaults())
+	if err := poll(ctx, startPatience, func(context.Context) string {
+		if apps := len(w.events.apps()); apps < min(w.cfg.apps, 10) {
+			return fmt.Sprintf("only %d apps have events", apps)
+		}
+		return ""
+	}); err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(w.cfg.seed, uint64(1000+w.nats.Size())))
+	return w.torment(ctx, rng, faults, w.cfg.length)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/chaos/audit"
+)
+
+const (
+	settlePatience = 2 * time.Minute
+	verifyPatience = time.Minute
+	shownProblems  = 50
+)
+
+// outcome is what was found, in one run or in several.
+type outcome struct {
+	audit.Report
+	faults   int
+	failures []string
+}
+
+func (o *outcome) add(other outcome) {
+	o.Report = o.Plus(other.Report)
+	o.faults += other.faults
+	o.failures = append(o.failures, other.failures...)
+}
+
+func (o outcome) ok() bool { return o.OK() && len(o.failures) == 0 }
+
+// line is the outcome in one line.
+func (o outcome) line(seed uint64) string {
+	text := fmt.Sprintf("chaos: seed=%d faults=%d %s", seed, o.faults, o.Report)
+	if len(o.failures) > 0 {
+		text += fmt.Sprintf(" failures=%d", len(o.failures))
+	}
+	return text
+}
+
+// verdict ends the load, lets everything settle, and compares what the stream
+// and the bucket say with what was.
+func (w *world) verdict(ctx context.Context) (outcome, error) {
+	w.out.heading("Letting everything settle")
+	w.load.stop()
+	began := time.Now()
+	err := w.settled(ctx, settlePatience)
+	if err == nil {
+		err = w.quiet(ctx, settlePatience)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return outcome{}, ctx.Err()
+	case err != nil:
+		w.fail("not settled after %s: %v", settlePatience, err)
+	default:
+		w.out.now("settled after %s", show(time.Since(began)))
+	}
+	w.out.heading("Comparing")
+	entries, err := w.events.entries(ctx)
+	if err != nil {
+		w.fail("%v", err)
+	}
+	in := audit.Input{
+		Changes:  w.changes(),
+		Events:   w.events.messages(),
+		Entries:  w.withoutPlanted(entries),
+		Gaps:     w.gaps.list(),
+		Subjects: w.names, Bucket: subjects.DefaultBucket, ClusterName: clusterName,
+		App: kservice.Config{BaseDomain: baseDomain},
+	}
+	report := audit.Check(in)
+	if err := w.verify(ctx); err != nil {
+		return outcome{}, err
+	}
+	w.mu.Lock()
+	found := outcome{Report: report, faults: w.faults, failures: slices.Clone(w.failures)}
+	w.mu.Unlock()
+	w.summarize(in, found)
+	return found, nil
+}
+
+// withoutPlanted leaves out the keys that a fault put into the bucket and that
+// are still as it put them.
+func (w *world) withoutPlanted(entries []audit.Message) []audit.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(entries, func(m audit.Message) bool {
+		key, err := subjects.ParseBucketSubject(subjects.DefaultBucket, m.Subject)
+		return err == nil && w.planted[key]
+	})
+}
+
+// summarize prints figures and problems, and keeps what was compared when
+// there is something to look into.
+func (w *world) summarize(in audit.Input, found outcome) {
+	w.out.line("   changes written      %d tried, %d of them refused", w.load.attempts.Load(), w.load.refused.Load())
+	w.out.line("   versions in etcd     %d, of them %d states of apps", len(in.Changes), found.Changes)
+	w.out.line("   events in the stream %d, standing for %d merged ones; %d foreign messages", found.Events, found.Merged, found.Foreign)
+	w.out.line("   gaps                 %s; %d states came and went in them", w.gaps, found.Excused)
+	problems := found.Problems()
+	for _, p := range problems[:min(len(problems), shownProblems)] {
+		w.out.line("   %s", p)
+	}
+	if more := len(problems) - shownProblems; more > 0 {
+		w.out.line("   and %d more", more)
+	}
+	if found.ok() && !w.cfg.keep {
+		return
+	}
+	if err := w.dump(in, found); err != nil {
+		w.out.line("   %v", err)
+	}
+}
+
+// verify has appbridge itself compare cluster, stream and bucket. What a fault
+// planted it has to find and repair.
+func (w *world) verify(ctx context.Context) error {
+	w.mu.Lock()
+	planted := len(w.planted) > 0
+	w.mu.Unlock()
+	if planted {
+		if err := w.appbridgeVerify(ctx, "--repair"); err != nil {
+			return err
+		}
+	}
+	return w.appbridgeVerify(ctx)
+}
+
+func (w *world) appbridgeVerify(ctx context.Context, more ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
+	defer cancel()
+	kubeconfig := filepath.Join(w.dir, "kubeconfig")
+	if err := w.cluster.Kubeconfig(kubeconfig); err != nil {
+		return err
+	}
+	args := append([]string{"verify", "--json"}, w.commonArgs(kubeconfig, w.nats.URL())...)
+	cmd := exec.CommandContext(ctx, w.cfg.bin, append(args, more...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err := cmd.Run()
+	if ctx.Err() == nil && err == nil {
+		w.out.line("   appbridge %s: no difference", strings.Join(append([]string{"verify"}, more...), " "))
+		return nil
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("appbridge verify: %w", err)
+	}
+	w.fail("appbridge %s: %v\n%s", strings.Join(append([]string{"verify"}, more...), " "), err, lastLines(output.String(), 20))
+	return nil
+}
