@@ -97,6 +97,33 @@ func (b *Bridge) disconnected() error {
 	return fmt.Errorf("NATS is not connected to %s (%s)", strings.Join(servers, ", "), strings.ToLower(b.nc.Status().String()))
 }
 
+// checkConnection says why JetStream need not be asked; a closed connection
+// does not come back.
+func (b *Bridge) checkConnection() error {
+	if b.nc.IsClosed() {
+		return permanent(errClosed)
+	}
+	return b.disconnected()
+}
+
+// newStorage is where the events and the snapshot lie, not looked at yet.
+func (b *Bridge) newStorage() *storage {
+	return &storage{js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID}
+}
+
+// newBucket is the snapshot, read and written through js.
+func (b *Bridge) newBucket(js jetstream.JetStream) *bucket {
+	return &bucket{js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log}
+}
+
+// newEncoder makes the messages of this bridge, of the size that maxSize allows.
+func (b *Bridge) newEncoder(maxSize func() int) *encoder {
+	return &encoder{
+		subjects: b.subjects, source: subjects.Source(b.cfg.ClusterName), stream: b.cfg.Stream,
+		form: b.cfg.Encoding.contentType(), app: b.cfg.App, maxSize: maxSize,
+	}
+}
+
 func (b *Bridge) setStatus(why string) {
 	if why == "" {
 		b.status.Store(nil)
@@ -202,11 +229,9 @@ const causeOtherWriter = "other_writer"
 // causeOfNext says why another session has to follow one that ended with err,
 // or that none has to.
 func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause string, over bool) {
-	var config *ConfigError
 	var other *otherWriterError
 	switch {
-	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped),
-		errors.As(err, &config) && (config.Fatal || !b.lived.Load()):
+	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isFinal(err):
 		return "", true
 	case errors.Is(err, errStorageGone):
 		clear(b.found) // they were of what is gone
@@ -223,13 +248,19 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	}
 }
 
+// isFinal tells whether an error is for an operator to mend before this bridge
+// can go on: any at the start, few once it has been live.
+func (b *Bridge) isFinal(err error) bool {
+	var config *ConfigError
+	return errors.As(err, &config) && (config.Fatal || !b.lived.Load())
+}
+
 // result is what the last session's end means for the process; cause is what
 // that session followed.
 func (b *Bridge) result(err error, cause string, lead, stop context.Context) error {
-	var config *ConfigError
 	var other *otherWriterError
 	switch {
-	case errors.As(err, &config) && (config.Fatal || !b.lived.Load()):
+	case b.isFinal(err):
 		return err
 	case errors.Is(err, errStopped):
 		left := 0

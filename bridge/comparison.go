@@ -81,18 +81,14 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 		now, there := current[o.app]
 		if there {
 			if err := c.refused(o.app, now, published[o.app]); err != nil {
-				n := Note{App: nameOf(o.app), Kind: NoteLeftOut, Detail: fmt.Sprintf("version %s is left out: %v", now.service.ResourceVersion, err)}
-				n.Key, _ = o.app.Key()
-				notes = append(notes, n)
+				notes = append(notes, noteOn(o.app, NoteLeftOut, "version %s is left out: %v", now.service.ResourceVersion, err))
 				continue
 			}
 		}
 		differences = append(differences, c.fill(c.owedDifference(o.app, now, there, published[o.app]), current, events, entries))
 	}
 	for _, id := range unwatched {
-		n := Note{App: nameOf(id), Kind: NoteUnwatched, Detail: fmt.Sprintf("left alone: its namespace %s is not watched", published[id].namespace)}
-		n.Key, _ = id.Key()
-		notes = append(notes, n)
+		notes = append(notes, noteOn(id, NoteUnwatched, "left alone: its namespace %s is not watched", published[id].namespace))
 	}
 	if !c.noBucket {
 		ids := maps.Clone(entries)

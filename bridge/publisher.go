@@ -278,11 +278,11 @@ func (p *publisher) resolveRemoved(ctx context.Context, ev *event, left uint64) 
 	if last := stream.CachedInfo().State.LastSeq; last < ev.fence {
 		return permanent(fmt.Errorf("%w: stream %s ends at %d, the app's last event was %d", errStorageGone, p.encoder.stream, last, ev.fence))
 	}
-	key, err := ev.id.Key()
+	subject, err := p.bucket.subject(ev.id)
 	if err != nil {
 		return permanent(err)
 	}
-	entry, err := lastMessage(ctx, p.nc, subjects.BucketStream(p.bucket.name), subjects.BucketSubject(p.bucket.name, key))
+	entry, err := lastMessage(ctx, p.nc, subjects.BucketStream(p.bucket.name), subject)
 	if errors.Is(err, errNoMessage) {
 		return permanent(fmt.Errorf("%w: neither the stream nor the bucket knows app %s any more", errStorageGone, ev.id))
 	}

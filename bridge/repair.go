@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,15 +89,7 @@ func (v *verifier) repairBucket(ctx context.Context, now *sides) error {
 	found = slices.DeleteFunc(among(found, v.report.Differences), func(d Difference) bool { return d.Side != SideBucket })
 	limit := now.projected(found)
 	// In the order of the stream, as the projector would.
-	slices.SortStableFunc(found, func(a, b Difference) int {
-		switch {
-		case a.StreamSequence < b.StreamSequence:
-			return -1
-		case a.StreamSequence > b.StreamSequence:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(found, func(a, b Difference) int { return cmp.Compare(a.StreamSequence, b.StreamSequence) })
 	for _, d := range found {
 		var err error
 		switch {
@@ -167,11 +160,11 @@ func (v *verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			if h == nil || (h.record != nil && h.other == "") {
 				return nil // it may be all that is left to know of the app
 			}
-			key, err := d.id.Key()
+			subject, err := b.subject(d.id)
 			if err != nil {
 				return permanent(err)
 			}
-			return v.purgeKey(ctx, d, subjects.BucketSubject(v.cfg.Bucket, key), h.stored)
+			return v.purgeKey(ctx, d, subject, h.stored)
 		}
 		c := comparison{entry: b.entry, form: b.form}
 		if _, differs := c.judgeEntry(d.id, e, h); !differs || e.record.sequence > limit {

@@ -42,8 +42,7 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	group, ctx := errgroup.WithContext(ctx)
 	s := &session{
 		Bridge: b, kube: k, group: group, cancel: cancel,
-		storage: &storage{js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID},
-		bucket:  &bucket{js: b.writes, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log},
+		storage: b.newStorage(), bucket: b.newBucket(b.writes),
 	}
 
 	err := s.start(ctx)
@@ -193,10 +192,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 	s.publisher = &publisher{
 		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, log: s.log, metrics: s.metrics,
 		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) }, lag: &s.projector.lag,
-		encoder: &encoder{
-			subjects: s.subjects, source: subjects.Source(s.cfg.ClusterName), stream: s.cfg.Stream,
-			form: s.cfg.Encoding.contentType(), app: s.cfg.App, maxSize: s.maxMessage,
-		},
+		encoder:   s.newEncoder(s.maxMessage),
 		conflicts: map[subjects.AppID]*storedMessage{}, conflict: make(chan struct{}),
 	}
 	s.publisher.highest.Store(s.projector.followed.Load())
@@ -276,10 +272,7 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 // connected is op that does not ask JetStream while there is no connection.
 func (s *session) connected(op func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if s.nc.IsClosed() {
-			return permanent(errClosed)
-		}
-		if err := s.disconnected(); err != nil {
+		if err := s.checkConnection(); err != nil {
 			return err
 		}
 		return op(ctx)

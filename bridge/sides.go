@@ -51,7 +51,7 @@ func (v *verifier) look(ctx context.Context, only *selection) (*sides, error) {
 	var s *sides
 	if err := v.until(ctx, "NATS", func(ctx context.Context) error {
 		s = &sides{
-			storage: &storage{js: v.js, log: v.log, cfg: v.cfg, subjects: v.subjects, clusterUID: v.clusterUID},
+			storage: v.newStorage(),
 			events:  map[subjects.AppID]*lastEvent{}, entries: map[subjects.AppID]*held{}, keys: map[string]uint64{},
 		}
 		return v.readNATS(ctx, s, only)
@@ -74,10 +74,7 @@ func (v *verifier) look(ctx context.Context, only *selection) (*sides, error) {
 }
 
 func (v *verifier) readNATS(ctx context.Context, s *sides, only *selection) error {
-	if v.nc.IsClosed() {
-		return permanent(errClosed)
-	}
-	if err := v.disconnected(); err != nil {
+	if err := v.checkConnection(); err != nil {
 		return err
 	}
 	if err := v.inspect(ctx, s); err != nil || len(s.blocked) > 0 {
@@ -104,12 +101,9 @@ func (v *verifier) readNATS(ctx context.Context, s *sides, only *selection) erro
 }
 
 // inspect looks at stream and bucket as a whole.
-func (v *verifier) inspect(ctx context.Context, s *sides) (err error) {
+func (v *verifier) inspect(ctx context.Context, s *sides) error {
 	st := s.storage
-	if st.stream, err = st.info(ctx, v.cfg.Stream); err != nil {
-		return err
-	}
-	if st.bucket, err = st.info(ctx, subjects.BucketStream(v.cfg.Bucket)); err != nil {
+	if err := st.lookUp(ctx); err != nil {
 		return err
 	}
 	block := func(side Side, err error) error {
@@ -141,17 +135,14 @@ func (v *verifier) inspect(ctx context.Context, s *sides) (err error) {
 	if st.stream != nil {
 		return nil
 	}
-	other, err := v.js.StreamNameBySubject(ctx, v.subjects.Events())
-	switch {
-	case err == nil:
+	other, err := st.holder(ctx)
+	if err == nil && other != "" {
 		s.blocked = append(s.blocked, Difference{
 			Kind: DifferenceUnfit, Side: SideStream,
 			Detail: fmt.Sprintf("stream %s holds %s, want stream %s", other, v.subjects.Events(), v.cfg.Stream),
 		})
-	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		return unavailable("look up who holds "+v.subjects.Events(), err)
 	}
-	return nil
+	return err
 }
 
 // readBucket reads the newest message of every key.
@@ -166,11 +157,11 @@ func (v *verifier) readBucket(ctx context.Context, s *sides, only *selection) er
 		}
 	} else {
 		for id := range only.apps {
-			key, err := id.Key()
+			name, err := v.entries().subject(id)
 			if err != nil {
 				return err
 			}
-			names = append(names, subjects.BucketSubject(v.cfg.Bucket, key))
+			names = append(names, name)
 		}
 		for subject := range only.keys {
 			names = append(names, subject)
@@ -251,10 +242,8 @@ func (v *verifier) readEvents(ctx context.Context, s *sides, apps map[subjects.A
 			defer mu.Unlock()
 			s.events[id] = e
 			if e.foreign > 0 {
-				n := Note{App: nameOf(id), Kind: NoteForeignMessage}
-				n.Key, _ = id.Key()
-				n.Detail = fmt.Sprintf("its last message in the stream is no event of appbridge, it is passed over: sequence %d", e.foreign)
-				s.foreign = append(s.foreign, n)
+				s.foreign = append(s.foreign, noteOn(id, NoteForeignMessage,
+					"its last message in the stream is no event of appbridge, it is passed over: sequence %d", e.foreign))
 			}
 			return nil
 		})

@@ -38,6 +38,15 @@ type bucket struct {
 	log  *zap.Logger
 }
 
+// subject is that of an app's entry.
+func (b *bucket) subject(id subjects.AppID) (string, error) {
+	key, err := id.Key()
+	if err != nil {
+		return "", err
+	}
+	return subjects.BucketSubject(b.name, key), nil
+}
+
 // load reads the whole bucket.
 func (b *bucket) load(ctx context.Context) (*snapshot, error) {
 	name := subjects.BucketStream(b.name)
@@ -117,16 +126,16 @@ func (b *bucket) purgeApp(ctx context.Context, id subjects.AppID, sequence uint6
 	if sequence == 0 {
 		return nil
 	}
-	key, err := id.Key()
+	subject, err := b.subject(id)
 	if err != nil {
 		return err
 	}
-	return b.purge(ctx, subjects.BucketSubject(b.name, key), sequence)
+	return b.purge(ctx, subject, sequence)
 }
 
 // entry is the bucket's message for an event.
 func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
-	key, err := id.Key()
+	subject, err := b.subject(id)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +146,7 @@ func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*
 		}
 	}
 	h.Set(subjects.HeaderEventSequence, strconv.FormatUint(r.sequence, 10))
-	msg := &nats.Msg{Subject: subjects.BucketSubject(b.name, key), Header: h}
+	msg := &nats.Msg{Subject: subject, Header: h}
 	if r.kind == subjects.Deleted {
 		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
 		return msg, nil

@@ -45,26 +45,44 @@ func (s *storage) info(ctx context.Context, name string) (*jetstream.StreamInfo,
 	return stream.CachedInfo(), nil
 }
 
-// inspect looks at stream and bucket and changes nothing. What an operator has
-// to decide comes back as a *ConfigError.
-func (s *storage) inspect(ctx context.Context) (err error) {
+// lookUp finds out whether stream and bucket exist, and what they are.
+func (s *storage) lookUp(ctx context.Context) (err error) {
 	if s.stream, err = s.info(ctx, s.cfg.Stream); err != nil {
 		return err
 	}
-	if s.bucket, err = s.info(ctx, subjects.BucketStream(s.cfg.Bucket)); err != nil {
+	s.bucket, err = s.info(ctx, subjects.BucketStream(s.cfg.Bucket))
+	return err
+}
+
+// holder is the stream that holds the subjects of the events, "" if none does.
+func (s *storage) holder(ctx context.Context) (string, error) {
+	name, err := s.js.StreamNameBySubject(ctx, s.subjects.Events())
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return "", nil
+	case err != nil:
+		return "", unavailable("look up who holds "+s.subjects.Events(), err)
+	}
+	return name, nil
+}
+
+// inspect looks at stream and bucket and changes nothing. What an operator has
+// to decide comes back as a *ConfigError.
+func (s *storage) inspect(ctx context.Context) error {
+	if err := s.lookUp(ctx); err != nil {
 		return err
 	}
 	if s.stream == nil {
-		other, err := s.js.StreamNameBySubject(ctx, s.subjects.Events())
-		if err == nil {
+		other, err := s.holder(ctx)
+		if err != nil {
+			return err
+		}
+		if other != "" {
 			return &ConfigError{
 				Field: "prefix", Value: s.cfg.Prefix,
 				Problem: fmt.Sprintf("stream %s already holds %s", other, s.subjects.Events()),
 				Repair:  "choose another --prefix, or --stream " + other,
 			}
-		}
-		if !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return unavailable("look up who holds "+s.subjects.Events(), err)
 		}
 	} else if err := s.inspectStream(); err != nil {
 		return err

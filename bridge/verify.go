@@ -162,22 +162,18 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 
 // entries is the bucket as the projector writes it.
 func (v *verifier) entries() *bucket {
-	return &bucket{js: v.js, name: v.cfg.Bucket, form: v.cfg.Encoding.contentType(), log: v.log}
+	return v.newBucket(v.js)
 }
 
 // refused tells what the publisher would say of a state.
 func (v *verifier) refused(s *sides) func(subjects.AppID, state, *record) error {
 	limits := &session{Bridge: v.Bridge, storage: s.storage}
-	e := &encoder{
-		subjects: v.subjects, source: subjects.Source(v.cfg.ClusterName), stream: v.cfg.Stream,
-		form: v.cfg.Encoding.contentType(), app: v.cfg.App,
-		maxSize: func() int {
-			if s.storage.stream == nil {
-				return int(v.nc.MaxPayload())
-			}
-			return limits.maxMessage()
-		},
-	}
+	e := v.newEncoder(func() int {
+		if s.storage.stream == nil {
+			return int(v.nc.MaxPayload())
+		}
+		return limits.maxMessage()
+	})
 	return func(id subjects.AppID, now state, prev *record) error {
 		if prev != nil && prev.exists() && prev.uid != string(now.service.UID) {
 			prev = &record{kind: subjects.Deleted, sequence: prev.sequence} // a delete comes between

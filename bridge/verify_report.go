@@ -171,3 +171,9 @@ func about(id subjects.AppID, kind DifferenceKind, side Side, format string, arg
 	key, _ := id.Key() // an app with a bad id is on no side
 	return Difference{App: nameOf(id), Key: key, Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...), id: id}
 }
+
+// noteOn is a note on an app.
+func noteOn(id subjects.AppID, kind NoteKind, format string, args ...any) Note {
+	key, _ := id.Key() // as in about
+	return Note{App: nameOf(id), Key: key, Kind: kind, Detail: fmt.Sprintf(format, args...)}
+}

@@ -110,6 +110,25 @@ func (w *world) begin(n, limit, updates int, end func(i int) string) *errgroup.G
 	return g
 }
 
+// loading returns what tells whether the lives that begin began still go on.
+func (w *world) loading(g *errgroup.Group) func() bool {
+	done := make(chan error, 1)
+	go func() { done <- g.Wait() }()
+	busy := true
+	return func() bool {
+		w.t.Helper()
+		select {
+		case err := <-done:
+			busy = false
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		default:
+		}
+		return busy
+	}
+}
+
 // every names end for each nth life.
 func every(nth int, end string) func(int) string {
 	return func(i int) string {

@@ -24,8 +24,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 	cfg := w.config()
 	r := w.start(cfg)
 	g := w.begin(150, 4, 12, every(3, "recreate"))
-	loaded := make(chan error, 1)
-	go func() { loaded <- g.Wait() }()
+	loading := w.loading(g)
 	bucket := must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.BucketStream(cfg.Bucket)))
 	runs := 0
 	for busy := true; busy; runs++ {
@@ -43,14 +42,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 		if err != nil || len(report.Differences) > 0 || report.Repaired == 0 {
 			t.Errorf("run %d: %d repaired, left %v, %v", runs, report.Repaired, report.Differences, err)
 		}
-		select {
-		case err := <-loaded:
-			busy = false
-			if err != nil {
-				t.Fatal(err)
-			}
-		default:
-		}
+		busy = loading()
 	}
 	t.Logf("%d runs", runs)
 	r.waitReady()
@@ -81,8 +73,7 @@ func TestVerifyRepairsBesideABridge(t *testing.T) {
 	cfg := w.config()
 	r := w.start(cfg)
 	g := w.begin(50, 4, 12, every(3, "recreate"))
-	loaded := make(chan error, 1)
-	go func() { loaded <- g.Wait() }()
+	loading := w.loading(g)
 	// The bridge makes a bucket that is gone itself, at once while apps change and
 	// within seconds otherwise: a few more tries let a repair be faster.
 	made, busy := 0, true
@@ -103,14 +94,7 @@ func TestVerifyRepairsBesideABridge(t *testing.T) {
 			}
 		}
 		r.waitReady()
-		select {
-		case err := <-loaded:
-			busy = false
-			if err != nil {
-				t.Fatal(err)
-			}
-		default:
-		}
+		busy = loading()
 	}
 	t.Logf("%d buckets were made by a repair", made)
 	r.waitReady()

@@ -45,6 +45,17 @@ func (w *world) handLease(identity string) {
 	}))
 }
 
+// electedPair starts two bridges, of which the first leads and has published
+// an app; it reaches NATS through the gate.
+func (w *world) electedPair(g *gate) (first, second *running, svc *servingv1.Service) {
+	w.t.Helper()
+	first = w.startAt(g, w.elected("first"))
+	second = w.start(w.elected("second"))
+	svc = w.create(w.app("one"))
+	w.converged(w.waitFor(0, "created one"))
+	return first, second, svc
+}
+
 // The last append of a leader that is deposed lands before its successor
 // looks, after it has compared, or not at all: it is in the stream once, in
 // order, and the successor brings it to the bucket.
@@ -54,10 +65,7 @@ func TestDeposedLeader(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		gate := w.natsGate()
-		first := w.startAt(gate, w.elected("first"))
-		second := w.start(w.elected("second"))
-		svc := w.create(w.app("one"))
-		w.converged(w.waitFor(0, "created one"))
+		first, second, svc := w.electedPair(gate)
 
 		gate.deafen() // the first learns nothing any more, not even its own event
 		svc = must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
@@ -115,10 +123,7 @@ func TestDeposedLeader(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		gate := w.natsGate()
-		first := w.startAt(gate, w.elected("first"))
-		second := w.start(w.elected("second"))
-		svc := w.create(w.app("one"))
-		w.converged(w.waitFor(0, "created one"))
+		first, second, svc := w.electedPair(gate)
 
 		sent := gate.holdAt("PUB flyte.apps.events.")
 		svc = must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
