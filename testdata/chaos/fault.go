@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // part is a part of the world that a fault has to itself while it lasts.
@@ -79,7 +81,7 @@ func (w *world) torment(ctx context.Context, rng *rand.Rand, faults []fault, las
 	uses := map[string]int{}
 	var playing sync.WaitGroup
 	defer playing.Wait()
-	for pause(ctx, time.Duration(rng.Int64N(int64(breath)))) == nil {
+	for testenv.Pause(ctx, time.Duration(rng.Int64N(int64(breath)))) == nil {
 		hasty := rng.IntN(4) == 0
 		if !hasty {
 			rest, stop := context.WithDeadline(ctx, end)

@@ -54,7 +54,7 @@ func killLeader(ctx context.Context, i *injection) error {
 	i.say("kill bridge %s, %s; back after %s", b.name, role(s), show(down))
 	defer i.gap(ctx, "bridge %s was killed", b.name).heal()
 	err := b.kill()
-	return errors.Join(err, pause(ctx, down), b.start())
+	return errors.Join(err, testenv.Pause(ctx, down), b.start())
 }
 
 func role(s status) string {
@@ -79,7 +79,7 @@ func killAll(ctx context.Context, i *injection) error {
 	for _, b := range i.bridges {
 		errs = append(errs, b.kill())
 	}
-	errs = append(errs, pause(ctx, down))
+	errs = append(errs, testenv.Pause(ctx, down))
 	for _, b := range i.bridges {
 		errs = append(errs, b.start())
 	}
@@ -97,7 +97,7 @@ func killStandby(ctx context.Context, i *injection) error {
 		if b != leader {
 			down := i.between(0, 2*time.Second)
 			i.say("kill bridge %s, which stands by; back after %s", b.name, show(down))
-			return errors.Join(b.kill(), pause(ctx, down), b.start())
+			return errors.Join(b.kill(), testenv.Pause(ctx, down), b.start())
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func rollBridges(ctx context.Context, i *injection) error {
 			continue
 		}
 		b.stop()
-		if err := errors.Join(b.start(), pause(ctx, time.Second)); err != nil {
+		if err := errors.Join(b.start(), testenv.Pause(ctx, time.Second)); err != nil {
 			return err
 		}
 	}
@@ -161,5 +161,5 @@ func takeLease(ctx context.Context, i *injection) error {
 
 func (i *injection) paused(ctx context.Context, b *bridge, length time.Duration) error {
 	err := b.pause()
-	return errors.Join(err, pause(ctx, length), b.resume())
+	return errors.Join(err, testenv.Pause(ctx, length), b.resume())
 }

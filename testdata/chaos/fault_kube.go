@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // kubeFaults happen to the API server and to the way there. A bridge may then
@@ -23,7 +25,7 @@ func killAPI(ctx context.Context, i *injection) error {
 	i.say("kill the API server; back after %s", show(down))
 	defer i.gap(ctx, "the API server was killed").heal()
 	err := i.cluster.KillAPIServer()
-	return errors.Join(err, pause(ctx, down), i.cluster.StartAPIServer(ctx))
+	return errors.Join(err, testenv.Pause(ctx, down), i.cluster.StartAPIServer(ctx))
 }
 
 func restartAPI(ctx context.Context, i *injection) error {
@@ -39,7 +41,7 @@ func compactEtcd(ctx context.Context, i *injection) error {
 	i.say("compact etcd and kill the API server; back after %s", show(down))
 	defer i.gap(ctx, "etcd was compacted").heal()
 	err := errors.Join(i.cluster.KillAPIServer(), i.cluster.Compact(ctx, i.history))
-	return errors.Join(err, pause(ctx, down), i.cluster.StartAPIServer(ctx))
+	return errors.Join(err, testenv.Pause(ctx, down), i.cluster.StartAPIServer(ctx))
 }
 
 func cutAPILink(ctx context.Context, i *injection) error {
@@ -52,7 +54,7 @@ func cutAPILink(ctx context.Context, i *injection) error {
 	i.say("cut the link of bridge %s, %s, to the API server for %s", b.name, role(s), show(length))
 	defer i.gap(ctx, "bridge %s was cut off from the API server", b.name).heal()
 	err := b.api.Cut()
-	return errors.Join(err, pause(ctx, length), b.api.Heal())
+	return errors.Join(err, testenv.Pause(ctx, length), b.api.Heal())
 }
 
 func hangAPILink(ctx context.Context, i *injection) error {
@@ -61,5 +63,5 @@ func hangAPILink(ctx context.Context, i *injection) error {
 	i.say("hang the link of bridge %s, %s, to the API server for %s", b.name, role(s), show(length))
 	defer i.gap(ctx, "the link of bridge %s to the API server hung", b.name).heal()
 	err := b.api.Hang()
-	return errors.Join(err, pause(ctx, length), b.api.Heal())
+	return errors.Join(err, testenv.Pause(ctx, length), b.api.Heal())
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // natsFaults happen to NATS and to the way there. None of them is an excuse.
@@ -32,7 +33,7 @@ func cutNATSLink(ctx context.Context, i *injection) error {
 	length := i.between(time.Second, 15*time.Second)
 	i.say("cut the link of bridge %s, %s, to NATS for %s", b.name, role(s), show(length))
 	err := b.cutNATS()
-	return errors.Join(err, pause(ctx, length), b.healNATS())
+	return errors.Join(err, testenv.Pause(ctx, length), b.healNATS())
 }
 
 func hangNATSLink(ctx context.Context, i *injection) error {
@@ -40,7 +41,7 @@ func hangNATSLink(ctx context.Context, i *injection) error {
 	length := i.between(time.Second, 15*time.Second)
 	i.say("hang the link of bridge %s, %s, to NATS for %s", b.name, role(s), show(length))
 	err := b.hangNATS()
-	return errors.Join(err, pause(ctx, length), b.healNATS())
+	return errors.Join(err, testenv.Pause(ctx, length), b.healNATS())
 }
 
 func killNATS(ctx context.Context, i *injection) error {
@@ -60,20 +61,20 @@ func (i *injection) killServer(ctx context.Context, server int, what string) err
 	down := i.between(0, 8*time.Second)
 	i.say("kill NATS server %d%s; back after %s", server+1, what, show(down))
 	err := i.nats.Kill(server)
-	return errors.Join(err, pause(ctx, down), i.nats.Start(ctx, server))
+	return errors.Join(err, testenv.Pause(ctx, down), i.nats.Start(ctx, server))
 }
 
 func restartNATS(ctx context.Context, i *injection) error {
 	server, down := i.rng.IntN(i.nats.Size()), i.between(0, 4*time.Second)
 	i.say("stop NATS server %d; back after %s", server+1, show(down))
 	err := i.nats.Stop(server)
-	return errors.Join(err, pause(ctx, down), i.nats.Start(ctx, server))
+	return errors.Join(err, testenv.Pause(ctx, down), i.nats.Start(ctx, server))
 }
 
 func rollNATS(ctx context.Context, i *injection) error {
 	i.say("restart all NATS servers, one after the other")
 	for server := range i.nats.Size() {
-		if err := errors.Join(i.nats.Stop(server), i.nats.Start(ctx, server), pause(ctx, 3*time.Second)); err != nil {
+		if err := errors.Join(i.nats.Stop(server), i.nats.Start(ctx, server), testenv.Pause(ctx, 3*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -89,7 +90,7 @@ func isolateLeader(ctx context.Context, i *injection) error {
 	length := i.between(5*time.Second, 15*time.Second)
 	i.say("part NATS server %d, the stream's leader, from the others for %s", server+1, show(length))
 	err = i.nats.Isolate(server)
-	return errors.Join(err, pause(ctx, length), i.nats.Heal())
+	return errors.Join(err, testenv.Pause(ctx, length), i.nats.Heal())
 }
 
 func killAllNATS(ctx context.Context, i *injection) error {
@@ -99,7 +100,7 @@ func killAllNATS(ctx context.Context, i *injection) error {
 	for server := range i.nats.Size() {
 		errs = append(errs, i.nats.Kill(server))
 	}
-	errs = append(errs, pause(ctx, down))
+	errs = append(errs, testenv.Pause(ctx, down))
 	for server := range i.nats.Size() {
 		errs = append(errs, i.nats.Start(ctx, server))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 const storageTimeout = 5 * time.Second
@@ -47,7 +48,7 @@ func (i *injection) attempt(ctx context.Context, do func(context.Context) error)
 		if err == nil {
 			return nil
 		}
-		if pause(limit, sampleInterval) != nil {
+		if testenv.Pause(limit, sampleInterval) != nil {
 			if ctx.Err() == nil {
 				i.note("that did not work: %v", err)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/testdata/chaos/audit"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // gapLog keeps the times in which no bridge may have seen everything. Only
@@ -70,7 +71,7 @@ func (g *gap) heal() {
 	w := g.log.w
 	healed := w.history.Seen()
 	w.spawn(func(ctx context.Context) {
-		for pause(ctx, sampleInterval) == nil {
+		for testenv.Pause(ctx, sampleInterval) == nil {
 			leader, _ := w.leading(ctx)
 			if leader == nil {
 				continue
@@ -108,7 +109,7 @@ func (w *world) toldUpTo(ctx context.Context, revision int64) error {
 		if len(behind(then, truthAt(changes, int64(^uint64(0)>>1)), w.events.apps())) == 0 {
 			return nil
 		}
-		if err := pause(ctx, sampleInterval); err != nil {
+		if err := testenv.Pause(ctx, sampleInterval); err != nil {
 			return err
 		}
 		changes = w.changes()

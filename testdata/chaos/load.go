@@ -115,7 +115,7 @@ func (wr *writer) run(ctx context.Context) {
 		wr.load.gate.RUnlock()
 		if err != nil && ctx.Err() == nil {
 			wr.load.refused.Add(1)
-			_ = pause(ctx, 100*time.Millisecond)
+			_ = testenv.Pause(ctx, 100*time.Millisecond)
 		}
 	}
 }

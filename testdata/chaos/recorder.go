@@ -15,6 +15,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/chaos/audit"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // recorder reads the stream as a consumer does that wants every message once:
@@ -59,7 +60,7 @@ func newRecorder(url string, names subjects.Subjects) (*recorder, error) {
 		for ctx.Err() == nil {
 			// Whatever ended it: the stream is not there, or its server is not.
 			_ = r.follow(ctx)
-			_ = pause(ctx, 100*time.Millisecond)
+			_ = testenv.Pause(ctx, 100*time.Millisecond)
 		}
 	}()
 	return r, nil
@@ -215,18 +216,6 @@ func (r *recorder) close() {
 	r.conn.Close()
 }
 
-// pause waits, or until the context ends.
-func pause(ctx context.Context, length time.Duration) error {
-	timer := time.NewTimer(length)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // poll asks again and again until the answer is "", which means yes. The error
 // carries the last answer.
 func poll(ctx context.Context, patience time.Duration, ask func(context.Context) string) error {
@@ -237,7 +226,7 @@ func poll(ctx context.Context, patience time.Duration, ask func(context.Context)
 		if answer == "" {
 			return nil
 		}
-		if pause(limit, 100*time.Millisecond) != nil {
+		if testenv.Pause(limit, 100*time.Millisecond) != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // playKills kills the one bridge there is, again and again: sometimes before
@@ -24,7 +26,7 @@ func playKills(ctx context.Context, w *world) error {
 		} else {
 			early++
 		}
-		if err := pause(ctx, i.between(0, 1500*time.Millisecond)); err != nil {
+		if err := testenv.Pause(ctx, i.between(0, 1500*time.Millisecond)); err != nil {
 			return err
 		}
 		g := i.gap(ctx, "the bridge was killed")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 const mebibyte = 1 << 20
@@ -40,7 +42,7 @@ func playOutage(ctx context.Context, w *world) error {
 	if err := w.load.spread(ctx, w.cfg.changes, w.cfg.length); err != nil {
 		return err
 	}
-	if err := pause(ctx, w.cfg.length-time.Since(began)); err != nil {
+	if err := testenv.Pause(ctx, w.cfg.length-time.Since(began)); err != nil {
 		return err
 	}
 	during, err := memoryOf(b)

@@ -109,7 +109,7 @@ func (w *world) revision(ctx context.Context) (int64, error) {
 		if err == nil {
 			return strconv.ParseInt(list.GetResourceVersion(), 10, 64)
 		}
-		if pause(ctx, sampleInterval) != nil {
+		if testenv.Pause(ctx, sampleInterval) != nil {
 			return 0, errors.Join(errors.New("ask for etcd's revision"), err)
 		}
 	}

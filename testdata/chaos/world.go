@@ -151,7 +151,7 @@ func (w *world) sample(ctx context.Context) {
 	for _, b := range w.bridges {
 		all.Go(func() {
 			overflows := 0.0
-			for pause(ctx, sampleInterval) == nil {
+			for testenv.Pause(ctx, sampleInterval) == nil {
 				before := b.lastSeen()
 				b.look(ctx)
 				if now := b.total(metricOverflows); now > overflows {
@@ -166,7 +166,7 @@ func (w *world) sample(ctx context.Context) {
 
 // progress says now and then how it goes.
 func (w *world) progress(ctx context.Context) {
-	for pause(ctx, progressInterval) == nil {
+	for testenv.Pause(ctx, progressInterval) == nil {
 		events, _ := w.events.count()
 		leader, pending := "nobody", 0.0
 		for _, b := range w.bridges {

@@ -265,7 +265,7 @@ func (w *watcher) bucketReaches(ctx context.Context, e event) error {
 		if err == nil && msg.Header.Get(subjects.HeaderEventSequence) == wanted {
 			return nil
 		}
-		if err := pause(ctx, bucketPoll); err != nil {
+		if err := testenv.Pause(ctx, bucketPoll); err != nil {
 			return err
 		}
 	}

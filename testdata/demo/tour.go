@@ -104,25 +104,14 @@ func (t *tour) take(ctx context.Context, s step) error {
 			return err
 		}
 	}
-	return pause(ctx, t.pace)
-}
-
-func pause(ctx context.Context, length time.Duration) error {
-	timer := time.NewTimer(length)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return testenv.Pause(ctx, t.pace)
 }
 
 // keepScaling changes the replicas of one app now and then until the context
 // ends, which is its only good end.
 func (t *tour) keepScaling(ctx context.Context) error {
 	for i := 0; ; i++ {
-		if err := pause(ctx, scaleInterval); err != nil {
+		if err := testenv.Pause(ctx, scaleInterval); err != nil {
 			return err
 		}
 		replicas := []int32{3, 4, 1, 0, 2}[i%5]

@@ -184,16 +184,7 @@ func (c *Cluster) logFile(name string) string { return filepath.Join(c.guard.dir
 
 // serverLogs is the end of what both servers wrote.
 func (c *Cluster) serverLogs() string {
-	const tail = 4 << 10
-	var all string
-	for _, name := range []string{etcdName, apiServerName} {
-		text, err := os.ReadFile(c.logFile(name))
-		if err != nil || len(text) == 0 {
-			continue
-		}
-		all += fmt.Sprintf("--- end of %s's log\n%s", name, text[max(0, len(text)-tail):])
-	}
-	return all
+	return quoteLog(etcdName, c.logFile(etcdName)) + quoteLog(apiServerName, c.logFile(apiServerName))
 }
 
 func newScheme() (*runtime.Scheme, error) {
@@ -270,17 +261,6 @@ func (c *Cluster) closeLogs() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Adopt has a process of the caller's end with this one, should this one be
-// killed before it can end it. After that process has ended, call the returned
-// function.
-func (c *Cluster) Adopt(name string, process *os.Process) (ended func() error, err error) {
-	g := c.guard
-	if err := g.adopt(name, process.Pid); err != nil {
-		return nil, fmt.Errorf("adopt %s: %w", name, err)
-	}
-	return func() error { return g.ended(name) }, nil
 }
 
 // Dir is a folder for the caller's own files; Stop removes it.

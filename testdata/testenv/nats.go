@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -31,6 +28,7 @@ type NATSOptions struct {
 // elected 4 to 9 s after the old one was last heard of, and a leader that hears
 // of no majority steps down after 10 to 20 s.
 type NATS struct {
+	bin     string // of nats-server
 	guard   *guard
 	servers []*natsServer
 	routes  map[[2]int]*Proxy // from the first to the second
@@ -39,16 +37,11 @@ type NATS struct {
 
 // natsServer is one process, or its place while it does not run.
 type natsServer struct {
-	name, launcher, config, log    string
+	name, config, log              string
 	client, cluster, monitor, data string
 
 	mu      sync.Mutex
-	process *natsProcess // the last one; nil: there was none
-}
-
-type natsProcess struct {
-	*os.Process
-	exited chan struct{} // closed when it has been reaped
+	process *Process // the last one; nil: there was none
 }
 
 // StartNATS starts the servers and returns when JetStream serves. Whoever
@@ -64,22 +57,22 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	n := &NATS{logf: opts.Logf, routes: map[[2]int]*Proxy{}}
+	n := &NATS{bin: path, logf: opts.Logf, routes: map[[2]int]*Proxy{}}
 	if n.logf == nil {
 		n.logf = func(string, ...any) {}
 	}
 	if n.guard, err = newGuard(); err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	if err := n.start(ctx, path, opts); err != nil {
+	if err := n.start(ctx, opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), n.Close())
 	}
 	n.logf("nats: %d servers serve at %s after %s", n.Size(), n.URL(), since(began))
 	return n, nil
 }
 
-func (n *NATS) start(ctx context.Context, path string, opts NATSOptions) error {
-	if err := n.configure(path, opts); err != nil {
+func (n *NATS) start(ctx context.Context, opts NATSOptions) error {
+	if err := n.configure(opts); err != nil {
 		return err
 	}
 	for i := range n.servers {
@@ -108,14 +101,14 @@ func (n *NATS) ServerURL(i int) string { return "nats://" + n.servers[i].client 
 // Running tells whether a server's process is there.
 func (n *NATS) Running(i int) bool { return n.servers[i].running() != nil }
 
-func (s *natsServer) running() *natsProcess {
+func (s *natsServer) running() *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process == nil {
 		return nil
 	}
 	select {
-	case <-s.process.exited:
+	case <-s.process.Done():
 		return nil
 	default:
 		return s.process
@@ -129,34 +122,21 @@ func (n *NATS) Start(ctx context.Context, i int) error {
 	if s.running() != nil {
 		return fmt.Errorf("start %s: it runs", s.name)
 	}
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	process, err := n.guard.run(s.name, s.log, n.bin, "--config", s.config)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
+		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(s.launcher, "--config", s.config)
-	cmd.Stdout, cmd.Stderr = log, log
-	// A Ctrl-C of the terminal is for the program that runs the servers.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
-	}
-	process := &natsProcess{Process: cmd.Process, exited: make(chan struct{})}
-	go func() {
-		defer close(process.exited)
-		_ = cmd.Wait() // how it ended is in its log
-	}()
 	s.mu.Lock()
 	s.process = process
 	s.mu.Unlock()
 	if err := s.waitAccepts(ctx, process); err != nil {
-		return fmt.Errorf("start %s: %w\n%s", s.name, err, s.logTail())
+		return fmt.Errorf("start %s: %w\n%s", s.name, err, quoteLog(s.name, s.log))
 	}
 	return nil
 }
 
 // waitAccepts waits until the server greets a client, or has ended.
-func (s *natsServer) waitAccepts(ctx context.Context, process *natsProcess) error {
+func (s *natsServer) waitAccepts(ctx context.Context, process *Process) error {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	for {
@@ -165,7 +145,7 @@ func (s *natsServer) waitAccepts(ctx context.Context, process *natsProcess) erro
 			return nil
 		}
 		select {
-		case <-process.exited:
+		case <-process.Done():
 			return errors.New("it ended")
 		default:
 		}
@@ -177,39 +157,25 @@ func (s *natsServer) waitAccepts(ctx context.Context, process *natsProcess) erro
 
 // Kill ends a server as a crash would. One that does not run is no error.
 func (n *NATS) Kill(i int) error {
-	if err := n.end(i, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill %s: %w", n.servers[i].name, err)
+	process := n.servers[i].running()
+	if process == nil {
+		return nil
 	}
-	return nil
+	return process.Kill()
 }
 
 // Stop ends a server in good order: it hands over what it leads. One that does
-// not run is no error.
+// not run is no error, nor is an exit code: its log tells of that.
 func (n *NATS) Stop(i int) error {
-	if err := n.end(i, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop %s: %w", n.servers[i].name, err)
-	}
-	return nil
-}
-
-func (n *NATS) end(i int, how syscall.Signal) error {
-	s := n.servers[i]
-	process := s.running()
+	process := n.servers[i].running()
 	if process == nil {
-		return n.guard.ended(s.name)
+		return nil
 	}
-	// Its own method: it knows when the process has been reaped.
-	if err := process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
+	err := process.Stop(serverTimeout)
+	if ignoreExit(err) == nil {
+		return process.left
 	}
-	timer := time.NewTimer(serverTimeout)
-	defer timer.Stop()
-	select {
-	case <-process.exited:
-		return n.guard.ended(s.name)
-	case <-timer.C:
-		return errors.Join(fmt.Errorf("it still runs after %s", serverTimeout), process.Kill())
-	}
+	return err
 }
 
 // Isolate parts a server of a cluster from the others: nothing gets through

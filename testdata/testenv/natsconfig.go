@@ -20,15 +20,12 @@ const (
 )
 
 // configure chooses addresses and writes a configuration for each server.
-func (n *NATS) configure(path string, opts NATSOptions) error {
+func (n *NATS) configure(opts NATSOptions) error {
 	for i := range opts.Servers {
 		s := &natsServer{name: fmt.Sprintf("n%d", i+1)}
 		file := func(suffix string) string { return filepath.Join(n.guard.dir, s.name+suffix) }
 		s.config, s.log, s.data = file(".conf"), file(".log"), file("-data")
 		var err error
-		if s.launcher, err = n.guard.wrap(s.name, path); err != nil {
-			return err
-		}
 		for _, addr := range []*string{&s.client, &s.cluster, &s.monitor} {
 			if *addr, err = freeAddress(); err != nil {
 				return err
@@ -101,14 +98,4 @@ func accepts(ctx context.Context, addr string) error {
 	}
 	_, err = conn.Read(make([]byte, 1))
 	return err
-}
-
-// logTail is the end of what a server wrote.
-func (s *natsServer) logTail() string {
-	const tail = 4 << 10
-	text, err := os.ReadFile(s.log)
-	if err != nil || len(text) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("--- end of %s's log\n%s", s.name, text[max(0, len(text)-tail):])
 }

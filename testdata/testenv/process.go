@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Process is a program that runs beside a [Cluster]. Its output goes to a file,
-// a Ctrl-C at the terminal does not reach it, and should this process be
-// killed, it is killed too. Its methods may be called from several goroutines.
+// Process is a program that runs beside a [Cluster], or a server of [NATS]. Its
+// output goes to a file, a Ctrl-C at the terminal does not reach it, and should
+// this process be killed, it is killed too. Its methods may be called from
+// several goroutines.
 type Process struct {
 	name    string
 	logPath string
@@ -25,6 +26,11 @@ type Process struct {
 // Run starts a program and appends its output to the file logPath. The name
 // tells it from the other programs that run beside the cluster.
 func (c *Cluster) Run(name, logPath, path string, args ...string) (*Process, error) {
+	return c.guard.run(name, logPath, path, args...)
+}
+
+// run starts a program that ends with the guard's own process.
+func (g *guard) run(name, logPath, path string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -38,14 +44,13 @@ func (c *Cluster) Run(name, logPath, path string, args ...string) (*Process, err
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
 	}
 	p := &Process{name: name, logPath: logPath, process: cmd.Process, done: make(chan struct{})}
-	ended, err := c.Adopt(name, cmd.Process)
-	if err != nil {
-		return nil, errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()), log.Close())
+	if err := g.adopt(name, cmd.Process.Pid); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cmd.Process.Kill(), ignoreExit(cmd.Wait()), log.Close())
 	}
 	go func() {
 		defer close(p.done)
 		p.exit = cmd.Wait()
-		p.left = errors.Join(ended(), log.Close())
+		p.left = errors.Join(g.ended(name), log.Close())
 	}()
 	return p, nil
 }
@@ -116,12 +121,27 @@ func (p *Process) LogPath() string { return p.logPath }
 
 // LogTail is the end of what the process wrote.
 func (p *Process) LogTail() (string, error) {
-	text, err := os.ReadFile(p.logPath)
+	text, err := tailOf(p.logPath)
 	if err != nil {
 		return "", fmt.Errorf("read the log of %s: %w", p.name, err)
 	}
+	return text, nil
+}
+
+// tailOf is the end of a log.
+func tailOf(path string) (string, error) {
 	const tail = 4 << 10
-	return string(text[max(0, len(text)-tail):]), nil
+	text, err := os.ReadFile(path)
+	return string(text[max(0, len(text)-tail):]), err
+}
+
+// quoteLog is the end of a program's log for an error text, "" if there is none.
+func quoteLog(name, path string) string {
+	text, err := tailOf(path)
+	if err != nil || text == "" {
+		return ""
+	}
+	return fmt.Sprintf("--- end of %s's log\n%s", name, text)
 }
 
 // FreeAddress is the wanted address (empty: any), or one with another port of

@@ -138,8 +138,11 @@ func (r *Recorder) run(ctx context.Context, version string) {
 }
 
 // pause keeps a loop that gets nowhere from spinning.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(50 * time.Millisecond)
+func pause(ctx context.Context) error { return Pause(ctx, 50*time.Millisecond) }
+
+// Pause waits, or until the context ends.
+func Pause(ctx context.Context, length time.Duration) error {
+	timer := time.NewTimer(length)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
