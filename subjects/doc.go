@@ -59,6 +59,7 @@
 //	                   flyte.apps.logs.open.shop.production.checkout
 //	  opened stream    flyte.apps.logs.out.shop.Vq2dG0
 //	  its end          flyte.apps.logs.stop.shop.Vq2dG0
+//	  its message 7    flyte.apps.logs.ack.shop.Vq2dG0.7
 //	app operations     flyte.apps.api.get.shop.production.checkout
 //	                   flyte.apps.api.replicas.shop.production.checkout
 //	                   flyte.apps.api.ingress.shop.production.checkout
@@ -182,20 +183,55 @@
 //
 // # Log streams
 //
-// Each message of a stream names the stream and its own place in it. The last
-// one is empty and says why and after how many lines the stream ends; its
-// status is 503, which a waiting NATS CLI takes as the end, or 204 on request:
+// A request for logs has no body, or a JSON object with options (docs/logs.md
+// lists them). Its reply subject has to be an inbox. get is answered with one
+// message, open with the subject on which a stream will arrive, tail with the stream
+// itself. Each message of a stream names the stream, its own place in it and, when
+// it holds lines, the replica they are of:
 //
-//	Flyte-Log-Stream   Vq2dG0
-//	Flyte-Log-Seq      7
-//	Flyte-Log-End      eof
-//	Flyte-Log-Lines    1000
-//	Status             503
+//	Flyte-Log-Stream     Vq2dG0
+//	Flyte-Log-Seq        7
+//	Flyte-Log-Replica    checkout-shop-production-00003-deployment-7c9d-x2x4z
 //
-// The reasons are eof, stopped, limit, max_duration, stalled, error and
-// shutdown. Whether a reader is still there is asked with messages that the
-// server traces and does not deliver; a reader never sees these headers:
+// What is not lines of the log is a note, and in the formats for people begins with
 //
-//	Nats-Trace-Only    true
-//	Nats-Trace-Dest    _INBOX.Vq2dG0.probe
+//	# appbridge:
+//
+// and a space. The first message is one, and tells the replicas; so does
+// every change of them. Others tell that there is nothing to read for now, that
+// something happened to a replica, or that lines are missing:
+//
+//	Flyte-Log-Note       replicas | waiting | replica | dropped
+//	Flyte-Log-Replicas   checkout-shop-production-00003-deployment-7c9d-x2x4z
+//	Flyte-Log-Dropped    120
+//	Flyte-Log-Limit      10m0s
+//
+// The last one is on the first message of a stream to another account, where it cannot be
+// seen whether somebody listens: so long the stream lasts at most.
+//
+// Every message but the last has a reply subject. A reader that asked for a window
+// acknowledges each message with an empty one to it, in any order; what it has not
+// acknowledged may come again, under the same number. To a message that nobody listens to
+// the server itself answers there.
+//
+//	flyte.apps.logs.ack.shop.Vq2dG0.7
+//
+// The last message is empty and says why and after how many lines the stream ends;
+// its status is 503, which a waiting NATS CLI takes as the end, or 204 on request:
+//
+//	Flyte-Log-Stream     Vq2dG0
+//	Flyte-Log-Seq        8
+//	Flyte-Log-End        eof
+//	Flyte-Log-Lines      1000
+//	Status               503
+//
+// The reasons are eof, stopped, limit (a limit of the service, after an error),
+// max_duration, stalled, error (after an error) and shutdown. An error is a message of its own,
+// with the headers above, and the end follows.
+//
+// Whether a reader is still there is asked with messages that the server traces and does
+// not deliver; a reader never sees these headers:
+//
+//	Nats-Trace-Only      true
+//	Nats-Trace-Dest      flyte.apps.logs.ack.shop.Vq2dG0.trace
 package subjects

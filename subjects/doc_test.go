@@ -65,7 +65,7 @@ func TestStandardLibraryOnly(t *testing.T) {
 // The contract in prose mentions every exported string and number on the wire.
 func TestDocNamesEveryConstant(t *testing.T) {
 	t.Parallel()
-	words := docWords(t)
+	words, doc := docWords(t), parsePackage(t)["doc.go"].Doc.Text()
 	found := 0
 	for _, file := range parsePackage(t) {
 		for _, decl := range file.Decls {
@@ -91,7 +91,8 @@ func TestDocNamesEveryConstant(t *testing.T) {
 						}
 					}
 					found++
-					if !onWire(words, text) {
+					phrase := strings.TrimSpace(text)
+					if !onWire(words, text) && (!strings.Contains(phrase, " ") || !strings.Contains(doc, phrase)) {
 						t.Errorf("doc.go does not show %s = %q", name.Name, text)
 					}
 				}

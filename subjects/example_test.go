@@ -95,10 +95,12 @@ func ExampleSubjects_Logs() {
 	fmt.Println(s.Logs(subjects.LogTail, id))
 	fmt.Println(s.LogsOut("shop", "Vq2dG0"))
 	fmt.Println(s.LogsStop("shop", "Vq2dG0"))
+	fmt.Println(s.LogsAck("shop", "Vq2dG0", "7"))
 	// Output:
 	// flyte.apps.logs.tail.shop.production.checkout <nil>
 	// flyte.apps.logs.out.shop.Vq2dG0 <nil>
 	// flyte.apps.logs.stop.shop.Vq2dG0 <nil>
+	// flyte.apps.logs.ack.shop.Vq2dG0.7 <nil>
 }
 
 func ExampleSubjects_API() {

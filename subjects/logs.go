@@ -23,6 +23,7 @@ const (
 	logsBranch     = ".logs."
 	logsOutBranch  = ".logs.out."
 	logsStopBranch = ".logs.stop."
+	logsAckBranch  = ".logs.ack."
 )
 
 func (op LogOp) validate() error {
@@ -93,6 +94,42 @@ func (s Subjects) LogsStop(project, streamID string) (string, error) {
 // this prefix and nothing else; the error wraps ErrMalformed.
 func (s Subjects) ParseLogsStop(subject string) (project, streamID string, err error) {
 	return s.parseLogStream(logsStopBranch, subject)
+}
+
+// LogsAck is the reply subject of the messages of a stream,
+// "<prefix>.logs.ack.<project>.<id>.<token>": token is the message's number, as
+// in HeaderLogSeq, or a word for a message that asks something of the server. The
+// error wraps ErrEmptyPart or ErrTooLong.
+func (s Subjects) LogsAck(project, streamID, token string) (string, error) {
+	tokens, err := joinTokens(part{"project", project}, part{"stream id", streamID}, part{"token", token})
+	if err != nil {
+		return "", fmt.Errorf("log acknowledgement subject: %w", err)
+	}
+	return s.prefix + logsAckBranch + tokens, nil
+}
+
+// LogsAckFilter matches every LogsAck of one stream,
+// "<prefix>.logs.ack.<project>.<id>.*". The error wraps ErrEmptyPart or ErrTooLong.
+func (s Subjects) LogsAckFilter(project, streamID string) (string, error) {
+	subject, err := s.logStream(logsAckBranch, project, streamID)
+	if err != nil {
+		return "", err
+	}
+	return subject + ".*", nil
+}
+
+// ParseLogsAck is the inverse of LogsAck. It accepts what LogsAck writes for
+// this prefix and nothing else; the error wraps ErrMalformed.
+func (s Subjects) ParseLogsAck(subject string) (project, streamID, token string, err error) {
+	rest, err := s.cut(subject, logsAckBranch)
+	if err != nil {
+		return "", "", "", fmt.Errorf("parse log acknowledgement subject %s: %w", quote(subject), err)
+	}
+	parts, err := splitTokens(rest, 3)
+	if err != nil {
+		return "", "", "", fmt.Errorf("parse log acknowledgement subject %s: %w", quote(subject), err)
+	}
+	return parts[0], parts[1], parts[2], nil
 }
 
 func (s Subjects) logStream(branch, project, streamID string) (string, error) {

@@ -39,6 +39,8 @@ func TestSubjectsRefuse(t *testing.T) {
 		{"log stream without project", second(s.LogsOut("", "x")), subjects.ErrEmptyPart},
 		{"log stream without id", second(s.LogsStop("p", "")), subjects.ErrEmptyPart},
 		{"log stream too long", second(s.LogsOut("p", long)), subjects.ErrTooLong},
+		{"log acknowledgement without token", second(s.LogsAck("p", "x", "")), subjects.ErrEmptyPart},
+		{"log acknowledgements without id", second(s.LogsAckFilter("p", "")), subjects.ErrEmptyPart},
 		{"operation unknown", second(s.API("list", id)), subjects.ErrInvalidName},
 		{"operation without id", second(s.API(subjects.APIGet, subjects.AppID{})), subjects.ErrEmptyPart},
 		{"operation filter unknown", second(s.APIFilter("")), subjects.ErrInvalidName},
@@ -124,6 +126,8 @@ func parseAll(s subjects.Subjects, subject string) map[string]error {
 	check("out", err, func() (string, error) { return s.LogsOut(outProject, out) })
 	stopProject, stop, err := s.ParseLogsStop(subject)
 	check("stop", err, func() (string, error) { return s.LogsStop(stopProject, stop) })
+	ackProject, ackStream, token, err := s.ParseLogsAck(subject)
+	check("ack", err, func() (string, error) { return s.LogsAck(ackProject, ackStream, token) })
 	apiOp, apiID, err := s.ParseAPI(subject)
 	check("api", err, func() (string, error) { return s.API(apiOp, apiID) })
 	project, domain, err := s.ParseAPIList(subject)
@@ -161,6 +165,8 @@ func allSubjects(tb testing.TB, s subjects.Subjects, id subjects.AppID, streamID
 		add("api "+string(op), "api")(s.API(op, id))
 	}
 	add("out", "out")(s.LogsOut(id.Project, streamID))
+	add("ack", "ack")(s.LogsAck(id.Project, streamID, "7"))
+	add("ack of the server", "ack")(s.LogsAck(id.Project, streamID, "trace"))
 	add("stop", "stop")(s.LogsStop(id.Project, streamID))
 	add("list all", "list")(s.APIList("", ""))
 	add("list project", "list")(s.APIList(id.Project, ""))
@@ -299,7 +305,7 @@ func FuzzSubjects(f *testing.F) {
 		}
 		// Only subjects that do not name the whole id may be shared by two ids.
 		for subject, family := range allSubjects(t, s, other, stream) {
-			shared := family == "list" || family == "out" || family == "stop"
+			shared := family == "list" || family == "out" || family == "stop" || family == "ack"
 			if _, dup := all[subject]; dup && !shared {
 				t.Errorf("%q and %q share the subject %q", id, other, subject)
 			}
@@ -320,6 +326,8 @@ func requireID(tb testing.TB, s subjects.Subjects, subject, family string, id su
 		_, got, _ = s.ParseAPI(subject)
 	case "out":
 		project, streamID, _ = s.ParseLogsOut(subject)
+	case "ack":
+		project, streamID, _, _ = s.ParseLogsAck(subject)
 	case "stop":
 		project, streamID, _ = s.ParseLogsStop(subject)
 	case "bucket":
