@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds kube-apiserver, etcd, kwok and the nats CLI, at the versions named in
-# this folder's *.mod files, and nats-server, at the version that the module at
-# the top embeds, into a cache folder that all clones share. The last line of
-# standard output is that folder; progress goes to standard error.
+# Builds kube-apiserver, kubectl, etcd, kwok, the nats CLI and a jq, at the
+# versions named in this folder's *.mod files, and nats-server, at the version that
+# the module at the top embeds, into a cache folder that all clones share. The last
+# line of standard output is that folder; progress goes to standard error.
 #
 #   build.sh            build what is missing
 #   build.sh --print    only print the folder
@@ -51,7 +51,10 @@ fi
 build etcd go.mod go.etcd.io/etcd/server/v3
 build nats nats.mod github.com/nats-io/natscli/nats "-X main.version=$(version nats.mod github.com/nats-io/natscli)"
 build nats-server ../../go.mod github.com/nats-io/nats-server/v2
-build kube-apiserver go.mod k8s.io/kubernetes/cmd/kube-apiserver "-X k8s.io/component-base/version.gitVersion=$(version go.mod k8s.io/kubernetes)"
+kubernetes="-X k8s.io/component-base/version.gitVersion=$(version go.mod k8s.io/kubernetes)"
+build kube-apiserver go.mod k8s.io/kubernetes/cmd/kube-apiserver "$kubernetes"
+build kubectl go.mod k8s.io/kubernetes/cmd/kubectl "$kubernetes"
+build jq gojq.mod github.com/itchyny/gojq/cmd/gojq
 build kwok kwok.mod sigs.k8s.io/kwok/cmd/kwok
 
 echo "$bin"

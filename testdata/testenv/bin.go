@@ -16,9 +16,9 @@ const (
 )
 
 // BinDir is the folder of the binaries that testdata/cluster builds:
-// kube-apiserver, etcd, kwok, nats and nats-server. It asks the build script where they
-// belong and looks whether the servers are there; the error says how to build
-// them. The working directory has to be inside this module.
+// kube-apiserver, kubectl, etcd, kwok, nats and nats-server. It asks the build
+// script where they belong and looks whether the servers are there; the error
+// says how to build them. The working directory has to be inside this module.
 func BinDir() (string, error) {
 	root, err := moduleDir(ownModule)
 	if err != nil {
@@ -44,6 +44,15 @@ func NATSCLI() (string, error) {
 		return "", err
 	}
 	return binary(dir, "nats")
+}
+
+// Kubectl is the path of kubectl in [BinDir], of the API server's own release.
+func Kubectl() (string, error) {
+	dir, err := BinDir()
+	if err != nil {
+		return "", err
+	}
+	return binary(dir, "kubectl")
 }
 
 // NATSServer is the path of the stock nats-server in [BinDir], at the version

@@ -1,0 +1,350 @@
+package testenv
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What Knative labels a Pod with, besides what it labels a Revision with.
+const labelRevision = "serving.knative.dev/revision"
+
+// The container that Knative adds to every pod. The app's is another.
+const queueProxy = "queue-proxy"
+
+// PodOptions describe a pod. The zero value is a pod without labels in
+// [DefaultNamespace], with the containers queue-proxy and app, which run.
+type PodOptions struct {
+	// Namespace of the pod, which has to be there. Empty: DefaultNamespace.
+	Namespace string
+	// Name of the pod. Empty: one that begins with the Revision's and "-deployment-".
+	Name string
+	// Service and Revision are labelled on the pod as Knative does. Empty: no label.
+	Service, Revision string
+	// Labels are further labels.
+	Labels map[string]string
+	// Containers by name. Nil: queue-proxy and app, in this order.
+	Containers []string
+	// Waiting leaves the pod pending, its containers still being created;
+	// Recover starts them.
+	Waiting bool
+}
+
+// Pod is a pod on a [Kubelet]: an object of the API server whose containers do
+// what the test says. The app's container is the first that is not queue-proxy.
+type Pod struct {
+	kubelet *Kubelet
+	key     types.NamespacedName
+	app     *container
+
+	mu         sync.Mutex
+	containers []*container
+	finished   corev1.PodPhase // empty: not finished
+	last       int64           // the latest present time given to a line, in nanoseconds
+	changed    chan struct{}   // closed and replaced when a reader that waits has to look again
+	open       map[*follower]struct{}
+	latest     *follower
+	requests   []string
+	obstacle
+}
+
+// container is a container of a pod through its restarts. The pod guards it.
+type container struct {
+	name     string
+	waiting  string    // the reason, between two instances and before the first; empty: it does not wait
+	current  *instance // the latest that was started; nil: none was
+	previous *instance
+	restarts int32
+}
+
+// instance is one run of a container. The pod guards it, but for its id.
+type instance struct {
+	id                string
+	started, finished time.Time
+	running           bool
+	exit              int32
+	file              *logFile
+	pending           []byte // of a line that is not complete, and not in the file
+	inner             bool   // the line of the file's last record goes on
+}
+
+// RunPod creates a pod on the node and returns when the API server has its
+// status: running and ready, unless the options say otherwise.
+func (k *Kubelet) RunPod(ctx context.Context, opts PodOptions) (*Pod, error) {
+	names := opts.Containers
+	if names == nil {
+		names = []string{queueProxy, "app"}
+	}
+	no := false
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cmp.Or(opts.Namespace, DefaultNamespace),
+			Name:      opts.Name,
+			Labels:    map[string]string{},
+		},
+		Spec: corev1.PodSpec{NodeName: k.name, AutomountServiceAccountToken: &no, EnableServiceLinks: &no},
+	}
+	if opts.Name == "" {
+		object.GenerateName = cmp.Or(opts.Revision, opts.Service, "pod") + "-deployment-"
+	}
+	if opts.Service != "" {
+		object.Labels[labelService] = opts.Service
+		object.Labels[labelConfiguration] = opts.Service
+	}
+	if opts.Revision != "" {
+		object.Labels[labelRevision] = opts.Revision
+	}
+	maps.Copy(object.Labels, opts.Labels)
+	p := &Pod{kubelet: k, changed: make(chan struct{}), open: make(map[*follower]struct{})}
+	for _, name := range names {
+		object.Spec.Containers = append(object.Spec.Containers, corev1.Container{Name: name, Image: name})
+		c := &container{name: name, waiting: "ContainerCreating"}
+		if p.app == nil && name != queueProxy {
+			p.app = c
+		}
+		p.containers = append(p.containers, c)
+	}
+	if p.app == nil {
+		return nil, errors.New("run a pod: it has no container but " + queueProxy)
+	}
+	if err := k.client.Create(ctx, object); err != nil {
+		return nil, fmt.Errorf("create a pod: %w", err)
+	}
+	p.key = client.ObjectKeyFromObject(object)
+	if !opts.Waiting {
+		p.startWaiting()
+	}
+	k.mu.Lock()
+	k.pods[p.key] = p
+	k.mu.Unlock()
+	if err := p.writeStatus(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Name is the name of the pod.
+func (p *Pod) Name() string { return p.key.Name }
+
+// Namespace is the namespace of the pod.
+func (p *Pod) Namespace() string { return p.key.Namespace }
+
+// ContainerID is the id of the app's container as its status has it, that of
+// the latest that was started; empty before the first.
+func (p *Pod) ContainerID() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.app.id()
+}
+
+// Restart ends the app's container, whose follows end when all of it is sent,
+// and starts the next one at once.
+func (p *Pod) Restart(ctx context.Context) error {
+	p.mu.Lock()
+	p.app.end(1)
+	p.app.start()
+	p.wake()
+	p.mu.Unlock()
+	return p.writeStatus(ctx)
+}
+
+// Crash ends the app's container and leaves it waiting in CrashLoopBackOff,
+// until Recover.
+func (p *Pod) Crash(ctx context.Context) error {
+	p.mu.Lock()
+	p.app.end(1)
+	p.app.waiting = "CrashLoopBackOff"
+	p.wake()
+	p.mu.Unlock()
+	return p.writeStatus(ctx)
+}
+
+// Recover starts the containers that wait: after Crash, and those of a pod that
+// was run with Waiting.
+func (p *Pod) Recover(ctx context.Context) error {
+	p.startWaiting()
+	return p.writeStatus(ctx)
+}
+
+// Finish ends all containers for good. The pod stays, in the phase Succeeded or
+// Failed, and so do its logs.
+func (p *Pod) Finish(ctx context.Context, phase corev1.PodPhase) error {
+	var exit int32
+	if phase != corev1.PodSucceeded {
+		exit = 1
+	}
+	p.mu.Lock()
+	p.finished = phase
+	p.endAll(exit)
+	p.mu.Unlock()
+	return p.writeStatus(ctx)
+}
+
+// Terminate marks the pod as being deleted. Its containers run on, until Delete.
+func (p *Pod) Terminate(ctx context.Context) error {
+	if err := p.kubelet.client.Delete(ctx, p.object()); err != nil {
+		return fmt.Errorf("delete pod %s: %w", p.key, err)
+	}
+	return nil
+}
+
+// Delete ends all containers, whose follows end, and deletes the pod at once.
+func (p *Pod) Delete(ctx context.Context) error {
+	p.mu.Lock()
+	p.endAll(0)
+	p.mu.Unlock()
+	err := p.kubelet.client.Delete(ctx, p.object(), client.GracePeriodSeconds(0))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete pod %s: %w", p.key, err)
+	}
+	p.kubelet.mu.Lock()
+	defer p.kubelet.mu.Unlock()
+	if p.kubelet.pods[p.key] == p {
+		delete(p.kubelet.pods, p.key)
+	}
+	return nil
+}
+
+// EOF ends the pod's open follows cleanly, with what is sent so far.
+func (p *Pod) EOF() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for f := range p.open {
+		f.end()
+	}
+}
+
+// Hang has new requests for the pod's logs wait, as [Kubelet.Hang] does for all.
+func (p *Pod) Hang(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hang(on)
+}
+
+// Refuse answers new requests for the pod's logs with an HTTP status, until it
+// is taken back with 0.
+func (p *Pod) Refuse(status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = status
+}
+
+// Followers is the number of open requests for the pod's logs, of any kind,
+// those that hang included.
+func (p *Pod) Followers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open)
+}
+
+// Sent is how many bytes the latest request for the pod's logs has been sent.
+// It stands still while the reader holds the kubelet back. 0: there was none.
+func (p *Pod) Sent() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.latest == nil {
+		return 0
+	}
+	return p.latest.sent.Load()
+}
+
+// Requests are the requests for the pod's logs so far, the latest last, such as
+// "app?follow=true&tailLines=5". Beyond 4096 the oldest are forgotten.
+func (p *Pod) Requests() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.requests...)
+}
+
+func (p *Pod) object() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}}
+}
+
+func (p *Pod) startWaiting() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.containers {
+		if c.waiting != "" {
+			c.start()
+		}
+	}
+	p.wake()
+}
+
+func (p *Pod) endAll(exit int32) {
+	for _, c := range p.containers {
+		c.end(exit)
+		if c.current != nil {
+			c.waiting = ""
+		}
+	}
+	p.wake()
+}
+
+// wake has the readers that wait look again. The pod is locked.
+func (p *Pod) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (c *container) start() {
+	if c.current != nil {
+		c.previous = c.current
+		c.restarts++
+	}
+	id := make([]byte, 32)
+	_, _ = rand.Read(id) // never fails
+	c.waiting = ""
+	c.current = &instance{
+		id: "containerd://" + hex.EncodeToString(id), started: time.Now(), running: true, file: new(logFile),
+	}
+}
+
+// end ends the instance that runs, if one does. What it wrote of a line becomes
+// the log's end, without a line's end.
+func (c *container) end(exit int32) {
+	if c.current == nil || !c.current.running {
+		return
+	}
+	i := c.current
+	i.running, i.exit, i.finished = false, exit, time.Now()
+	if len(i.pending) > 0 {
+		i.file.add(i.finished.UnixNano(), i.inner, i.pending, false)
+		i.pending = nil
+	}
+}
+
+func (c *container) id() string {
+	if c.current == nil {
+		return ""
+	}
+	return c.current.id
+}
+
+// writeStatus writes what the containers do at that time.
+func (p *Pod) writeStatus(ctx context.Context) error {
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		object := &corev1.Pod{}
+		if err := p.kubelet.client.Get(ctx, p.key, object); err != nil {
+			return err
+		}
+		p.status(&object.Status)
+		return p.kubelet.client.Status().Update(ctx, object)
+	})
+	if err != nil {
+		return fmt.Errorf("write the status of pod %s: %w", p.key, err)
+	}
+	return nil
+}
