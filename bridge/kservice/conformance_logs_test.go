@@ -1,0 +1,107 @@
+package kservice_test
+
+import (
+	"encoding/base64"
+	"slices"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/appbridge/appbridge/logsvc/logline"
+)
+
+func runLogLines(t *testing.T, path string) int {
+	type lineCase struct {
+		Name      string `json:"name"`
+		Raw       string `json:"raw"`
+		RawBase64 string `json:"rawBase64"`
+		Expect    strict[struct {
+			Timestamp       string `json:"timestamp"`
+			Seconds         int64  `json:"seconds"`
+			Nanos           int    `json:"nanos"`
+			Message         string `json:"message"`
+			MessageBase64   string `json:"messageBase64"`
+			NotMarshallable bool   `json:"notMarshallable"`
+		}] `json:"expect"`
+	}
+	cases := readList[strict[lineCase]](t, path)
+	for _, strictCase := range cases {
+		c := strictCase.Value
+		t.Run(c.Name, func(t *testing.T) {
+			line := plainOrBase64(t, c.Raw, c.RawBase64)
+			want := c.Expect.Value
+			at, message := logline.Parse(line)
+			if wantMessage := plainOrBase64(t, want.Message, want.MessageBase64); string(message) != string(wantMessage) {
+				t.Errorf("message: got %q, want %q", message, wantMessage)
+			}
+			if utf8.Valid(message) == want.NotMarshallable {
+				t.Errorf("message %q: valid UTF-8 is %t, want %t", message, !want.NotMarshallable, want.NotMarshallable)
+			}
+			if timed := len(message) < len(line); timed != (want.Timestamp != "") {
+				t.Fatalf("a time was found: %t, want %q", timed, want.Timestamp)
+			}
+			if want.Timestamp == "" {
+				if !at.IsZero() {
+					t.Errorf("time: got %s, want none", at)
+				}
+				return
+			}
+			if at.Unix() != want.Seconds || at.Nanosecond() != want.Nanos {
+				t.Errorf("time: got %d s %d ns, want %d s %d ns", at.Unix(), at.Nanosecond(), want.Seconds, want.Nanos)
+			}
+			if got := at.Format(time.RFC3339Nano); got != want.Timestamp {
+				t.Errorf("time: got %s, want %s", got, want.Timestamp)
+			}
+		})
+	}
+	return len(cases)
+}
+
+func runLogStreams(t *testing.T, path string) int {
+	type streamCase struct {
+		Name          string     `json:"name"`
+		Input         string     `json:"input"`
+		BatchSize     int        `json:"batchSize"`
+		ExpectBatches [][]string `json:"expectBatches"`
+	}
+	cases := readList[strict[streamCase]](t, path)
+	for _, strictCase := range cases {
+		c := strictCase.Value
+		t.Run(c.Name, func(t *testing.T) {
+			var messages []string
+			add := func(line []byte) {
+				_, message := logline.Parse(logline.TrimCR(line))
+				messages = append(messages, string(message))
+			}
+			scanner := logline.NewScanner(len(c.Input))
+			for chunk := range slices.Chunk([]byte(c.Input), 7) {
+				scanner.Feed(chunk)
+				for scanner.Next() {
+					add(scanner.Line())
+				}
+			}
+			if scanner.Rest() {
+				add(scanner.Line())
+			}
+			got := slices.Collect(logline.Batches(messages, c.BatchSize))
+			if !slices.EqualFunc(got, c.ExpectBatches, slices.Equal[[]string]) {
+				t.Errorf("\n got %q\nwant %q", got, c.ExpectBatches)
+			}
+		})
+	}
+	return len(cases)
+}
+
+// plainOrBase64 is what a case writes as text, or as base64 where it is not
+// UTF-8.
+func plainOrBase64(t *testing.T, plain, encoded string) []byte {
+	t.Helper()
+	if encoded == "" {
+		return []byte(plain)
+	}
+	raw, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}

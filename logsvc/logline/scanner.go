@@ -1,0 +1,101 @@
+package logline
+
+import "bytes"
+
+// Scanner cuts a stream of bytes into lines. It keeps no more of a line than its
+// limit says, whatever the stream holds, and gives out parts of the chunks it is
+// fed rather than copies, except for a line that spans several chunks.
+//
+//	s.Feed(chunk)
+//	for s.Next() {
+//		use(s.Line(), s.Cut())
+//	}
+//
+// It is for one goroutine.
+type Scanner struct {
+	limit int
+	chunk []byte // what of the fed chunk was not looked at yet
+
+	line []byte
+	cut  int64
+
+	// The beginning of a line whose end has not come.
+	rest    []byte
+	restCut int64
+	open    bool
+	// The memory of the line before, which rest must not write over while it
+	// is in use.
+	spare []byte
+}
+
+// NewScanner makes a Scanner whose lines have at most limit bytes. The limit is
+// at least 1.
+func NewScanner(limit int) *Scanner { return &Scanner{limit: max(limit, 1)} }
+
+// Feed takes the next chunk of the stream. Next is to be called until it
+// returns false before the next chunk is fed; lines are valid until then, and the
+// chunk must not change so long.
+func (s *Scanner) Feed(chunk []byte) { s.chunk = chunk }
+
+// Next moves on to the next line that ends in the chunk, false when there is
+// none.
+func (s *Scanner) Next() bool {
+	if len(s.chunk) == 0 {
+		return false
+	}
+	end := bytes.IndexByte(s.chunk, '\n')
+	if end < 0 {
+		s.keep(s.chunk)
+		s.chunk = nil
+		return false
+	}
+	text := s.chunk[:end]
+	s.chunk = s.chunk[end+1:]
+	if s.open {
+		s.keep(text)
+		s.take()
+		return true
+	}
+	s.line, s.cut = text, 0
+	if end > s.limit {
+		s.line, s.cut = text[:s.limit:s.limit], int64(end-s.limit)
+	}
+	return true
+}
+
+// keep adds to the line whose end has not come.
+func (s *Scanner) keep(text []byte) {
+	s.open = true
+	room := min(s.limit-len(s.rest), len(text))
+	s.rest = append(s.rest, text[:room]...)
+	s.restCut += int64(len(text) - room)
+}
+
+// take makes the line that was kept the current one.
+func (s *Scanner) take() {
+	s.line, s.cut = s.rest, s.restCut
+	s.rest, s.spare = s.spare[:0], s.rest
+	s.restCut, s.open = 0, false
+}
+
+// Line is the current line without its end.
+func (s *Scanner) Line() []byte { return s.line }
+
+// Cut counts the bytes of the current line beyond the limit.
+func (s *Scanner) Cut() int64 { return s.cut }
+
+// Rest makes what came after the last "\n" the current line, false when nothing
+// came. It belongs to the end of the stream.
+func (s *Scanner) Rest() bool {
+	if !s.open {
+		return false
+	}
+	s.take()
+	return true
+}
+
+// Reset forgets what the stream brought, so that another one can be read.
+func (s *Scanner) Reset() {
+	s.chunk, s.line, s.cut = nil, nil, 0
+	s.rest, s.restCut, s.open = s.rest[:0], 0, false
+}
