@@ -1,0 +1,123 @@
+package logsvc
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/appbridge/appbridge/logsvc/logline"
+)
+
+// batchBytes is how much text a batch gathers before it goes.
+const batchBytes = 32 << 10
+
+// timeFormat is that of the kubelet: always as long, so that columns line up.
+const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
+// batch is lines of one replica on their way to the reader.
+type batch struct {
+	replica string
+	text    []byte // lines, each with its end
+	marks   []mark // one for each line where they are needed, else nil
+	lines   int
+	live    bool
+	first   time.Time // when the first line came in
+}
+
+// mark is what is known of a line beside its text.
+type mark struct {
+	end  int // of the line in text, its end included
+	time time.Time
+}
+
+func (b *batch) reset() {
+	*b = batch{text: b.text[:0], marks: b.marks[:0]}
+}
+
+// layout says which lines a reader gets and in what form they wait for him.
+type layout struct {
+	*request
+}
+
+// wanted are the lines that are asked for. An expression may take its time over a
+// long line: no lock is to be held meanwhile.
+func (l layout) wanted(ctx context.Context, lines []Line) []Line {
+	if l.include == nil && l.exclude == nil {
+		return lines
+	}
+	var wanted []Line
+	for _, line := range lines {
+		if ctx.Err() != nil {
+			return nil
+		}
+		text := logline.TrimCR(line.Text)
+		if (l.include == nil || l.include.Match(text)) && (l.exclude == nil || !l.exclude.Match(text)) {
+			wanted = append(wanted, line)
+		}
+	}
+	return wanted
+}
+
+// add puts a line into a batch.
+func (l layout) add(b *batch, line Line) {
+	text := line.Text
+	if l.format != formatRaw {
+		text = logline.TrimCR(text)
+	}
+	if l.timestamps && !l.format.structured() && !line.Time.IsZero() {
+		b.text = line.Time.UTC().AppendFormat(b.text, timeFormat)
+		b.text = append(b.text, ' ')
+	}
+	b.text = append(b.text, text...)
+	if line.Cut > 0 {
+		b.text = appendCut(b.text, line.Cut)
+	}
+	b.text = append(b.text, '\n')
+	b.lines++
+	if l.format.structured() {
+		b.marks = append(b.marks, mark{end: len(b.text), time: line.Time})
+	}
+}
+
+// appendCut says in a line that its rest is missing.
+func appendCut(text []byte, n int64) []byte {
+	text = append(text, " [appbridge: "...)
+	text = strconv.AppendInt(text, n, 10)
+	return append(text, " bytes cut]"...)
+}
+
+// halves splits a batch of several lines in two.
+func (b *batch) halves() (first, second *batch) {
+	first = &batch{replica: b.replica, live: b.live, first: b.first}
+	second = &batch{replica: b.replica, live: b.live, first: b.first}
+	first.lines = b.lines / 2
+	second.lines = b.lines - first.lines
+	end := 0
+	if b.marks != nil {
+		end = b.marks[first.lines-1].end
+		first.marks = b.marks[:first.lines]
+		for _, m := range b.marks[first.lines:] {
+			m.end -= end
+			second.marks = append(second.marks, m)
+		}
+	} else {
+		for range first.lines {
+			end += bytes.IndexByte(b.text[end:], '\n') + 1
+		}
+	}
+	first.text, second.text = b.text[:end], b.text[end:]
+	return first, second
+}
+
+// cutTo shortens a batch of one line to n bytes of text and says so.
+func (b *batch) cutTo(n int) *batch {
+	text := b.text[:len(b.text)-1]
+	n = min(n, len(text))
+	short := append(appendCut(bytes.Clone(text[:n]), int64(len(text)-n)), '\n')
+	c := &batch{replica: b.replica, text: short, lines: 1, live: b.live, first: b.first}
+	if b.marks != nil {
+		c.marks = []mark{{end: len(short), time: b.marks[0].time}}
+	}
+	return c
+}

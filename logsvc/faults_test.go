@@ -1,0 +1,320 @@
+package logsvc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// The answer to a stop goes to an inbox or nowhere: its reply subject is a
+// tenant's choice, and the service may write where the tenant may not.
+func TestStopReply(t *testing.T) {
+	t.Parallel()
+	source := &written{replicas: []string{"a"}, run: forever}
+	b := newBench(t, source)
+	victim := b.inbox("$KV.flyte-apps.>")
+	in := b.tail("")
+	stop, err := b.names.LogsStop("shop", in.next().Header.Get(subjects.HeaderLogStream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.publish(stop, "$KV.flyte-apps.bank.production.vault", "")
+	if _, end := in.all(); end.Header.Get(subjects.HeaderLogEnd) != "stopped" {
+		t.Errorf("the end is %v", end.Header)
+	}
+	b.idle(source)
+	select {
+	case msg := <-victim.msgs:
+		t.Errorf("got %q on %s", msg.Data, msg.Subject)
+	default:
+	}
+}
+
+// What comes again is what came before, also when a batch was too long for one
+// message.
+func TestResentIsTheSame(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []int32{8 << 10, 1 << 20} {
+		t.Run(fmt.Sprint(payload), func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, &server.Options{MaxPayload: payload})
+			b := serveOn(t, s, dial(t, s.ClientURL()), dial(t, s.ClientURL()), numbered(100_000))
+			in := b.tail(`{"format": "raw", "window": 64}`)
+			first := map[string][]byte{}
+			for again := 0; again < 50; {
+				m := in.next()
+				seq := m.Header.Get(subjects.HeaderLogSeq)
+				if before, ok := first[seq]; ok {
+					again++
+					if !bytes.Equal(before, m.Data) {
+						t.Fatalf("message %s was %.30q and comes again as %.30q", seq, before, m.Data)
+					}
+					continue
+				}
+				first[seq] = bytes.Clone(m.Data)
+				if len(first) <= 100 { // then the reader is silent
+					if err := b.nc.Publish(m.Reply, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A line of a quiet replica does not wait for the end of another one's flood.
+func TestQuietReplica(t *testing.T) {
+	t.Parallel()
+	for _, live := range []bool{true, false} {
+		t.Run(fmt.Sprintf("live %t", live), func(t *testing.T) {
+			t.Parallel()
+			var said atomic.Int64
+			source := &written{replicas: []string{"noisy", "quiet"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
+				lines := manyLines("noisy", 1000)
+				began := time.Now()
+				for ctx.Err() == nil { // much more than is sent
+					if err := out.Lines(ctx, "noisy", lines, live); err != nil {
+						return err
+					}
+					if time.Since(began) > time.Second && said.CompareAndSwap(0, time.Now().UnixNano()) {
+						if err := out.Lines(ctx, "quiet", []logsvc.Line{line(0, "hello")}, live); err != nil {
+							return err
+						}
+					}
+				}
+				return ctx.Err()
+			}}
+			b := newBench(t, source)
+			in := b.tail(`{"format": "raw"}`)
+			for {
+				m := in.next()
+				if said.Load() != 0 && time.Since(time.Unix(0, said.Load())) > patience/4 {
+					t.Fatal("the quiet line does not come")
+				}
+				if m.Header.Get(subjects.HeaderLogReplica) == "quiet" {
+					return
+				}
+			}
+		})
+	}
+}
+
+// manyLines are numbered lines of 100 bytes and more.
+func manyLines(kind string, n int) []logsvc.Line {
+	lines := make([]logsvc.Line, n)
+	for i := range lines {
+		lines[i] = line(0, fmt.Sprintf("%s %06d %s", kind, i, strings.Repeat(".", 100)))
+	}
+	return lines
+}
+
+// The note about lines that are missing stands where they are missing.
+func TestDroppedPlace(t *testing.T) {
+	t.Parallel()
+	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
+		return errors.Join(out.Lines(ctx, "a", manyLines("old", 4000), false), out.Lines(ctx, "a", manyLines("new", 60_000), true))
+	}}
+	b := newBench(t, source)
+	msgs, _ := b.tail(`{"format": "raw"}`).all()
+	next := map[string]int{}
+	for _, m := range msgs {
+		if n := 0; m.Header.Get(subjects.HeaderLogDropped) != "" {
+			if _, err := fmt.Sscan(m.Header.Get(subjects.HeaderLogDropped), &n); err != nil {
+				t.Fatal(err)
+			}
+			next["new"] += n
+			continue
+		}
+		for l := range strings.Lines(string(m.Data)) {
+			var kind string
+			var i int
+			if _, err := fmt.Sscanf(l, "%s %d", &kind, &i); err != nil || l[0] == '#' {
+				continue
+			}
+			if i != next[kind] || kind == "old" && next["new"] > 0 {
+				t.Fatalf("%.12q comes where %s %d is due, with %d new ones before", l, kind, next[kind], next["new"])
+			}
+			next[kind]++
+		}
+	}
+	if next["old"] != 4000 || next["new"] != 60_000 {
+		t.Errorf("%v lines are accounted for", next)
+	}
+}
+
+// proxied is a way to a server that can be cut.
+func proxied(t *testing.T, s *server.Server) *testenv.Proxy {
+	t.Helper()
+	p, err := testenv.NewProxy(s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// A stream whose end falls into an outage of the service's connection is told of
+// it afterwards.
+func TestEndInOutage(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, &server.Options{})
+	p := proxied(t, s)
+	source := &written{replicas: []string{"a"}, run: forever}
+	own := dial(t, "nats://"+p.Addr())
+	b := serveOn(t, s, own, dial(t, s.ClientURL()), source)
+	in := b.tail(`{"max_duration": "500ms"}`)
+	in.next()
+	if err := p.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the stream ends", func() error {
+		if source.taken.Load() != 0 {
+			return errors.New("it goes on")
+		}
+		return nil
+	})
+	if err := p.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if _, end := in.all(); end.Header.Get(subjects.HeaderLogEnd) != "max_duration" {
+		t.Errorf("the end is %v", end.Header)
+	}
+}
+
+// The time in which the service itself is cut off does not count as the reader's
+// absence.
+func TestOwnOutage(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, &server.Options{})
+	p := proxied(t, s)
+	source := &written{replicas: []string{"a"}, run: forever}
+	own := dial(t, "nats://"+p.Addr())
+	b := serveOn(t, s, own, dial(t, s.ClientURL()), source)
+	in := b.tail("")
+	in.next()
+	// The reader is away for a moment, in which the service loses its connection.
+	if err := in.sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	testPause(t, 700*time.Millisecond)
+	if err := p.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	again := b.inbox(in.subject)
+	testPause(t, 3*time.Second)
+	if err := p.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the service is back", func() error {
+		if !own.IsConnected() {
+			return errors.New("it is away")
+		}
+		return nil
+	})
+	testPause(t, 3*time.Second)
+	if source.taken.Load() != 1 {
+		t.Error("the stream has ended")
+	}
+	if err := again.sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	b.idle(source)
+}
+
+func testPause(t *testing.T, d time.Duration) {
+	t.Helper()
+	if err := testenv.Pause(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// However many replicas an app has and however little a server lets through,
+// there is an answer.
+func TestSmallPayload(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []int32{4 << 10, 64 << 10} {
+		for _, n := range []int{1, 500} {
+			for _, format := range []string{"text", "json"} {
+				t.Run(fmt.Sprintf("%d replicas %d bytes %s", n, payload, format), func(t *testing.T) {
+					t.Parallel()
+					source := &written{run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
+						return out.Lines(ctx, "checkout-shop-production-00001-deployment-0", []logsvc.Line{line(0, "hello")}, false)
+					}}
+					for i := range n {
+						source.replicas = append(source.replicas, fmt.Sprintf("checkout-shop-production-00001-deployment-%d", i))
+					}
+					s := newServer(t, &server.Options{MaxPayload: payload})
+					b := serveOn(t, s, dial(t, s.ClientURL()), dial(t, s.ClientURL()), source)
+					body := `{"format": "` + format + `"}`
+					msgs, end := b.tail(body).all()
+					if got := text(msgs); !strings.Contains(got, "hello") || end.Header.Get(subjects.HeaderLogEnd) != "eof" {
+						t.Errorf("got %.200q, %v", got, end.Header)
+					}
+					msg, err := b.nc.Request(b.subject(subjects.LogGet), []byte(body), patience)
+					if err != nil || !strings.Contains(string(msg.Data), "hello") {
+						t.Errorf("got %v, %v", msg, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A word that comes early has its place in the stream as any other message, and a
+// reader with a window acknowledges it.
+func TestEarlyWord(t *testing.T) {
+	t.Parallel()
+	slow := make(chan struct{})
+	source := some("a")
+	source.open = func(ctx context.Context, _ logsvc.Query) error {
+		select {
+		case <-slow:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b := newBench(t, source)
+	in := b.tail(`{"window": 4}`)
+	first := in.next()
+	if got, want := string(first.Data), "# appbridge: waiting for Kubernetes\n"; got != want || first.Reply == "" || first.Header.Get(subjects.HeaderLogSeq) != "1" {
+		t.Errorf("got %q %v %q, want %q", got, first.Header, first.Reply, want)
+	}
+	close(slow)
+	if err := b.nc.Publish(first.Reply, nil); err != nil {
+		t.Fatal(err)
+	}
+	var all []*nats.Msg
+	for {
+		m := in.next()
+		if m.Header.Get(subjects.HeaderLogEnd) != "" {
+			break
+		}
+		all = append(all, m)
+		if err := b.nc.Publish(m.Reply, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := text(all), "# appbridge: replicas: a\none\ntwo\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

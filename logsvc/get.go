@@ -1,0 +1,84 @@
+package logsvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// getTimeout is how long a get may take.
+	getTimeout = 20 * time.Second
+	// readTimeout is how long it may read. Then it answers with what there is: a
+	// node that does not answer is no reason to keep back what others did.
+	readTimeout = 10 * time.Second
+)
+
+var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTimeout)
+
+// get reads the last lines. conclude answers with them, in one message.
+func (s *Service) get(serving context.Context, req *request, reply string, asked time.Time) (conclude func() (result string)) {
+	ctx, stop := context.WithTimeoutCause(serving, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
+	defer stop()
+	msg, lines, err := s.collect(ctx, req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return func() string { return s.failGet(serving, req, reply, err) }
+	}
+	return func() string {
+		msg.Subject = reply
+		if err := s.deliver(serving, msg); err != nil {
+			return s.failGet(serving, req, reply, err)
+		}
+		s.metrics.firstLine.Observe(time.Since(asked).Seconds())
+		s.metrics.lines.Add(float64(lines))
+		s.metrics.bytes.Add(float64(len(msg.Data)))
+		return string(subjects.LogEndEOF)
+	}
+}
+
+// failGet answers with an error.
+func (s *Service) failGet(ctx context.Context, req *request, reply string, err error) (result string) {
+	var failure *Error
+	switch {
+	case errors.As(err, &failure):
+	case errors.Is(err, errShutdown):
+		failure = errGoingAway()
+	default:
+		failure = s.internal(req, err)
+	}
+	s.publishError(ctx, reply, failure)
+	s.publishLast(ctx, endMessage(reply, ending{reason: endOf(failure), end: req.end}))
+	return failure.Code.String()
+}
+
+// collect reads everything and makes the answer of it.
+func (s *Service) collect(ctx context.Context, req *request) (*nats.Msg, int, error) {
+	source, err := s.source.Open(ctx, req.query)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer source.Close()
+	c := newCollector(req, int(s.nc.MaxPayload()), source.Replicas(), s.metrics)
+	reading, stop := context.WithTimeoutCause(ctx, readTimeout, errReadTimeout)
+	defer stop()
+	if err := source.Run(reading, c); err != nil {
+		if ctx.Err() != nil || !errors.Is(context.Cause(reading), errReadTimeout) {
+			return nil, 0, err
+		}
+		if c.empty() {
+			return nil, 0, Errorf(subjects.CodeDeadlineExceeded, "nothing could be read within %s", readTimeout)
+		}
+		if err := c.Note(ctx, subjects.LogNoteReplica, "", errReadTimeout.Error()); err != nil {
+			return nil, 0, err
+		}
+	}
+	return c.answer(newEncoder(req, source.Org()))
+}

@@ -1,0 +1,100 @@
+package logsvc
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	resourceServices = "services"
+	rightServices    = "services.serving.knative.dev"
+)
+
+// findApp looks for the Knative Service of an app: first where its name says,
+// then, for one that was named otherwise, among all of the app's project. Only
+// its annotation counts: names fold case, so that the name of one app may be
+// that of another, whose log is none of the asker's business.
+func (k *Kubernetes) findApp(ctx context.Context, id subjects.AppID) (*kservice.Service, error) {
+	name := kservice.Name(id)
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		// What the field selector is given holds no character that means
+		// anything to it.
+		svc, err := k.searchApp(ctx, id, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if svc != nil || err != nil {
+			return svc, err
+		}
+	}
+	marks := labels.Set{kservice.LabelManaged: "true"}
+	for label, value := range map[string]string{kservice.LabelProject: id.Project, kservice.LabelDomain: id.Domain} {
+		if len(validation.IsValidLabelValue(value)) == 0 {
+			marks[label] = value
+		}
+	}
+	svc, err := k.searchApp(ctx, id, metav1.ListOptions{LabelSelector: marks.String(), ResourceVersion: "0"})
+	if svc == nil && err == nil {
+		err = Errorf(subjects.CodeNotFound, "app: no app %s", id)
+	}
+	return svc, err
+}
+
+// searchApp is the app's Service among those that a list brings, nil when it is
+// not there. Of several, the first by namespace and name.
+func (k *Kubernetes) searchApp(ctx context.Context, id subjects.AppID, opts metav1.ListOptions) (*kservice.Service, error) {
+	var found []*kservice.Service
+	for _, namespace := range k.namespaces {
+		list := &kservice.ServiceList{}
+		if err := k.ask(ctx, func(ctx context.Context) error {
+			return k.serving.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resourceServices).
+				SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion).Do(ctx).Into(list)
+		}); err != nil {
+			return nil, kubernetesError(ctx, err, right{"list", rightServices, namespace})
+		}
+		for i := range list.Items {
+			if svc := &list.Items[i]; ownedBy(svc, id) {
+				found = append(found, svc)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return slices.MinFunc(found, func(a, b *kservice.Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}), nil
+}
+
+// stillThere tells whether a Service is still the app's.
+func (k *Kubernetes) stillThere(ctx context.Context, namespace, name string, id subjects.AppID) (bool, error) {
+	svc := &kservice.Service{}
+	err := k.ask(ctx, func(ctx context.Context) error {
+		return k.serving.Get().Namespace(namespace).Resource(resourceServices).Name(name).Do(ctx).Into(svc)
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && ownedBy(svc, id), err
+}
+
+func ownedBy(svc *kservice.Service, id subjects.AppID) bool {
+	owner, err := kservice.ID(svc)
+	return err == nil && owner == id
+}
+
+// ask bounds a request whose answer is not a log. Its error is for the caller to
+// tell; client-go would log some on its own.
+func (k *Kubernetes) ask(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), k.pace.answer)
+	defer cancel()
+	return request(ctx)
+}

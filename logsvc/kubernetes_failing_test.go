@@ -1,0 +1,69 @@
+package logsvc_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/appbridge/appbridge/logsvc"
+)
+
+func TestKubernetesFailingReplica(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	k := p.kubernetes()
+	a := p.newApp("half")
+	good, bad := a.run("00001"), a.run("00001")
+	good.Write("good")
+	bad.Write("bad")
+	bad.Refuse(http.StatusServiceUnavailable)
+	t.Run("follow", func(t *testing.T) {
+		r := read(t, k, all(a))
+		r.wait(good, "good")
+		soon(t, "the failure is told", func() error { return r.noted(bad.Name() + " replica: cannot be read: ") })
+		good.Write("more")
+		r.wait(good, "good", "more")
+		bad.Refuse(0)
+		r.wait(bad, "bad")
+		bad.Write("more")
+		r.wait(bad, "bad", "more")
+		if len(r.notes) != 1 {
+			t.Errorf("got notes %q, want one", r.notes)
+		}
+	})
+	t.Run("no follow", func(t *testing.T) {
+		bad.Refuse(http.StatusServiceUnavailable)
+		q := all(a)
+		q.Follow = logsvc.FollowNever
+		r := read(t, k, q)
+		r.end()
+		r.wait(good, "good", "more")
+		check(t, r.noted(bad.Name()+" replica: cannot be read: "))
+	})
+	t.Run("none can be read", func(t *testing.T) {
+		q := all(a)
+		q.Follow, q.Replica = logsvc.FollowNever, bad.Name()
+		err := read(t, k, q).ended()
+		var failure *logsvc.Error
+		if !errors.As(err, &failure) || failure.Code != 502 {
+			t.Errorf("got %v, want an Error 502", err)
+		}
+		bad.Refuse(0)
+	})
+	t.Run("hang", func(t *testing.T) {
+		bad.Hang(true)
+		q := all(a)
+		q.Follow = logsvc.FollowNever
+		r := read(t, k, q)
+		r.wait(good, "good", "more")
+		soon(t, "it tries again", func() error {
+			if got := len(bad.Requests()); got < 2 || bad.Followers() == 0 {
+				return fmt.Errorf("%d requests", got)
+			}
+			return nil
+		})
+		bad.Hang(false)
+		r.end()
+	})
+}

@@ -1,0 +1,129 @@
+package logsvc
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func ended(id string, code int32) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: "Error"}
+}
+
+func podOf(change func(pod *corev1.Pod, status *corev1.ContainerStatus)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "uid"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "queue-proxy"}, {Name: "app"}}},
+	}
+	change(pod, &pod.Status.ContainerStatuses[1])
+	return pod
+}
+
+func TestStateOf(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	tests := []struct {
+		name   string
+		change func(pod *corev1.Pod, s *corev1.ContainerStatus)
+		want   podState // without ended and started
+	}{
+		{"runs", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.ContainerID = running, "c1" }, podState{running: true, current: "c1"}},
+		{"runs again", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State, s.ContainerID, s.LastTerminationState.Terminated = running, "c2", ended("c1", 1)
+		}, podState{running: true, current: "c2", last: "c1"}},
+		{"another pod of the name", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.UID, s.State, s.ContainerID = "other", running, "c1"
+		}, podState{gone: true}},
+		{"not started", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		}, podState{waiting: "ContainerCreating"}},
+		{"no status yet", func(pod *corev1.Pod, _ *corev1.ContainerStatus) { pod.Status.ContainerStatuses = nil }, podState{}},
+		{"evicted before it started", func(pod *corev1.Pod, _ *corev1.ContainerStatus) {
+			pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodFailed, nil
+		}, podState{over: true}},
+		{"waits between two", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State, s.LastTerminationState.Terminated = waiting, ended("c1", 1)
+		}, podState{current: "c1", last: "c1", waiting: "CrashLoopBackOff"}},
+		{"ended, will start again", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State.Terminated, s.LastTerminationState.Terminated = ended("c2", 0), ended("c1", 1)
+		}, podState{current: "c2", last: "c1"}},
+		{"ended in a pod that is deleted", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.DeletionTimestamp, s.State.Terminated = new(metav1.Time), ended("c1", 0)
+		}, podState{current: "c1", over: true}},
+		{"runs in a pod that is deleted", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.DeletionTimestamp, s.State, s.ContainerID = new(metav1.Time), running, "c1"
+		}, podState{current: "c1", running: true}},
+		{"finished", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.Status.Phase, s.State.Terminated = corev1.PodSucceeded, ended("c1", 0)
+		}, podState{current: "c1", over: true}},
+		{"never again", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.Spec.RestartPolicy, s.State.Terminated = corev1.RestartPolicyNever, ended("c1", 1)
+		}, podState{current: "c1", over: true}},
+		{"again after a failure", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.Spec.RestartPolicy, s.State.Terminated = corev1.RestartPolicyOnFailure, ended("c1", 1)
+		}, podState{current: "c1"}},
+		{"an init container that is through", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State.Terminated = ended("c1", 0)
+			pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
+		}, podState{current: "c1", over: true}},
+		{"an init container that goes on", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			always := corev1.ContainerRestartPolicyAlways
+			pod.Spec.InitContainers = []corev1.Container{{Name: "app", RestartPolicy: &always}}
+			s.State.Terminated = ended("c1", 0)
+			pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
+		}, podState{current: "c1"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := stateOf(podOf(tt.change), "uid", "app")
+			got.ended, got.started = nil, time.Time{}
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	if got := stateOf(nil, "uid", "app"); !got.gone {
+		t.Errorf("no pod: got %+v", got)
+	}
+}
+
+func TestNextStep(t *testing.T) {
+	running := func(current, last string) podState { return podState{running: true, current: current, last: last} }
+	tests := []struct {
+		name     string
+		progress podProgress
+		state    podState
+		step     podStep
+		id       string
+	}{
+		{"gone", podProgress{id: "c1"}, podState{gone: true}, stepDone, ""},
+		{"not started", podProgress{}, podState{}, stepWait, ""},
+		{"never started", podProgress{}, podState{over: true}, stepDone, ""},
+		{"started", podProgress{}, running("c1", ""), stepBegin, "c1"},
+		{"started before", podProgress{}, running("c2", "c1"), stepBegin, "c2"},
+		{"waits at first", podProgress{}, podState{current: "c1", last: "c1"}, stepBegin, "c1"},
+		{"runs", podProgress{id: "c1"}, running("c1", ""), stepFollow, ""},
+		{"ended", podProgress{id: "c1"}, podState{current: "c1"}, stepRest, ""},
+		{"waits", podProgress{id: "c1"}, podState{current: "c1", last: "c1"}, stepRest, ""},
+		{"waits and is read", podProgress{id: "c1", complete: true}, podState{current: "c1", last: "c1"}, stepWait, ""},
+		{"over", podProgress{id: "c1"}, podState{current: "c1", over: true}, stepRest, ""},
+		{"over and is read", podProgress{id: "c1", complete: true}, podState{current: "c1", over: true}, stepDone, ""},
+		{"started again, unread", podProgress{id: "c1"}, running("c2", "c1"), stepPrevious, ""},
+		{"started again", podProgress{id: "c1", complete: true}, running("c2", "c1"), stepBegin, "c2"},
+		{"started twice", podProgress{id: "c1", complete: true}, running("c3", "c2"), stepBegin, "c2"},
+		{"started twice, unread", podProgress{id: "c1"}, running("c3", "c2"), stepBegin, "c2"},
+		{"started twice, second one", podProgress{id: "c2", before: "c1"}, running("c3", "c2"), stepPrevious, ""},
+		{"a report that is behind", podProgress{id: "c2", before: "c1", complete: true}, running("c3", "c1"), stepBegin, "c3"},
+		{"crashed twice", podProgress{id: "c1", complete: true}, podState{current: "c2", last: "c2"}, stepBegin, "c2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			step, id := tt.progress.next(tt.state)
+			if step != tt.step || id != tt.id {
+				t.Errorf("got %d %q, want %d %q", step, id, tt.step, tt.id)
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package logsvc
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// podWatch is an informer on the pods of one stream. It makes things quick:
+// whoever needs to be certain asks the API server.
+type podWatch struct {
+	informer cache.SharedIndexInformer
+	changed  chan struct{} // holds one token when there is something to see
+}
+
+func (s *podLogs) watchPods() *podWatch {
+	narrow := func(o *metav1.ListOptions) { o.LabelSelector = s.selector() }
+	if s.q.Replica != "" {
+		narrow = func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.q.Replica).String()
+		}
+	}
+	w := &podWatch{
+		informer: cache.NewSharedIndexInformer(
+			cache.NewFilteredListWatchFromClient(s.k.core.RESTClient(), "pods", s.namespace, narrow), &corev1.Pod{}, 0, nil),
+		changed: make(chan struct{}, 1),
+	}
+	// None of these fails before the informer runs.
+	_ = w.informer.SetTransform(func(object any) (any, error) {
+		if m, err := meta.Accessor(object); err == nil {
+			m.SetManagedFields(nil)
+		}
+		return object, nil
+	})
+	_ = w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		s.k.metrics.failures.Inc()
+		s.k.log.Debug("the watch of pods failed", zap.String("namespace", s.namespace), zap.String("service", s.service), zap.Error(err))
+	})
+	_, _ = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { w.signal() },
+		UpdateFunc: func(any, any) { w.signal() },
+		DeleteFunc: func(any) { w.signal() },
+	})
+	return w
+}
+
+// run returns when ctx is done and nothing of the informer is left. What client-go
+// would log comes once for each stream, and the error handler has it.
+func (w *podWatch) run(ctx context.Context) {
+	w.informer.RunWithContext(klog.NewContext(ctx, logr.Discard()))
+}
+
+func (w *podWatch) signal() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// pods are those that the informer knows.
+func (w *podWatch) pods() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, object := range w.informer.GetStore().List() {
+		if pod, ok := object.(*corev1.Pod); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}

@@ -1,0 +1,255 @@
+package logsvc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// maxBody is how long the options of a request may be.
+	maxBody = 16 << 10
+	// defaultTail is how many lines a stream begins with when nobody says.
+	defaultTail = 1000
+	maxWindow   = 1024
+	// maxExpression and maxInstructions bound what an expression costs: it is
+	// tried on every line.
+	maxExpression   = 1 << 10
+	maxInstructions = 500
+	// shownValue is how much of a wrong value an error repeats.
+	shownValue = 64
+)
+
+// format is the form of the messages of a stream.
+type format string
+
+const (
+	formatText  format = "text"  // for people: whole lines, notes between them
+	formatRaw   format = "raw"   // the bytes as they were written
+	formatJSON  format = "json"  // TailLogsResponse, protobuf JSON
+	formatProto format = "proto" // TailLogsResponse, binary
+)
+
+// structured tells whether messages are TailLogsResponses.
+func (f format) structured() bool { return f == formatJSON || f == formatProto }
+
+const (
+	end503   = "503"
+	endEmpty = "empty"
+)
+
+// request is what a request asks for, checked.
+type request struct {
+	query            Query
+	timestamps       bool
+	include, exclude *regexp.Regexp // nil: everything, nothing
+	format           format
+	window           int // 0: paced
+	end              string
+	maxDuration      time.Duration // 0: no limit
+}
+
+// parseRequest reads the options of a request. The error is an *Error that
+// names every field that is wrong.
+func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*request, error) {
+	if len(body) > maxBody {
+		return nil, Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
+	}
+	fields, err := objectOf(body)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{query: Query{App: app, Tail: -1}, format: formatText, end: end503}
+	p := &optionParser{fields: fields, unknown: maps.Clone(fields)}
+	r.read(p, now)
+	p.finish(op, r)
+	if len(p.problems) > 0 {
+		return nil, Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(p.problems, "; "))
+	}
+	return r, nil
+}
+
+// objectOf splits a body into its fields. No body is no field.
+func objectOf(body []byte) (map[string]json.RawMessage, error) {
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 {
+		return nil, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
+		return nil, Errorf(subjects.CodeInvalidArgument, "body: %s: want nothing or a JSON object with options", shown(body))
+	}
+	return fields, nil
+}
+
+// read takes every option that is there.
+func (r *request) read(p *optionParser, now time.Time) {
+	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
+	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
+	option(p, "tail", "a whole number of lines from 0 on", &r.query.Tail, func(n int64) bool { return n >= 0 })
+	r.readSince(p, now)
+	var follow bool
+	if option(p, "follow", "true or false", &follow, nil) {
+		r.query.Follow = FollowNever
+		if follow {
+			r.query.Follow = FollowAlways
+		}
+	}
+	option(p, "previous", "true or false", &r.query.Previous, nil)
+	option(p, "timestamps", "true or false", &r.timestamps, nil)
+	r.include = expression(p, "include")
+	r.exclude = expression(p, "exclude")
+	word(p, "format", &r.format, formatText, formatRaw, formatJSON, formatProto)
+	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
+		func(n int) bool { return n >= 1 && n <= maxWindow })
+	word(p, "end", &r.end, end503, endEmpty)
+	duration(p, "max_duration", &r.maxDuration)
+}
+
+// readSince takes the two ways to say from when on. Who says so is not cut
+// off by a number of lines as well, unless that is said, too.
+func (r *request) readSince(p *optionParser, now time.Time) {
+	var since time.Duration
+	if duration(p, "since", &since) {
+		r.query.Since = now.Add(-since)
+	}
+	var text string
+	if option(p, "since_time", "a time like 2026-11-21T08:51:07Z (RFC 3339)", &text, func(s string) bool {
+		t, err := time.Parse(time.RFC3339Nano, s)
+		r.query.Since = t
+		return err == nil
+	}) && since != 0 {
+		p.problem("since_time: %s: want since or since_time, not both", shown(p.fields["since_time"]))
+	}
+	if _, given := p.fields["tail"]; !given && r.query.Since.IsZero() {
+		r.query.Tail = defaultTail
+	}
+}
+
+// optionParser collects what is wrong with the fields of a request.
+type optionParser struct {
+	fields   map[string]json.RawMessage
+	unknown  map[string]json.RawMessage // not asked for yet
+	known    []string
+	problems []string
+}
+
+func (p *optionParser) problem(form string, args ...any) {
+	p.problems = append(p.problems, fmt.Sprintf(form, args...))
+}
+
+// finish finds options that nobody knows and those that do not go together.
+func (p *optionParser) finish(op subjects.LogOp, r *request) {
+	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
+		p.problem("%s: unknown option, want one of %s", shown([]byte(strconv.Quote(name))), strings.Join(p.known, ", "))
+	}
+	if r.query.Previous && r.query.Follow == FollowAlways {
+		p.problem("follow: true: a previous container writes nothing more, want previous or follow, not both")
+	}
+	if op != subjects.LogGet {
+		return
+	}
+	for _, name := range []string{"window", "end", "max_duration"} {
+		if _, given := p.fields[name]; given {
+			p.problem("%s: %s: get answers with one message, want tail or open for a stream", name, shown(p.fields[name]))
+		}
+	}
+	if r.query.Follow == FollowAlways {
+		p.problem("follow: true: get answers with one message, want tail or open for a stream")
+	}
+	r.query.Follow = FollowNever
+}
+
+// option reads one field into value and tells whether that went well.
+func option[T any](p *optionParser, name, want string, value *T, ok func(T) bool) bool {
+	p.known = append(p.known, name)
+	raw, given := p.fields[name]
+	if !given {
+		return false
+	}
+	delete(p.unknown, name)
+	var v T
+	if bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &v) != nil || ok != nil && !ok(v) {
+		p.problem("%s: %s: want %s", name, shown(raw), want)
+		return false
+	}
+	*value = v
+	return true
+}
+
+func duration(p *optionParser, name string, value *time.Duration) bool {
+	var text string
+	return option(p, name, "a duration like 10m or 1h30m, in quotes", &text, func(s string) bool {
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			return false
+		}
+		*value = d
+		return true
+	})
+}
+
+func expression(p *optionParser, name string) (re *regexp.Regexp) {
+	var text string
+	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions", maxExpression), &text, func(s string) bool {
+		re = compile(s)
+		return re != nil
+	})
+	return re
+}
+
+// compile is nil for an expression that is none, or that costs too much.
+func compile(text string) *regexp.Regexp {
+	if len(text) > maxExpression {
+		return nil
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil || len(program.Inst) > maxInstructions {
+		return nil
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil
+	}
+	return re
+}
+
+func word[T ~string](p *optionParser, name string, value *T, words ...T) {
+	names := make([]string, len(words))
+	for i, w := range words {
+		names[i] = string(w)
+	}
+	option(p, name, "one of "+strings.Join(names, ", "), value, func(v T) bool { return slices.Contains(words, v) })
+}
+
+func notEmpty(s string) bool { return s != "" }
+
+// shown is a value as an error repeats it: one line, not too long.
+func shown(raw []byte) string {
+	var compact bytes.Buffer
+	if json.Compact(&compact, raw) == nil {
+		raw = compact.Bytes()
+	}
+	if len(raw) > shownValue {
+		raw = append(bytes.ToValidUTF8(raw[:shownValue:shownValue], nil), "…"...)
+	}
+	text := strconv.QuoteToGraphic(string(raw))
+	// A JSON string has its quotes already.
+	if inner := text[1 : len(text)-1]; inner == string(raw) || strings.ReplaceAll(inner, `\"`, `"`) == string(raw) {
+		return string(raw)
+	}
+	return text
+}

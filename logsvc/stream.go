@@ -1,0 +1,318 @@
+package logsvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// openTimeout is how long finding an app may take.
+	openTimeout = 10 * time.Second
+	// firstWord is when an asker gets a word even if nothing is found yet: a
+	// client that hears nothing for some seconds gives up.
+	firstWord = 1500 * time.Millisecond
+	// listenTimeout is how long an opened stream waits for somebody to listen.
+	listenTimeout = 10 * time.Second
+	// pace and paceBurst, in bytes a second and bytes, are what the stock
+	// client keeps up with.
+	pace      = 4 << 20
+	paceBurst = 1 << 20
+	// farDuration is how long a stream to another account may last, where it
+	// cannot be seen whether somebody listens: as asked for up to the most.
+	farDuration    = 10 * time.Minute
+	maxFarDuration = time.Hour
+	// outageLimit is how long this side's connection may be away before a stream is
+	// given up.
+	outageLimit = 15 * time.Second
+	// payloadMargin is what the headers of a message may take of what the
+	// server lets through, beside a list of replicas.
+	payloadMargin = 1 << 10
+)
+
+// Why a stream ends before its log does.
+var (
+	errStopped     = errors.New("stopped by request")
+	errMaxDuration = errors.New("as long as it may last")
+	errStalled     = errors.New("the reader does not acknowledge")
+	errShutdown    = errors.New("the service is going away")
+	errGone        = errors.New("nobody listens any more")
+	errNobody      = errors.New("nobody came to listen")
+)
+
+// resultGone is the result of a request whose asker left.
+const resultGone = "gone"
+
+// stream is one request that is answered with many messages.
+type stream struct {
+	*Service
+	op     subjects.LogOp
+	req    *request
+	id     string
+	target string // the subject that is written to
+	ack    string // what a reply subject begins with
+	far    bool   // the target is in another account
+
+	asked   time.Time
+	reader  *reader
+	window  *window
+	out     *outbox
+	encoder *encoder
+	limiter *rate.Limiter
+	seq     uint64
+	lines   int64
+}
+
+// serve sends the stream, all but its end. conclude says the end, once nothing
+// of the stream is taken any more, and how it came.
+func (s *stream) serve(parent context.Context, reply string) (conclude func() (result string)) {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	if d := s.limit(); d > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, d, errMaxDuration)
+		defer stop()
+	}
+	deaf, err := s.listen(cancel)
+	if err != nil {
+		return func() string { return s.finish(parent, reply, err) }
+	}
+	defer deaf()
+	source, err := s.open(ctx)
+	if err != nil {
+		target := s.target
+		if s.op == subjects.LogOpen {
+			target = reply // nobody has been told of the other one
+		}
+		return func() string { return s.finish(parent, target, err) }
+	}
+	defer source.Close()
+	s.encoder = newEncoder(s.req, source.Org())
+	err = s.transfer(ctx, cancel, source, reply)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return func() string { return s.finish(parent, s.target, err) }
+}
+
+// transfer sends everything that the source has.
+func (s *stream) transfer(ctx context.Context, end context.CancelCauseFunc, source LogStream, reply string) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if s.op == subjects.LogOpen {
+		if err := s.invite(reply); err != nil {
+			return err
+		}
+		if err := s.awaitListener(ctx); err != nil {
+			return err
+		}
+	}
+	running.Go(func() { s.watch(ctx, end) })
+	out := s.out
+	if err := out.Replicas(ctx, source.Replicas()); err != nil {
+		return err
+	}
+	var readErr error
+	running.Go(func() {
+		defer out.close()
+		readErr = source.Run(ctx, &tally{outbox: out, stream: s})
+	})
+	err := s.send(ctx, out)
+	if err == nil {
+		err = s.window.drain(ctx)
+	}
+	stop()
+	running.Wait()
+	if err != nil {
+		return err
+	}
+	return readErr
+}
+
+// limit is how long the stream may last, 0 for no limit.
+func (s *stream) limit() time.Duration {
+	if !s.far {
+		return s.req.maxDuration
+	}
+	if s.req.maxDuration == 0 {
+		return farDuration
+	}
+	return min(s.req.maxDuration, maxFarDuration)
+}
+
+// listen subscribes to what readers and the server say about the stream, and to
+// its end. deaf undoes that.
+func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
+	project := s.req.query.App.Project
+	acks, err := s.names.LogsAckFilter(project, s.id)
+	if err != nil {
+		return nil, err
+	}
+	s.ack = strings.TrimSuffix(acks, "*")
+	stop, err := s.names.LogsStop(project, s.id)
+	if err != nil {
+		return nil, err
+	}
+	var subs []*nats.Subscription
+	deaf = func() {
+		for _, sub := range subs {
+			_ = sub.Unsubscribe() // of a closed connection nothing comes either
+		}
+	}
+	for subject, handle := range map[string]nats.MsgHandler{
+		acks: s.hears,
+		stop: func(msg *nats.Msg) {
+			end(errStopped)
+			if s.judgeReply(msg.Reply) == "" {
+				_ = msg.Respond([]byte("stopped\n")) // the stream's own end says it too
+			}
+		},
+	} {
+		sub, err := s.nc.Subscribe(subject, handle)
+		if err != nil {
+			deaf()
+			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		subs = append(subs, sub)
+	}
+	return deaf, nil
+}
+
+// open finds the log. An asker that waits for a stream gets a word meanwhile.
+func (s *stream) open(ctx context.Context) (LogStream, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, openTimeout, Errorf(subjects.CodeDeadlineExceeded, "Kubernetes has not answered for %s", openTimeout))
+	defer stop()
+	type result struct {
+		source LogStream
+		err    error
+	}
+	found := make(chan result, 1)
+	go func() {
+		source, err := s.source.Open(ctx, s.req.query)
+		found <- result{source, err}
+	}()
+	word := time.NewTimer(firstWord)
+	defer word.Stop()
+	var r result
+	var told error
+	select {
+	case r = <-found:
+	case <-word.C:
+		if s.op == subjects.LogTail {
+			s.encoder = newEncoder(s.req, "")
+			told = s.sendNote(ctx, parcel{note: subjects.LogNoteWaiting, text: "waiting for Kubernetes"})
+			if told != nil {
+				stop() // nobody waits for what is looked for
+			}
+		}
+		r = <-found
+	}
+	switch {
+	case told != nil:
+		if r.source != nil {
+			r.source.Close()
+		}
+		return nil, told
+	case r.err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return r.source, r.err
+}
+
+// invite answers with the subject on which the stream will arrive.
+func (s *stream) invite(reply string) error {
+	err := s.nc.PublishMsg(&nats.Msg{Subject: reply, Data: []byte(s.target), Header: nats.Header{subjects.HeaderLogStream: {s.id}}})
+	if err != nil {
+		return fmt.Errorf("answer on %s: %w", reply, err)
+	}
+	return nil
+}
+
+// awaitListener waits until somebody listens.
+func (s *stream) awaitListener(ctx context.Context) error {
+	limit := time.NewTimer(listenTimeout)
+	defer limit.Stop()
+	tick := time.NewTicker(missingInterval / 2)
+	defer tick.Stop()
+	for {
+		s.probe()
+		select {
+		case <-s.reader.found:
+			return nil
+		case <-tick.C:
+		case <-limit.C:
+			return errNobody
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// finish tells the reader why it ends, and the log if the fault is here.
+func (s *stream) finish(ctx context.Context, target string, err error) (result string) {
+	var failure *Error
+	reason := subjects.LogEndEOF
+	switch {
+	case err == nil:
+		result = string(reason)
+	case errors.Is(err, errGone), errors.Is(err, errNobody), errors.Is(err, nats.ErrConnectionClosed):
+		return resultGone
+	case errors.Is(err, errStopped):
+		reason = subjects.LogEndStopped
+	case errors.Is(err, errMaxDuration):
+		reason = subjects.LogEndMaxDuration
+	case errors.Is(err, errStalled):
+		reason = subjects.LogEndStalled
+	case errors.Is(err, errShutdown), errors.Is(err, context.Canceled):
+		reason = subjects.LogEndShutdown
+	case errors.As(err, &failure):
+		reason, result = endOf(failure), failure.Code.String()
+	default:
+		failure = s.internal(s.req, err)
+		reason, result = subjects.LogEndError, failure.Code.String()
+	}
+	if failure != nil {
+		s.publishError(ctx, target, failure)
+	}
+	s.publishLast(ctx, endMessage(target, ending{id: s.id, seq: s.seq + 1, reason: reason, lines: s.lines, end: s.req.end}))
+	if result == "" {
+		result = string(reason)
+	}
+	return result
+}
+
+// header begins the headers of a message.
+func (s *stream) header() nats.Header {
+	s.seq++
+	return nats.Header{
+		subjects.HeaderLogStream: {s.id},
+		subjects.HeaderLogSeq:    {strconv.FormatUint(s.seq, 10)},
+	}
+}
+
+// tally counts what the source hands over.
+type tally struct {
+	*outbox
+	stream *stream
+}
+
+// Lines is that of a Sink.
+func (t *tally) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
+	for i := range lines {
+		if lines[i].Cut > 0 {
+			t.stream.metrics.cut.Inc()
+		}
+	}
+	return t.outbox.Lines(ctx, replica, lines, live)
+}

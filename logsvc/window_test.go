@@ -1,0 +1,81 @@
+package logsvc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Silence counts from when something is there to be acknowledged.
+func TestWindowWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWindow(2)
+	now := time.Now()
+	if d := w.waiting(now.Add(time.Hour)); d != 0 {
+		t.Errorf("got %s with nothing open", d)
+	}
+	for seq := range uint64(2) {
+		if w.tryEnter(seq, &nats.Msg{Data: make([]byte, 10)}, nil) != nil {
+			t.Fatal("the window is full")
+		}
+	}
+	if w.tryEnter(2, &nats.Msg{}, nil) == nil {
+		t.Error("a third message may be sent")
+	}
+	if d := w.waiting(time.Now().Add(time.Minute)); d < time.Minute || d > 2*time.Minute {
+		t.Errorf("got %s", d)
+	}
+	if got := len(w.overdue(time.Now())); got != 0 {
+		t.Errorf("%d are overdue at once", got)
+	}
+	if got := len(w.overdue(time.Now().Add(resendAfter))); got != 2 {
+		t.Errorf("%d are overdue", got)
+	}
+	w.acknowledge(0)
+	w.acknowledge(0)
+	w.acknowledge(1)
+	if d := w.waiting(time.Now().Add(time.Hour)); d != 0 || w.bytes != 0 {
+		t.Errorf("got %s and %d bytes with nothing open", d, w.bytes)
+	}
+}
+
+// A window is bounded by bytes, too.
+func TestWindowBytes(t *testing.T) {
+	t.Parallel()
+	w := newWindow(maxWindow)
+	n := 0
+	for uint64(n) < maxWindow && w.tryEnter(uint64(n), &nats.Msg{Data: make([]byte, 256<<10)}, nil) == nil {
+		n++
+	}
+	if n*256<<10 != windowBytes {
+		t.Errorf("%d messages of 256 KiB are open", n)
+	}
+}
+
+// What was lost comes again although the reader acknowledges what came after it.
+func TestWindowLost(t *testing.T) {
+	t.Parallel()
+	w := newWindow(8)
+	for seq := range uint64(5) {
+		if w.tryEnter(seq, &nats.Msg{Data: []byte{byte(seq)}}, nil) != nil {
+			t.Fatal("the window is full")
+		}
+	}
+	w.acknowledge(0)
+	w.acknowledge(2)
+	w.acknowledge(3)
+	later := time.Now().Add(resendAfter)
+	w.acknowledge(4)
+	if got := w.overdue(later); len(got) != 1 || got[0].Data[0] != 1 {
+		t.Errorf("got %v", got)
+	}
+	w.acknowledge(1)
+	if w.tryEnter(5, &nats.Msg{}, nil) != nil {
+		t.Error("the window is full")
+	}
+	w.acknowledge(5)
+	if err := w.drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
