@@ -209,7 +209,8 @@
 // The last one is on the first message of a stream to another account, where it cannot be
 // seen whether somebody listens: so long the stream lasts at most.
 //
-// Every message but the last has a reply subject. A reader that asked for a window
+// Every message but an error and the last has a reply subject, unless it goes to another
+// account. A reader that asked for a window
 // acknowledges each message with an empty one to it, in any order; what it has not
 // acknowledged may come again, under the same number. To a message that nobody listens to
 // the server itself answers there.

@@ -104,6 +104,29 @@ func duration(low time.Duration, zero bool) codec[time.Duration] {
 	}
 }
 
+// pointInTime is a time, or empty for none.
+func pointInTime() codec[time.Time] {
+	return codec[time.Time]{
+		kind: "time", want: "a time like 2026-11-21T08:51:07Z (RFC 3339)", quoted: true,
+		parse: func(s string) (time.Time, error) {
+			if s == "" {
+				return time.Time{}, nil
+			}
+			t, err := time.Parse(time.RFC3339Nano, s)
+			if err != nil {
+				return time.Time{}, errForm
+			}
+			return t, nil
+		},
+		format: func(t time.Time) string {
+			if t.IsZero() {
+				return ""
+			}
+			return t.Format(time.RFC3339Nano)
+		},
+	}
+}
+
 // shortDuration writes 24h rather than 24h0m0s.
 func shortDuration(d time.Duration) string {
 	s := d.String()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -63,11 +64,29 @@ type config struct {
 	LogLevel   string
 	LogFormat  string
 
+	// Of verify and logs.
+	Timeout time.Duration // of each wait for an answer
+
 	// Of verify alone.
-	Settle  time.Duration
-	Timeout time.Duration // of each wait for NATS or Kubernetes
-	Repair  bool
-	JSON    bool
+	Settle time.Duration
+	Repair bool
+	JSON   bool
+
+	// Of logs alone.
+	Follow        bool
+	Tail          int
+	Since         time.Duration // 0: no limit
+	SinceTime     time.Time     // zero: no limit
+	Replica       string        // empty: all
+	Container     string        // empty: the app's own
+	Previous      bool
+	Timestamps    bool
+	Include       string
+	Exclude       string
+	MaxDuration   time.Duration // 0: no limit
+	Window        int
+	Color         when
+	ReplicaPrefix when
 }
 
 // defaults is the one place where a default is written down.
@@ -96,6 +115,10 @@ func defaults() config {
 		LogFormat:          logFormatAuto,
 		Settle:             5 * time.Second,
 		Timeout:            time.Minute,
+		Tail:               1000,
+		Window:             client.DefaultWindow,
+		Color:              whenAuto,
+		ReplicaPrefix:      whenAuto,
 	}
 }
 

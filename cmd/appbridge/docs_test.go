@@ -56,7 +56,7 @@ func TestDocsExample(t *testing.T) {
 
 func renderDocs(options []option) string {
 	var b strings.Builder
-	b.WriteString(`# Configuration of ` + "`appbridge serve` and `appbridge verify`" + `
+	b.WriteString(`# Configuration of ` + "`appbridge serve`, `appbridge verify` and `appbridge logs`" + `
 
 Every option is a flag, an environment variable and a key of a YAML file. A flag wins over a
 variable, a variable over the file, the file over the default. What is wrong is reported all at
@@ -84,8 +84,8 @@ pending-bytes: 512Mi
 - **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
 - **Files** must exist and hold what the option needs when the program starts. Passwords belong in
   files: what an error or the log shows of a URL is never the user or the password.
-- **One file and one environment serve both commands**: ` + "`verify`" + ` takes what the last section lists and does
-  not look at the rest.
+- **One file and one environment serve all commands**: ` + "`verify` and `logs`" + ` take what their sections list and
+  do not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
   they shape the messages, and a bridge that takes over would publish anew what looks different to it.
 
@@ -109,19 +109,40 @@ half a second after the first counts as the same one.
 
 ## Options of ` + "`appbridge verify`" + `
 
-[verify.md](verify.md) says what it does. Of the options above it takes `)
-	var shared []string
-	for _, o := range verifyOptions() {
-		if o.commands&forServe != 0 {
-			shared = append(shared, "`"+o.flag()+"`")
-		}
-	}
-	b.WriteString(wrap(strings.Join(shared, ", "), 60) + `,
+[verify.md](verify.md) says what it does. Of the options above it takes ` + shared(verifyOptions()) + `,
 with the same variables and keys; its default of ` + "`--log-level` is `" + verifyLogLevel + "`" + `. It does not run the embedded server: for
 a bridge that does, ` + "`--nats-url`" + ` names the address of ` + "`--nats-embedded-listen`" + `. And of its own:
 `)
-	renderTable(&b, slices.DeleteFunc(verifyOptions(), func(o option) bool { return o.commands&forServe != 0 }))
+	renderTable(&b, own(verifyOptions()))
+	b.WriteString(`
+## Options of ` + "`appbridge logs project/domain/app`" + `
+
+Of the options above it takes ` + shared(logsOptions()) + `,
+with the same variables and keys, and ` + "`--timeout`" + `; its default of ` + "`--log-level` is `" + logsLogLevel + "`, that of `--timeout` `" + shortDuration(logsTimeout) + "`" + `. What
+` + "`verify`" + ` needs for an embedded server it needs as well. It prints what there is and ends, or with ` + "`-f`" + ` goes on.
+Lines go to standard output as they were written, notes of the service to standard error. It ends with 0 at the
+end of the log, when the stream was stopped or has lasted ` + "`--max-duration`" + `, after Ctrl-C and when the reader of
+its output is gone; with 1 when there is no such app, on a failure and when the stream broke off; with 2 when the
+command line or the configuration is wrong. And of its own:
+`)
+	renderTable(&b, slices.DeleteFunc(logsOptions(), func(o option) bool { return o.commands != forLogs }))
 	return b.String()
+}
+
+// shared lists those options that serve takes, too.
+func shared(options []option) string {
+	var names []string
+	for _, o := range options {
+		if o.commands&forServe != 0 {
+			names = append(names, "`"+o.flag()+"`")
+		}
+	}
+	return wrap(strings.Join(names, ", "), 60)
+}
+
+// own leaves out those options that serve takes, too.
+func own(options []option) []option {
+	return slices.DeleteFunc(options, func(o option) bool { return o.commands&forServe != 0 })
 }
 
 // renderTable writes one table for each section.
@@ -133,7 +154,7 @@ func renderTable(b *strings.Builder, options []option) {
 			title = o.section
 			fmt.Fprintf(b, "\n## %s\n\n| flag | variable | key | default | meaning |\n| --- | --- | --- | --- | --- |\n", title)
 		}
-		flagText := strings.TrimSpace(o.flag() + " " + o.kind)
+		flagText := o.form()
 		key := "`" + o.name + "`"
 		if o.notInFile {
 			key = "-"

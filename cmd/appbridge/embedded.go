@@ -56,6 +56,8 @@ func startEmbedded(ctx context.Context, listen, dir string, log *zap.Logger) (*e
 		JetStream:  true,
 		StoreDir:   dir,
 		NoSigs:     true,
+		// A reader of logs that does not keep up is its own problem alone.
+		NoFastProducerStall: true,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded NATS server: %w", err), lock.release())

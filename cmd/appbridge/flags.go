@@ -28,8 +28,9 @@ func (f *flagText) Set(text string) error {
 }
 
 // parseFlags reads the arguments of a command. An argument that cannot be
-// read is a problem and is left out, so that the next one is found too.
-func parseFlags(options []option, args []string, found *problems) (set settings, help bool) {
+// read is a problem and is left out, so that the next one is found too. What is
+// not a flag goes to operands; for a command that takes none (nil) it is a problem.
+func parseFlags(options []option, args []string, operands *[]string, found *problems) (set settings, help bool) {
 	for {
 		fs, texts := newFlagSet(options)
 		err := fs.Parse(args)
@@ -40,7 +41,11 @@ func parseFlags(options []option, args []string, found *problems) (set settings,
 			args = dropBadArgument(options, args, err, found)
 			continue
 		}
-		for _, arg := range fs.Args() {
+		stray := fs.Args()
+		if operands != nil {
+			*operands, stray = stray, nil
+		}
+		for _, arg := range stray {
 			found.add("%q: unexpected argument: flags are written --name value or --name=value, a switch --name or --name=false", redactURLs(arg))
 		}
 		set = settings{}
@@ -61,7 +66,7 @@ func newFlagSet(options []option) (*pflag.FlagSet, []*flagText) {
 	for _, o := range options {
 		f := &flagText{option: o}
 		texts = append(texts, f)
-		flag := fs.VarPF(f, o.name, "", o.usage)
+		flag := fs.VarPF(f, o.name, o.letter, o.usage)
 		if o.kind == "" {
 			flag.NoOptDefVal = "true"
 		}
@@ -90,8 +95,11 @@ func dropBadArgument(options []option, args []string, err error, found *problems
 	switch {
 	case errors.As(err, &needsValue):
 		bad = "--" + needsValue.GetSpecifiedName()
+		if needsValue.GetSpecifiedShortnames() != "" {
+			bad = "-" + needsValue.GetSpecifiedName()
+		}
 		for _, o := range options {
-			if o.flag() == bad {
+			if o.flag() == bad || "-"+o.letter == bad {
 				found.add("%s: %s has no value: want %s", o.name, bad, o.want)
 			}
 		}

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"strings"
+
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // serveUsage writes the help text of serve from the table.
@@ -36,6 +38,27 @@ or on a failure, 2 when the configuration is wrong.
 `, "\n"))
 }
 
+// logsUsage writes the help text of logs from the table.
+func logsUsage(w io.Writer, options []option) {
+	printf(w, "Prints the log of an app, which the log service of a bridge sends over NATS.\n\n"+
+		"Usage:\n  appbridge logs [flags] project/domain/app\n\n"+
+		"Examples:\n"+
+		"  appbridge logs shop/production/search                      # what there is\n"+
+		"  appbridge logs -f --tail 10 shop/production/search         # and what comes\n"+
+		"  appbridge logs --since 1h --include ERROR shop/production/search | less\n"+
+		"  appbridge logs -p shop/production/search                   # before the last restart\n\n"+
+		"Lines go to standard output as they were written, and notes of the service\n"+
+		"(\"%s…\") to standard error. It takes the same variables (--nats-url: %s)\n"+
+		"and configuration file as serve and passes over what only serve needs.\n",
+		subjects.LogNotePrefix, option{name: "nats-url"}.variable())
+	listOptions(w, options, logsDefaults())
+	printf(w, "\n%s", strings.TrimLeft(`
+Exit codes: 0 when the log is at its end, was stopped or has lasted --max-duration, and after
+Ctrl-C; 1 when there is no such app, on a failure and when the stream broke off; 2 when the
+command line or the configuration is wrong.
+`, "\n"))
+}
+
 func listOptions(w io.Writer, options []option, initial config) {
 	title := ""
 	for _, o := range options {
@@ -43,10 +66,7 @@ func listOptions(w io.Writer, options []option, initial config) {
 			title = o.section
 			printf(w, "\n%s:\n", title)
 		}
-		flag := o.flag()
-		if o.kind != "" {
-			flag += " " + o.kind
-		}
+		flag := o.form()
 		value := o.text(&initial)
 		switch {
 		case value == "" || o.kind == "":

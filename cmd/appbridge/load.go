@@ -45,8 +45,13 @@ func (p problems) err() error {
 // source overrides is not looked at. help says that the help text was asked
 // for; nothing else is done then.
 func load(options []option, args, environ []string) (cfg config, set settings, help bool, err error) {
+	return loadOperands(options, args, environ, nil)
+}
+
+// loadOperands is load for a command that takes arguments beside its flags.
+func loadOperands(options []option, args, environ []string, operands *[]string) (cfg config, set settings, help bool, err error) {
 	var found problems
-	flags, help := parseFlags(options, args, &found)
+	flags, help := parseFlags(options, args, operands, &found)
 	if help {
 		return config{}, nil, true, nil
 	}
@@ -136,6 +141,9 @@ func checkTogether(cfg config, set settings, good map[string]bool, found *proble
 		if err := checkKeyPair(texts[0], texts[1]); err != nil {
 			found.add("%s contradicts %s: %s; want a certificate and its own key", where(pair[0]), where(pair[1]), err)
 		}
+	}
+	if given("since", set["since"].text) && cfg.Since != 0 && given("since-time", set["since-time"].text) {
+		found.add("%s contradicts %s: both say from when on; leave one of the two out", where("since"), where("since-time"))
 	}
 	if stream := subjects.BucketStream(cfg.Bucket); cfg.Stream == stream {
 		names := []string{}

@@ -22,12 +22,19 @@ func resolveLogFormat(format string, w io.Writer) string {
 	if format != logFormatAuto {
 		return format
 	}
-	if f, ok := w.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return logFormatConsole
-		}
+	if isTerminal(w) {
+		return logFormatConsole
 	}
 	return logFormatJSON
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // newLogger logs to w from level (a word of --log-level) on.

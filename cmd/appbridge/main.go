@@ -1,5 +1,6 @@
 // Command appbridge turns the Knative Services that Flyte manages into app
-// events on a NATS JetStream stream and a snapshot in a key-value bucket.
+// events on a NATS JetStream stream and a snapshot in a key-value bucket, and
+// prints the logs of apps.
 package main
 
 import (
@@ -30,6 +31,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"serve", "watch the cluster and publish app events and the snapshot", serveCommand},
+		{"logs", "print and follow the log of an app", logsCommand},
 		{"verify", "compare cluster, stream and bucket, and repair them", verifyCommand},
 		{"version", "print the version", versionCommand},
 	}
@@ -68,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func usage(w io.Writer) {
-	printf(w, "appbridge publishes the changes of Flyte apps to NATS JetStream and keeps their\ncurrent state in a key-value bucket.\n\nUsage:\n  appbridge <command> [flags]\n\nCommands:\n")
+	printf(w, "appbridge publishes the changes of Flyte apps to NATS JetStream, keeps their\ncurrent state in a key-value bucket and serves their logs.\n\nUsage:\n  appbridge <command> [flags]\n\nCommands:\n")
 	for _, c := range append(commands(), command{name: "help", summary: "print this text, or with a command its flags"}) {
 		printf(w, "  %-9s %s\n", c.name, c.summary)
 	}

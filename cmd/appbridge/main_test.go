@@ -129,11 +129,9 @@ func TestRun(t *testing.T) {
 			stderr: []string{`"level":"error"`, `"msg":"stopped by an error","error":"http-listen 127.0.0.1:`},
 		},
 		{
-			name: "no effect yet", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--enable-writes", "--http-listen", occupiedPort(t)},
-			env: map[string]string{"APPBRIDGE_MAX_LOG_STREAMS": "7"}, code: 1,
+			name: "no effect yet", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--enable-writes", "--http-listen", occupiedPort(t)}, code: 1,
 			stderr: []string{
 				`WARN  this option has no effect yet  {"option": "enable-writes", "from": "--enable-writes"}` + "\n",
-				`WARN  this option has no effect yet  {"option": "max-log-streams", "from": "APPBRIDGE_MAX_LOG_STREAMS"}` + "\n",
 			},
 		},
 	}

@@ -37,7 +37,7 @@ type natsLink struct {
 // connectNATS starts to connect and does not wait for it to succeed: a server
 // that is not up yet is tried for ever. An error means that no try can. When
 // ctx ends meanwhile, no more is tried.
-func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger) (*natsLink, error) {
+func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger, more ...nats.Option) (*natsLink, error) {
 	link := &natsLink{
 		outage: outage{servers: shownURLs(urls), log: log},
 		closed: make(chan struct{}),
@@ -45,6 +45,7 @@ func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger
 	}
 	options := bridge.ConnectOptions("appbridge "+cfg.ClusterName, log)
 	options = append(options, nats.RetryOnFailedConnect(true), nats.SetCustomDialer(&link.dialer), nats.DrainTimeout(natsDrainTimeout), link.watch(log))
+	options = append(options, more...)
 	if cfg.NATSCreds != "" {
 		options = append(options, nats.UserCredentials(cfg.NATSCreds))
 	}

@@ -14,6 +14,7 @@ import (
 // help text and docs/configuration.md are all made from the same table.
 type option struct {
 	name    string // of the flag and of the key
+	letter  string // of the short form of the flag, empty for none
 	section string
 	usage   string
 	kind    string // what stands for the value in the help text, empty for a switch
@@ -36,7 +37,9 @@ type commandSet uint
 const (
 	forServe commandSet = 1 << iota
 	forVerify
-	forBoth = forServe | forVerify
+	forLogs
+	forBridge = forServe | forVerify // what bridges need, and who looks after them
+	forAll    = forBridge | forLogs
 )
 
 const variablePrefix = "APPBRIDGE_"
@@ -47,6 +50,15 @@ func (o option) variable() string {
 }
 
 func (o option) flag() string { return "--" + o.name }
+
+// form is how the help text writes the flag with its value.
+func (o option) form() string {
+	form := strings.TrimSpace(o.flag() + " " + o.kind)
+	if o.letter != "" {
+		form = "-" + o.letter + ", " + form
+	}
+	return form
+}
 
 // define makes an option from the field it sets and the form of its value.
 func define[T any](name, usage string, field func(*config) *T, form codec[T]) option {
@@ -73,10 +85,24 @@ func notInFile(o option) option {
 	return o
 }
 
+// short gives the flag a form of one letter as well.
+func short(letter string, o option) option {
+	o.letter = letter
+	return o
+}
+
 func noEffect(o option) option {
 	o.noEffect = true
 	o.usage += " (no effect yet)"
 	return o
+}
+
+// onlyNow keeps what belongs to one run of a command out of the file.
+func onlyNow(options ...option) []option {
+	for i := range options {
+		options[i].notInFile = true
+	}
+	return options
 }
 
 func section(title string, commands commandSet, options ...option) []option {
@@ -92,6 +118,9 @@ func serveOptions() []option { return optionsOf(forServe) }
 // verifyOptions are the options of `appbridge verify`.
 func verifyOptions() []option { return optionsOf(forVerify) }
 
+// logsOptions are the options of `appbridge logs`.
+func logsOptions() []option { return optionsOf(forLogs) }
+
 func optionsOf(command commandSet) []option {
 	return slices.DeleteFunc(allOptions(), func(o option) bool { return o.commands&command == 0 })
 }
@@ -104,11 +133,11 @@ func allOptions() []option {
 		all = append(all, section(title, commands, options...)...)
 	}
 
-	add("Configuration file", forBoth,
+	add("Configuration file", forAll,
 		notInFile(define("config", "YAML file with the keys below", func(c *config) *string { return &c.ConfigFile },
 			file("a readable YAML file", func(string) error { return nil }))),
 	)
-	add("Kubernetes", forBoth,
+	add("Kubernetes", forBridge,
 		define("kubeconfig", "kubeconfig of the cluster; none: the pod's service account, else $KUBECONFIG or ~/.kube/config",
 			func(c *config) *string { return &c.Kubeconfig },
 			file("a kubeconfig that names a cluster", checkKubeconfig)),
@@ -117,7 +146,7 @@ func allOptions() []option {
 			func(c *config) *string { return &c.ClusterName },
 			text("name", "1 to 128 letters, digits and . _ ~ -", checkClusterName)),
 	)
-	add("NATS", forBoth,
+	add("NATS", forAll,
 		define("nats-url", "NATS servers to connect to", func(c *config) *[]string { return &c.NATSURL }, urlList()),
 		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *config) *string { return &c.NATSCreds },
 			file("a readable NATS credentials file", checkCreds)),
@@ -137,9 +166,11 @@ func allOptions() []option {
 		define("nats-embedded-listen", "address of the embedded server; it asks nobody for a password", func(c *config) *string { return &c.NATSEmbeddedListen },
 			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
 	)
-	add("Stream and bucket", forBoth,
+	add("Subjects, stream and bucket", forAll,
 		define("prefix", "first tokens of every subject", func(c *config) *string { return &c.Prefix },
 			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+	)
+	add("Subjects, stream and bucket", forBridge,
 		define("stream", "name of the event stream", func(c *config) *string { return &c.Stream },
 			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateStream))),
 		define("bucket", "name of the key-value bucket that holds the snapshot", func(c *config) *string { return &c.Bucket },
@@ -150,10 +181,10 @@ func allOptions() []option {
 		define("encoding", "form of the messages", func(c *config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
 		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *config) *bool { return &c.AllowUnsafeStream }, toggle()),
 	)
-	add("Stream and bucket", forServe,
+	add("Subjects, stream and bucket", forServe,
 		define("accept-reset", "go on when the cluster's history is not the one that was published, or when the cluster of this cluster-name was rebuilt", func(c *config) *bool { return &c.AcceptReset }, toggle()),
 	)
-	add("URL of an app", forBoth,
+	add("URL of an app", forBridge,
 		define("base-domain", "domain under which apps are reached; none: apps have no URL", func(c *config) *string { return &c.BaseDomain },
 			text("domain", "a domain name without scheme, port and path", checkBaseDomain)),
 		define("scheme", "scheme of an app's URL; none: https", func(c *config) *string { return &c.Scheme },
@@ -176,26 +207,32 @@ func allOptions() []option {
 		define("lease-name", "name of the Lease", func(c *config) *string { return &c.LeaseName },
 			text("name", "the name of a Kubernetes object", checkObjectName)),
 	)
+	add("Log service and app operations", forServe|forLogs,
+		define("log-inbox-prefix", "subject under which the inboxes of log requests lie: serve refuses to answer elsewhere, logs asks for the answer there", func(c *config) *string { return &c.LogInboxPrefix },
+			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+	)
 	add("Log service and app operations", forServe,
-		noEffect(define("max-log-streams", "log requests served at one time", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000))),
-		noEffect(define("max-pod-streams", "Kubernetes log streams open at one time", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000))),
-		noEffect(define("log-inbox-prefix", "subject under which the inboxes of log requests lie", func(c *config) *string { return &c.LogInboxPrefix },
-			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix))),
+		define("max-log-streams", "log requests served at one time", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
+		define("max-pod-streams", "Kubernetes log streams open at one time", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
 		noEffect(define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle())),
 	)
 	add("This process", forServe,
 		define("http-listen", "address of /metrics, /healthz and /readyz", func(c *config) *string { return &c.HTTPListen },
 			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
 	)
-	add("This process", forBoth,
+	add("This process", forAll,
 		define("log-level", "least level that is logged", func(c *config) *string { return &c.LogLevel }, word("debug", "info", "warn", "error")),
 		define("log-format", "form of the log; auto: console on a terminal, else json", func(c *config) *string { return &c.LogFormat }, word(logFormatAuto, logFormatConsole, logFormatJSON)),
 	)
+	add("Waiting", forVerify|forLogs,
+		define("timeout", "how long to wait for NATS, and for Kubernetes and a repair, or for the first message of a log", func(c *config) *time.Duration { return &c.Timeout }, duration(time.Millisecond, false)),
+	)
 	add("Comparison", forVerify,
 		define("settle", "how long a difference must persist unchanged before it counts; 0 for one look", func(c *config) *time.Duration { return &c.Settle }, duration(time.Millisecond, true)),
-		define("timeout", "how long to wait for NATS, for Kubernetes and for a repair", func(c *config) *time.Duration { return &c.Timeout }, duration(time.Millisecond, false)),
 		notInFile(define("repair", "mend what differs", func(c *config) *bool { return &c.Repair }, toggle())),
 		notInFile(define("json", "print the report as one JSON object", func(c *config) *bool { return &c.JSON }, toggle())),
 	)
+	add("Log request", forLogs, logRequestOptions()...)
+	add("Output", forLogs, logOutputOptions()...)
 	return all
 }

@@ -58,6 +58,20 @@ func samples(t *testing.T) map[string]string {
 		"timeout":              "30s",
 		"repair":               "true",
 		"json":                 "true",
+		"follow":               "true",
+		"tail":                 "10",
+		"since":                "10m",
+		"since-time":           "2026-11-21T08:51:07.5Z",
+		"replica":              "search-shop-production-00001-deployment-1-a",
+		"container":            "sidecar",
+		"previous":             "true",
+		"timestamps":           "true",
+		"include":              "ERROR|WARN",
+		"exclude":              "^$",
+		"max-duration":         "1h",
+		"window":               "33",
+		"color":                "always",
+		"replica-prefix":       "never",
 	}
 }
 
@@ -248,11 +262,11 @@ func TestHelpNamesEveryOption(t *testing.T) {
 	var text strings.Builder
 	serveUsage(&text, serveOptions())
 	for _, o := range serveOptions() {
-		if !strings.Contains(text.String(), "  "+strings.TrimSpace(o.flag()+" "+o.kind)+"\n") {
+		if !strings.Contains(text.String(), "  "+o.form()+"\n") {
 			t.Errorf("the help text lacks %s", o.flag())
 		}
 	}
-	for _, name := range []string{"max-log-streams", "max-pod-streams", "log-inbox-prefix", "enable-writes"} {
+	for _, name := range []string{"enable-writes"} {
 		_, after, _ := strings.Cut(text.String(), "--"+name)
 		paragraph := strings.SplitN(after, "\n", 3)
 		if !strings.Contains(paragraph[1], "(no effect yet)") {

@@ -25,6 +25,7 @@ type outage struct {
 	mu     sync.Mutex
 	logged map[string]bool // the reasons logged since the last connection
 	last   time.Time       // of the newest line
+	reason string          // of the newest failure, empty after a connection
 }
 
 // because says that a try failed for err.
@@ -37,6 +38,7 @@ func (o *outage) because(err error) {
 	reason := withoutLocalPort(err.Error())
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.reason = reason
 	if o.logged[reason] || len(o.logged) >= maxOutageReasons {
 		if time.Since(o.last) < outageReminder {
 			return
@@ -55,7 +57,14 @@ func (o *outage) because(err error) {
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.logged = nil
+	o.logged, o.reason = nil, ""
+}
+
+// latest is why the newest try failed, empty when that is not known.
+func (o *outage) latest() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reason
 }
 
 // withoutLocalPort leaves out of an error of package net the port that is

@@ -144,7 +144,8 @@ func (r *readiness) ready() error {
 // serve runs until ctx is done and everything is flushed (nil), or until
 // something ends that should not (an error). HTTP comes first, so that the
 // process can be asked while it starts. It ends in the order in which nothing
-// is missed: the bridge, HTTP, the connection, the embedded server.
+// is missed: the bridge and the log service, HTTP, the connections, the embedded
+// server.
 func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, h hooks) error {
 	build := currentBuild()
 	log.Info("appbridge starts", zap.String("version", build.Version), zap.String("commit", build.Commit),
@@ -195,8 +196,18 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	if h.listening != nil {
 		h.listening(site.addr, urls)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var logs sync.WaitGroup
+	defer logs.Wait()
+	logs.Go(func() {
+		if err := runLogService(ctx, cfg, urls, kube, log.Named("logs"), reg); err != nil {
+			cancel(err)
+		}
+	})
 	err = runBridge(ctx, b, cfg.FlushTimeout, link, site, log)
 	flushed = err == nil
+	cancel(nil)
 	return err
 }
 

@@ -46,3 +46,26 @@ func stopOnSignal(ctx context.Context, signals <-chan os.Signal, log *zap.Logger
 		cancel()
 	}
 }
+
+// killWhenStuck calls kill when ctx is done and what it returns is not called
+// within grace. That ends the watching and waits for it.
+func killWhenStuck(ctx context.Context, grace time.Duration, kill func()) (stop func()) {
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+		}
+		select {
+		case <-over:
+		case <-time.After(grace):
+			kill()
+		}
+	})
+	return func() {
+		close(over)
+		watching.Wait()
+	}
+}

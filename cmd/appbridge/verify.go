@@ -40,7 +40,7 @@ func verifyCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	}
 	var found problems
 	errors.As(err, &found)
-	checkNoEmbedded(set, &found)
+	checkNoEmbedded("verify", set, &found)
 	kube, err := completeConfig(&cfg, set, found.err())
 	if err != nil {
 		printProblems(stderr, "verify", err)
@@ -74,8 +74,8 @@ func verifyCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 }
 
 // checkNoEmbedded finds a configuration of a bridge that runs its NATS server
-// itself: verify needs the address of that server.
-func checkNoEmbedded(set settings, found *problems) {
+// itself: the other commands need the address of that server.
+func checkNoEmbedded(command string, set settings, found *problems) {
 	embedded, given := set["nats-embedded"]
 	if on, err := strconv.ParseBool(embedded.text); !given || err != nil || !on {
 		return
@@ -87,8 +87,8 @@ func checkNoEmbedded(set settings, found *problems) {
 	if s, given := set["nats-embedded-listen"]; given && s.text != "" {
 		listen = s.text
 	}
-	found.add("nats-embedded (from %s): verify runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://%s",
-		embedded.source, listen)
+	found.add("nats-embedded (from %s): %s runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://%s",
+		embedded.source, command, listen)
 }
 
 // verify connects, compares and tells of repairs as they happen.

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/appbridge/appbridge/logsvc/client"
+)
+
+// when is a word that says whether something is done.
+type when string
+
+const (
+	whenAuto   when = "auto"
+	whenAlways when = "always"
+	whenNever  when = "never"
+)
+
+// maxTail is beyond any log, and a number that every machine has.
+const maxTail = 1_000_000_000
+
+// logRequestOptions are what `appbridge logs` asks of the log service.
+func logRequestOptions() []option {
+	return onlyNow(
+		short("f", define("follow", "go on with what will be written", func(c *config) *bool { return &c.Follow }, toggle())),
+		define("tail", "lines of each replica to begin with; all with since or since-time, unless it is given as well", func(c *config) *int { return &c.Tail }, number(0, maxTail)),
+		define("since", "leave out what is older, 0 for nothing", func(c *config) *time.Duration { return &c.Since }, duration(time.Millisecond, true)),
+		define("since-time", "leave out what was written before", func(c *config) *time.Time { return &c.SinceTime }, pointInTime()),
+		define("replica", "name of one replica (pod); none: all of them", func(c *config) *string { return &c.Replica },
+			text("pod", "the name of a pod", checkOptional(checkObjectName))),
+		short("c", define("container", "name of the container; none: that of the app", func(c *config) *string { return &c.Container },
+			text("name", "the name of a container", checkOptional(checkObjectName)))),
+		short("p", define("previous", "the container as it was before its last restart", func(c *config) *bool { return &c.Previous }, toggle())),
+		define("timestamps", "put the time before each line", func(c *config) *bool { return &c.Timestamps }, toggle()),
+		define("include", "only lines that match", func(c *config) *string { return &c.Include }, expression()),
+		define("exclude", "no lines that match", func(c *config) *string { return &c.Exclude }, expression()),
+		define("max-duration", "end after this time, 0 for never", func(c *config) *time.Duration { return &c.MaxDuration }, duration(time.Millisecond, true)),
+		define("window", "messages that the service sends ahead; 0: without acknowledgements at a slower pace, which a service in another NATS account needs", func(c *config) *int { return &c.Window }, number(0, client.MaxWindow)),
+	)
+}
+
+// logOutputOptions are how `appbridge logs` prints.
+func logOutputOptions() []option {
+	return onlyNow(
+		define("color", "colors; auto: on a terminal, unless NO_COLOR is set", func(c *config) *when { return &c.Color }, word(whenAuto, whenAlways, whenNever)),
+		define("replica-prefix", "the replica before each line; auto: as soon as there has been more than one", func(c *config) *when { return &c.ReplicaPrefix }, word(whenAuto, whenAlways, whenNever)),
+	)
+}
+
+// expression is a regular expression, or empty for none.
+func expression() codec[string] {
+	return text("regexp", "a regular expression (RE2)", func(s string) error {
+		if _, err := regexp.Compile(s); err != nil {
+			return err
+		}
+		return nil
+	})
+}

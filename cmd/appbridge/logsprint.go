@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"hash/fnv"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/logsvc/client"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const logsBuffer = 128 << 10
+
+// logPrinter writes lines to standard output, as soon as no more are waiting,
+// and notes to standard error.
+type logPrinter struct {
+	lines *bufio.Writer
+	notes io.Writer
+
+	color  bool
+	prefix when
+	common string // what the names of all replicas of the app begin with
+
+	first   string // replica, as long as there has been no other
+	several bool   // replicas, so far
+}
+
+func newLogPrinter(cfg config, app subjects.AppID, stdout, stderr io.Writer) *logPrinter {
+	return &logPrinter{
+		lines: bufio.NewWriterSize(stdout, logsBuffer), notes: stderr,
+		color:  colored(cfg.Color, isTerminal(stdout)),
+		prefix: cfg.ReplicaPrefix,
+		common: kservice.Name(app) + "-",
+	}
+}
+
+func colored(choice when, terminal bool) bool {
+	if choice != whenAuto {
+		return choice == whenAlways
+	}
+	return terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// take is the handler of the stream.
+func (p *logPrinter) take(m *client.Message) error {
+	p.saw(m.Replica)
+	for _, r := range m.Replicas {
+		p.saw(r)
+	}
+	switch m.Kind {
+	case client.Lines:
+		if err := p.write(m); err != nil {
+			return err
+		}
+	case client.Note:
+		// On a terminal they stand where they belong.
+		if err := p.lines.Flush(); err != nil {
+			return err
+		}
+		printf(p.notes, "%s", m.Body)
+	}
+	if m.More {
+		return nil
+	}
+	return p.flush()
+}
+
+func (p *logPrinter) flush() error { return p.lines.Flush() }
+
+// saw counts replicas up to two.
+func (p *logPrinter) saw(replica string) {
+	switch {
+	case replica == "" || replica == p.first:
+	case p.first == "":
+		p.first = replica
+	default:
+		p.several = true
+	}
+}
+
+func (p *logPrinter) write(m *client.Message) error {
+	if m.Replica == "" || p.prefix == whenNever || p.prefix == whenAuto && !p.several {
+		_, err := p.lines.Write(m.Body)
+		return err
+	}
+	prefix := p.prefixOf(m.Replica)
+	for rest := m.Body; len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n') + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		// An error of the writer stays and is found by the last write.
+		_, _ = p.lines.WriteString(prefix)
+		if _, err := p.lines.Write(rest[:end]); err != nil {
+			return err
+		}
+		rest = rest[end:]
+	}
+	return nil
+}
+
+// prefixOf is what stands before the lines of a replica: its name without what
+// those of all replicas begin with.
+func (p *logPrinter) prefixOf(replica string) string {
+	short := strings.TrimPrefix(replica, p.common)
+	if !p.color {
+		return short + " "
+	}
+	return "\x1b[" + strconv.Itoa(colorOf(replica)) + "m" + short + "\x1b[0m "
+}
+
+// colorOf is a color of the terminal that can be read on light and dark ground,
+// always the same for one replica.
+func colorOf(replica string) int {
+	colors := []int{31, 32, 34, 35, 36, 91, 92, 94, 95, 96}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(replica))
+	return colors[h.Sum32()%uint32(len(colors))]
+}
+
+// noteEnd says why a log ended that is not at its end.
+func (p *logPrinter) noteEnd(reason subjects.LogEnd) {
+	switch reason {
+	case subjects.LogEndStopped:
+		printf(p.notes, "%sthe stream was stopped\n", subjects.LogNotePrefix)
+	case subjects.LogEndMaxDuration:
+		printf(p.notes, "%sthe stream has lasted as long as it may\n", subjects.LogNotePrefix)
+	}
+}

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// Kind tells the messages of a stream apart.
+type Kind int
+
+const (
+	// Lines are lines of the log, of one replica.
+	Lines Kind = iota
+	// Note is something that the service tells beside the log.
+	Note
+	// Last is the end of the stream. Nothing comes after it.
+	Last
+)
+
+// End is how a stream ended.
+type End struct {
+	Reason subjects.LogEnd
+	// Lines is how many lines the service says it has sent.
+	Lines int64
+}
+
+// Message is one message of a stream. A handler may keep it.
+type Message struct {
+	Kind Kind
+	// Replica is the pod that Lines, or a Note, are of.
+	Replica string
+	// Note says what a Note is about.
+	Note subjects.LogNote
+	// Replicas are all there are, on a Note about them.
+	Replicas []string
+	// Dropped counts the lines that are missing before this message.
+	Dropped int64
+	// Body is whole lines, each with its end, in the formats text and raw; a
+	// TailLogsResponse in the others.
+	Body []byte
+	// End is set on the Last message.
+	End End
+	// More tells that another message waits already: a handler that buffers can
+	// put off writing.
+	More   bool
+	Header nats.Header
+}
+
+// item is a message on its way to the handler.
+type item struct {
+	Message
+	stream    string // id
+	seq       uint64 // 0: a message without one
+	ack       string // subject, empty for none
+	failure   *Error // what the service could not do
+	noService bool   // from the server: the request went nowhere
+}
+
+// parse takes a message apart. An error is one of the protocol.
+func parse(m *nats.Msg) (item, error) {
+	h := m.Header
+	it := item{
+		Message: Message{Replica: h.Get(subjects.HeaderLogReplica), Note: subjects.LogNote(h.Get(subjects.HeaderLogNote)), Body: m.Data, Header: h},
+		stream:  h.Get(subjects.HeaderLogStream),
+		ack:     m.Reply,
+	}
+	if text := h.Get(subjects.HeaderLogSeq); text != "" {
+		seq, err := strconv.ParseUint(text, 10, 63)
+		if err != nil || seq == 0 {
+			return item{}, fmt.Errorf("%s of the log service is %q: want a number from 1 on", subjects.HeaderLogSeq, text)
+		}
+		it.seq = seq
+	}
+	if it.Note != "" {
+		it.Kind = Note
+	}
+	if list := h.Get(subjects.HeaderLogReplicas); list != "" {
+		it.Replicas = strings.Split(list, ",")
+	}
+	var err error
+	if it.Dropped, err = count(h, subjects.HeaderLogDropped); err != nil {
+		return item{}, err
+	}
+	if text := h.Get(subjects.HeaderServiceError); text != "" {
+		// A code that is new to this client is no reason to hide the text.
+		code, _ := subjects.ParseCode(h.Get(subjects.HeaderServiceErrorCode))
+		it.failure = &Error{Code: code, Text: text}
+	}
+	if reason := h.Get(subjects.HeaderLogEnd); reason != "" {
+		it.Kind = Last
+		it.End.Reason = subjects.LogEnd(reason)
+		if it.End.Lines, err = count(h, subjects.HeaderLogLines); err != nil {
+			return item{}, err
+		}
+	} else if it.seq == 0 && len(m.Data) == 0 && h.Get(subjects.HeaderStatus) == subjects.StatusNoResponders {
+		it.noService = true
+	}
+	return it, nil
+}
+
+func count(h nats.Header, name string) (int64, error) {
+	text := h.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%s of the log service is %q: want a number", name, text)
+	}
+	return n, nil
+}

@@ -1,0 +1,148 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+func TestNobodyServesLogs(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	began := time.Now()
+	_, err := Tail(t.Context(), connect(t, s), Request{App: testApp()}, newCollector().take)
+	if !errors.Is(err, ErrNoService) || err.Error() != "nobody serves logs on flyte.apps.logs.tail.shop.production.search" {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %s, want it at once", took)
+	}
+}
+
+func TestSilentService(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	serve(t, s, func(*service) {})
+	_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: 50 * time.Millisecond}, newCollector().take, quick())
+	if !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("got %v, want %v", err, ErrNoAnswer)
+	}
+}
+
+func TestGap(t *testing.T) {
+	for name, script := range map[string]func(*service){
+		"silence": func(v *service) { v.lines(1, "1\n"); v.lines(3, "3\n"); v.lines(4, "4\n") },
+		"end": func(v *service) {
+			v.lines(1, "1\n")
+			v.lines(3, "3\n")
+			v.lines(4, "4\n")
+			v.end(subjects.LogEndEOF, 4)
+		},
+		"numbered end":    func(v *service) { v.lines(1, "1\n"); v.message(4, "", subjects.HeaderLogEnd, "eof") },
+		"over the window": func(v *service) { v.lines(1, "1\n"); v.lines(400, "400\n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, server.RANDOM_PORT)
+			serve(t, s, script)
+			c := newCollector()
+			_, err := tail(t.Context(), connect(t, s), Request{App: testApp()}, c.take, quick())
+			if !errors.Is(err, ErrGap) || !strings.Contains(err.Error(), "number 2 did not come") {
+				t.Errorf("got %v, want %v", err, ErrGap)
+			}
+			if diff := cmp.Diff(c.all(), []string{"pod-a: 1\n"}); diff != "" {
+				t.Errorf("got - want +:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestServiceGoesAway(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	v := serve(t, s, func(v *service) { v.lines(1, "x\n") })
+	c := newCollector()
+	timing := quick()
+	timing.gone = time.Second
+	done := start(t.Context(), connect(t, s), Request{App: testApp()}, c.take, timing)
+	v.wantAcks(1, 1, 1) // it asks, and the silent service is there
+	if err := v.ackSub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	// Back in time: only a service of its own can take the acknowledgements.
+	select {
+	case o := <-done:
+		t.Fatalf("got %v while the service was away for a moment", o.err)
+	case <-time.After(timing.quiet + timing.gone/4):
+	}
+	filter, err := v.scheme.LogsAckFilter(testApp().Project, testStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.ackSub, err = v.nc.Subscribe(filter, v.acknowledged); err != nil {
+		t.Fatal(err)
+	}
+	v.wantAcks(1, 1)
+	v.lines(2, "y\n")
+	c.wait(t, 2)
+	v.nc.Close()
+	if o := wait(t, done); !errors.Is(o.err, ErrGone) {
+		t.Errorf("got %v, want %v", o.err, ErrGone)
+	}
+}
+
+// TestReconnect: the connection of the reader breaks, and what was under way is
+// sent again, after newer messages.
+func TestReconnect(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	port := portOf(t, s)
+	v := serve(t, s, func(v *service) { v.lines(1, "1\n") })
+	nc := connect(t, s)
+	c := newCollector()
+	timing := quick()
+	timing.gap, timing.gone = 5*time.Second, 5*time.Second
+	done := start(t.Context(), nc, Request{App: testApp()}, c.take, timing)
+	c.wait(t, 1)
+	s.Shutdown()
+	s.WaitForShutdown()
+	startServer(t, port)
+	for _, nc := range []*nats.Conn{nc, v.nc} {
+		deadline := time.After(10 * time.Second)
+		for !nc.IsConnected() {
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-deadline:
+				t.Fatal("no connection")
+			}
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.lines(3, "3\n")
+	v.lines(1, "1\n") // its acknowledgement may have been lost
+	v.lines(2, "2\n")
+	v.end(subjects.LogEndEOF, 3)
+	if o := wait(t, done); o.err != nil {
+		t.Error(o.err)
+	}
+	if diff := cmp.Diff(c.all(), []string{"pod-a: 1\n", "pod-a: 2\n", "pod-a: 3\n", "end eof 3"}); diff != "" {
+		t.Errorf("got - want +:\n%s", diff)
+	}
+}
+
+func TestConnectionClosed(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	serve(t, s, func(v *service) { v.lines(1, "x\n") })
+	nc := connect(t, s)
+	c := newCollector()
+	done := start(t.Context(), nc, Request{App: testApp()}, c.take, quick())
+	c.wait(t, 1)
+	nc.Close()
+	if o := wait(t, done); !errors.Is(o.err, nats.ErrConnectionClosed) {
+		t.Errorf("got %v, want %v", o.err, nats.ErrConnectionClosed)
+	}
+}
