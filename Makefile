@@ -35,7 +35,7 @@ build: ## Build bin/appbridge, a static binary
 	$(go-build) -o bin/appbridge ./cmd/appbridge
 
 .PHONY: cluster-bin
-cluster-bin: ## Build kube-apiserver, etcd, nats-server, kwok and the nats CLI once, into the user's cache folder
+cluster-bin: ## Build kube-apiserver, kubectl, etcd, nats-server, kwok, the nats CLI and a jq once, into the user's cache folder
 	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
 
 # exec: Ctrl-C and SIGTERM reach the demo itself, and make returns its exit code.

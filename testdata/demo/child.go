@@ -24,6 +24,7 @@ type child struct {
 
 	natsURL, http string
 	kubeconfig    string // of the cluster
+	bin           string // its absolute path
 }
 
 // startBridge starts the binary against the cluster and returns when it says
@@ -47,6 +48,9 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 		return nil, err
 	}
 	c := &child{natsURL: "nats://" + natsListen, http: httpListen, kubeconfig: kubeconfig}
+	if c.bin, err = filepath.Abs(bin); err != nil {
+		return nil, err
+	}
 	c.Process, err = cluster.Run("appbridge", filepath.Join(dir, "appbridge.log"), bin, "serve",
 		"--kubeconfig", kubeconfig,
 		"--cluster-name", "demo",

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // guide prints commands that work as they are printed, each with what it shows.
-func (s *screen) guide(cli string, bridge *child) {
+func (s *screen) guide(cli string, bridge *child, shop *shopLog) {
 	nats := cli + " -s " + bridge.natsURL + " "
-	key, err := subjects.AppID{Project: "shop", Domain: "production", Name: "storefront"}.Key()
-	if err != nil {
+	key, err := shop.id.Key()
+	get, getErr := shop.subject(subjects.LogGet)
+	tail, tailErr := shop.subject(subjects.LogTail)
+	if err := errors.Join(err, getErr, tailErr); err != nil {
 		s.note("%v", err)
 		return
 	}
+	app := shop.id.Project + "/" + shop.id.Domain + "/" + shop.id.Name
 	for _, command := range []struct{ does, text string }{
 		{"the stream and its size", nats + "stream ls"},
 		{"its events, oldest first, page by page (on a terminal)", nats + "stream view " + subjects.DefaultStream},
@@ -19,6 +24,9 @@ func (s *screen) guide(cli string, bridge *child) {
 		{"the apps there are", nats + "kv ls " + subjects.DefaultBucket},
 		{"one app as it is now", nats + "kv get " + subjects.DefaultBucket + " " + key + " --raw"},
 		{"every app now, then every change", nats + "kv watch " + subjects.DefaultBucket},
+		{"the last lines of each replica of an app", nats + "req --raw " + get + ` '{"tail": 5}'`},
+		{"its log, and what is written, until Ctrl-C", nats + "req --raw --replies=0 --timeout=24h " + tail + ` '{"follow": true}'`},
+		{"the same with appbridge itself", bridge.bin + " logs --nats-url " + bridge.natsURL + " " + app + " -f"},
 	} {
 		s.line(s.paint(faint, "   # "+command.does))
 		s.line("   " + command.text)
@@ -28,7 +36,7 @@ func (s *screen) guide(cli string, bridge *child) {
 	s.line("   tail -f " + bridge.LogPath())
 	s.note("kubeconfig: %s", bridge.kubeconfig)
 	s.line("")
-	s.note("storefront goes on scaling every %s. Ctrl-C stops and removes everything.", scaleInterval)
+	s.note("%s goes on: a line of log every %s, scaled every %s. Ctrl-C stops and removes everything.", shopApp, requestInterval, scaleInterval)
 }
 
 func (s *screen) events() string {

@@ -1,8 +1,9 @@
 // Command demo shows appbridge at work on real parts: it starts etcd and
 // kube-apiserver, runs `appbridge serve --nats-embedded` against them, moves
 // sample Knative Services through the states they go through in a cluster, and
-// prints every event as it comes out of the stream. Then it prints how to look
-// further with the nats command-line client, and goes on until Ctrl-C.
+// prints every event as it comes out of the stream, and the log of an app. Then
+// it prints how to look further with the nats command-line client, and goes on
+// until Ctrl-C.
 //
 //	demo --bin bin/appbridge          stay up
 //	demo --bin bin/appbridge --once   check what was seen, then exit 0 or 1
@@ -73,6 +74,11 @@ func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err erro
 		}
 	}()
 	out.note("%s", cluster.Config.Host)
+	kubelet, err := cluster.StartKubelet(ctx, "node")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kubelet.Close()) }()
 
 	out.heading("Starting appbridge serve --nats-embedded")
 	bridge, err := startBridge(ctx, cluster, bin)
@@ -101,12 +107,21 @@ func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err erro
 	if err := t.run(ctx); err != nil {
 		return bridge.explain(ctx, err)
 	}
+
+	out.heading("The log of " + shopApp + ", two replicas, in one answer")
+	shop, err := t.startShop(ctx, kubelet)
+	if err != nil {
+		return bridge.explain(ctx, err)
+	}
+	if err := shop.show(ctx, w.conn, out); err != nil {
+		return bridge.explain(ctx, err)
+	}
 	if once {
 		return bridge.explain(ctx, check(ctx, t, out))
 	}
 	out.heading("Look further with the nats client, from another terminal")
-	out.guide(cli, bridge)
-	return bridge.explain(ctx, t.keepScaling(ctx))
+	out.guide(cli, bridge, shop)
+	return bridge.explain(ctx, t.keepGoing(ctx, shop))
 }
 
 // pace is how long a reader gets between two changes.

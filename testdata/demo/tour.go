@@ -16,8 +16,12 @@ import (
 // baseDomain is where the demo's apps would be reached.
 const baseDomain = "apps.example.com"
 
-// scaleInterval is how often something happens after the tour.
-const scaleInterval = 10 * time.Second
+// What happens after the tour: requests that the shop logs, and now and then
+// another number of replicas.
+const (
+	requestInterval = 2 * time.Second
+	scaleInterval   = 10 * time.Second
+)
 
 // want is what one change must look like in the stream.
 type want struct {
@@ -107,15 +111,22 @@ func (t *tour) take(ctx context.Context, s step) error {
 	return testenv.Pause(ctx, t.pace)
 }
 
-// keepScaling changes the replicas of one app now and then until the context
-// ends, which is its only good end.
-func (t *tour) keepScaling(ctx context.Context) error {
-	for i := 0; ; i++ {
-		if err := testenv.Pause(ctx, scaleInterval); err != nil {
+// keepGoing has one app write its log and changes its replicas now and then,
+// until the context ends, which is its only good end.
+func (t *tour) keepGoing(ctx context.Context, shop *shopLog) error {
+	const each = int(scaleInterval / requestInterval)
+	for i := 1; ; i++ {
+		if err := testenv.Pause(ctx, requestInterval); err != nil {
 			return err
 		}
-		replicas := []int32{3, 4, 1, 0, 2}[i%5]
-		if _, err := t.cluster.Scale(ctx, t.current["storefront"], replicas); err != nil {
+		if err := shop.write(); err != nil {
+			return err
+		}
+		if i%each != 0 {
+			continue
+		}
+		replicas := []int32{3, 4, 1, 0, 2}[(i/each-1)%5]
+		if _, err := t.cluster.Scale(ctx, t.current[shopApp], replicas); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,89 @@
+package e2e_test
+
+import (
+	"bufio"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// 10,000 follows are asked for by somebody who is gone before the answer. All are
+// opened, and of none anything is left: no slot, no request at the kubelet, no
+// goroutine, no subscription.
+func TestAbandoned(t *testing.T) {
+	t.Parallel()
+	const all, wave = 10_000, 1000
+	w := ownWorld(t, "--max-log-streams", strconv.Itoa(wave), "--max-pod-streams", strconv.Itoa(wave))
+	id, service := w.app(t)
+	pod := w.pod(t, service, service+"-1")
+	pod.Write("hello")
+	nc, err := nats.Connect(w.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	subject := subjectOf(t, subjects.LogTail, id)
+	began := time.Now()
+	goroutines := 0.0
+	for sent := 0; sent < all; sent += wave {
+		for range wave {
+			if err := nc.PublishRequest(subject, nc.NewInbox(), []byte(`{"follow": true}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "the wave is over", func() error {
+			if n := w.metric(t, "appbridge_log_requests_total"); int(n) != sent+wave {
+				return fmt.Errorf("%v of %d requests have ended", n, sent+wave)
+			}
+			if n := w.metric(t, "appbridge_log_streams") + w.metric(t, "appbridge_log_pod_streams"); n != 0 {
+				return fmt.Errorf("%v are taken", n)
+			}
+			return nil
+		})
+		if sent == 0 {
+			goroutines = w.metric(t, "go_goroutines") // everything has been used once
+		}
+	}
+	t.Logf("%d requests in %s", all, time.Since(began).Round(time.Millisecond))
+	if n := w.metric(t, `appbridge_log_requests_total{op="tail",result="gone"}`); n != all {
+		t.Errorf("%v ended because nobody listened", n)
+	}
+	if pod.Followers() != 0 {
+		t.Errorf("%d requests are open at the kubelet", pod.Followers())
+	}
+	eventually(t, "the goroutines end", func() error {
+		if n := w.metric(t, "go_goroutines"); n > goroutines+50 {
+			return fmt.Errorf("%v, and %v after the first wave", n, goroutines)
+		}
+		return nil
+	})
+}
+
+// metric is the sum of a metric over its labels, or over those that a name with
+// labels names.
+func (w *world) metric(tb testing.TB, name string) float64 {
+	tb.Helper()
+	body, _, err := w.get(tb.Context(), "/metrics")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	sum := 0.0
+	for lines := bufio.NewScanner(strings.NewReader(body)); lines.Scan(); {
+		rest, ok := strings.CutPrefix(lines.Text(), name)
+		if !ok || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			tb.Fatalf("%s: %v", lines.Text(), err)
+		}
+		sum += n
+	}
+	return sum
+}

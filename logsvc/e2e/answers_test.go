@@ -1,0 +1,112 @@
+package e2e_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// What cannot be served is answered with one line that says why, and ends at
+// once: nobody waits for the client's timeout.
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	w := sharedWorld(t)
+	id, service := w.app(t)
+	other, otherService := w.app(t)
+	w.pod(t, service, service+"-1").Write("hello")
+	w.pod(t, otherService, otherService+"-1").Write("secret")
+	upper := id
+	upper.Name = strings.ToUpper(id.Name) // another app, of the same Knative Service's name
+	for _, c := range []struct {
+		app        subjects.AppID
+		body, want string
+	}{
+		{subjects.AppID{Project: "shop", Domain: "production", Name: "nothing"}, "", "no app shop/production/nothing"},
+		{upper, "", "no app " + upper.String()},
+		{subjects.AppID{Project: "shop", Domain: "production", Name: "späti/.."}, "", "no app "},
+		{id, `{"replica": "nothing"}`, `replica "nothing": not a replica of app ` + id.String()},
+		{id, `{"replica": "` + otherService + `-1"}`, `replica "` + otherService + `-1": not a replica of app ` + id.String()},
+		{id, `{"container": "sidecar"}`, `container "sidecar": `},
+		{id, `{"previous": true}`, "previous: "},
+		{id, `{"tail": -5}`, "tail: -5: want a whole number of lines from 0 on"},
+		{id, `{"since": "yesterday"}`, `since: "yesterday": want a duration`},
+		{id, `{"colour": "red"}`, `"colour": unknown option`},
+	} {
+		for _, op := range []subjects.LogOp{subjects.LogTail, subjects.LogGet, subjects.LogOpen} {
+			began := time.Now()
+			run := w.start(t, fmt.Sprintf(`nats req --raw --replies=0 --timeout=1h %s '%s'`, subjectOf(t, op, c.app), c.body))
+			got := strings.TrimSpace(run.wait())
+			if !strings.Contains(got, c.want) || strings.Contains(got, "\n") || strings.Contains(got, "hello") || strings.Contains(got, "secret") {
+				t.Errorf("%s %s %s: got %q, want %q", op, c.app, c.body, got, c.want)
+			}
+			if d := time.Since(began); d > patience/3 {
+				t.Errorf("%s %s: took %s", op, c.body, d)
+			}
+		}
+	}
+	if got := w.start(t, "appbridge logs "+other.String()).wait(); got != "secret\n" {
+		t.Errorf("got %q", got)
+	}
+	for line, want := range map[string]string{
+		"appbridge logs shop/production/nothing":       "no app shop/production/nothing",
+		"appbridge logs shop/production":               `"shop/production": not an app`,
+		"appbridge logs " + id.String() + " --tail -1": "tail: ",
+	} {
+		run := w.start(t, line+"; echo code $?")
+		got := run.wait()
+		if code := "code 1\n"; got != code && got != "code 2\n" || !strings.Contains(run.stderr(), want) {
+			t.Errorf("%s: got %q and %q, want %q", line, got, run.stderr(), want)
+		}
+	}
+}
+
+// Every replica of the bridge serves logs, the one that leads and those that
+// stand by, and the stock client sees them.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	lease := []string{"--leader-elect", "--lease-namespace", testenv.DefaultNamespace}
+	w := ownWorld(t, lease...)
+	id, service := w.app(t)
+	w.pod(t, service, service+"-1").Write("hello")
+	dir, err := w.Dir("standby")
+	if err != nil {
+		t.Fatal(err)
+	}
+	standby, err := w.Run("standby", filepath.Join(dir, "log"), filepath.Join(w.bin, "appbridge"), append([]string{
+		"serve", "--kubeconfig", filepath.Join(filepath.Dir(dir), "serve", "kubeconfig"), "--cluster-name", "test", "--nats-url", w.nats, "--http-listen", "127.0.0.1:0",
+	}, lease...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Stop(patience); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "both answer", func() error {
+		list := w.start(t, "nats micro ls "+logsvc.ServiceName).wait()
+		if n := len(regexp.MustCompile(`[0-9A-Za-z]{22}`).FindAllString(list, -1)); n != 2 {
+			return fmt.Errorf("got\n%s", list)
+		}
+		return nil
+	})
+	for range 20 {
+		if got := w.start(t, "nats req --raw "+subjectOf(t, subjects.LogGet, id)+" ''").wait(); strings.TrimSpace(got) != "hello" {
+			t.Fatalf("got %q", got)
+		}
+	}
+	stats := w.start(t, "nats micro stats "+logsvc.ServiceName).wait()
+	if n := len(regexp.MustCompile(`[0-9A-Za-z]{22}`).FindAllString(stats, -1)); n != 2 {
+		t.Errorf("%d replicas have statistics in\n%s", n, stats)
+	}
+	if info := w.start(t, "nats micro info "+logsvc.ServiceName).wait(); !strings.Contains(info, "flyte.apps.logs.tail.*.*.*") {
+		t.Errorf("got\n%s", info)
+	}
+}

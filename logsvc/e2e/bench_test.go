@@ -1,0 +1,145 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/logsvc/client"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// million is how many lines the benchmarks read at a time.
+const million = 1_000_000
+
+// BenchmarkLogs reads the same log of a million lines of 120 bytes with
+// `appbridge logs` and with `kubectl logs`, one after the other, and compares:
+// kubectl is the limit, since appbridge reads through the same API server. The
+// processor time of appbridge is that of the client, of the bridge and of the NATS
+// server in it; what the API server needs is not in it, nor in kubectl's.
+func BenchmarkLogs(b *testing.B) {
+	w := sharedWorld(b)
+	id, service := w.app(b)
+	pod := w.pod(b, service, service+"-1")
+	if !pod.FillPast(million, 100*time.Microsecond, numbered) {
+		b.Fatal("the pod does not run")
+	}
+	var ours, theirs, oursCPU, theirsCPU time.Duration
+	for b.Loop() {
+		before := processorTime(b, w.bridge.PID())
+		took, cpu := w.discard(b, "appbridge", "logs", id.String(), "--tail", strconv.Itoa(million))
+		ours += took
+		oursCPU += cpu + processorTime(b, w.bridge.PID()) - before
+		took, cpu = w.discard(b, "kubectl", "logs", "--namespace", testenv.DefaultNamespace, pod.Name(), "--container", "app")
+		theirs += took
+		theirsCPU += cpu
+	}
+	lines := float64(b.N) * million
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(lines/ours.Seconds(), "lines/s")
+	b.ReportMetric(lines/theirs.Seconds(), "kubectl-lines/s")
+	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "of-kubectl")
+	b.ReportMetric(oursCPU.Seconds()/float64(b.N), "cpu-s/Mlines")
+	b.ReportMetric(theirsCPU.Seconds()/float64(b.N), "kubectl-cpu-s/Mlines")
+}
+
+// BenchmarkStreams reads ten million lines, a million at a time as one stream, and
+// as a hundred streams of a hundred thousand lines at the same time.
+func BenchmarkStreams(b *testing.B) {
+	const streams, rounds = 100, 10
+	w := sharedWorld(b)
+	id, service := w.app(b)
+	pod := w.pod(b, service, service+"-1")
+	if !pod.FillPast(million, 100*time.Microsecond, numbered) {
+		b.Fatal("the pod does not run")
+	}
+	read := func(streams, lines int) time.Duration {
+		var got atomic.Int64
+		began := time.Now()
+		var readers errgroup.Group
+		for range streams {
+			readers.Go(func() error {
+				nc, err := nats.Connect(w.nats)
+				if err != nil {
+					return err
+				}
+				defer nc.Close()
+				follow := false
+				end, err := client.Tail(b.Context(), nc, client.Request{
+					App: id, Tail: &lines, Follow: &follow, Format: client.FormatRaw, Prefix: subjects.DefaultPrefix,
+				}, func(*client.Message) error { return nil })
+				got.Add(end.Lines)
+				return err
+			})
+		}
+		if err := readers.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		if got.Load() != int64(streams*lines) {
+			b.Fatalf("%d lines of %d", got.Load(), streams*lines)
+		}
+		return time.Since(began)
+	}
+	var one, hundred time.Duration
+	for b.Loop() {
+		for range rounds {
+			one += read(1, million)
+		}
+		hundred += read(streams, rounds*million/streams)
+	}
+	lines := float64(b.N) * rounds * million
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(lines/one.Seconds(), "lines/s")
+	b.ReportMetric(lines/hundred.Seconds(), "hundred-lines/s")
+	b.ReportMetric(one.Seconds()/hundred.Seconds(), "hundred-of-one")
+}
+
+// discard runs a command whose output nobody reads.
+func (w *world) discard(tb testing.TB, name string, args ...string) (took, cpu time.Duration) {
+	tb.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer null.Close()
+	cmd := w.prepare(exec.CommandContext(tb.Context(), name, args...))
+	var complaints strings.Builder
+	cmd.Stdout, cmd.Stderr = null, &complaints
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		tb.Fatalf("%s: %v\n%s", cmd, err, complaints.String())
+	}
+	return time.Since(began), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+}
+
+// processorTime is what a process has used so far.
+func processorTime(tb testing.TB, pid int) time.Duration {
+	tb.Helper()
+	const ticks = 100 // a second, on every Linux
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	// The name, in parentheses, may hold anything.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	sum := 0
+	for _, field := range fields[11:13] { // utime, stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			tb.Fatal(fmt.Errorf("processor time of %d: %w", pid, err))
+		}
+		sum += n
+	}
+	return time.Duration(sum) * time.Second / ticks
+}
