@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -61,13 +62,14 @@ func TestReadme(t *testing.T) {
 	one.Write("panic: at the disco")
 
 	const list = "# appbridge: replicas: storefront-shop-production-1, storefront-shop-production-2\n"
+	var said atomic.Int64
 	// later is what a follow must bring as it is written.
 	later := func(t *testing.T, c *command, wants ...string) {
 		t.Helper()
 		for _, want := range wants {
 			c.waitFor(want)
 		}
-		text := fmt.Sprintf("later in %s", t.Name())
+		text := fmt.Sprintf("later %d", said.Add(1))
 		one.Write(text)
 		c.waitFor("1 " + text + "\n")
 		c.interrupt()
