@@ -93,7 +93,7 @@ func TestResumePoint(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := resumePoint{tail: tt.tail, silent: tt.tail == 0}
+			p := resumePoint{tail: tt.tail, silent: tt.tail == 0, opened: epoch.Add(time.Hour)}
 			if tt.since > 0 {
 				p.since = epoch.Add(time.Duration(tt.since * float64(time.Second)))
 			}
@@ -145,7 +145,7 @@ func TestResumePointRandomly(t *testing.T) {
 		first := 0
 		if tail {
 			p.tail = int64(random.IntN(4))
-			p.silent = p.tail == 0
+			p.silent, p.opened = p.tail == 0, epoch.AddDate(1, 0, 0)
 			first = max(0, len(log)-int(p.tail))
 		}
 		if p.silent && len(log) == 0 {
@@ -171,5 +171,27 @@ func TestResumePointRandomly(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("seed %d: \n got %q\nwant %q\nlog %v", seed, got, want, log)
 		}
+	}
+}
+
+// Of a tail of nothing what is older than the request is passed over; what was
+// written between the request and the first look is not.
+func TestResumePointMissed(t *testing.T) {
+	t.Parallel()
+	opened := time.Date(2026, 11, 21, 8, 0, 0, 5e8, time.UTC)
+	p := resumePoint{silent: true, opened: opened}
+	p.begin()
+	if p.take(opened.Add(-time.Second), []byte("old")) || p.missed || !p.any {
+		t.Errorf("an old line: %+v", p)
+	}
+	p = resumePoint{silent: true, opened: opened}
+	p.begin()
+	if p.take(opened.Add(time.Millisecond), []byte("new")) || !p.missed || p.any {
+		t.Errorf("a new line: %+v", p)
+	}
+	p = fromTime(opened)
+	p.begin()
+	if p.take(opened.Add(-time.Millisecond), []byte("old")) || !p.take(opened.Add(time.Millisecond), []byte("new")) {
+		t.Errorf("from then on: %+v", p)
 	}
 }

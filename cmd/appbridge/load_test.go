@@ -159,8 +159,8 @@ scheme: "https://" from c.yaml:scheme (line 10): want a URL scheme, for example 
 watch-buffer-size: "0" from c.yaml:watch-buffer-size (line 11): want a whole number from 1 to 1000000
 flush-timeout: "0" from c.yaml:flush-timeout (line 12): want a duration of at least 1ms, for example 10s or 1h30m
 lease-name: "Upper" from c.yaml:lease-name (line 13): want the name of a Kubernetes object
-max-log-streams: "many" from c.yaml:max-log-streams (line 14): want a whole number from 1 to 1000000
 log-inbox-prefix: "_INBOX.>" from c.yaml:log-inbox-prefix (line 15): want tokens of letters, digits, - and _ joined by dots
+max-log-streams: "many" from c.yaml:max-log-streams (line 14): want a whole number from 1 to 1000000
 log-level: "loud" from c.yaml:log-level (line 16): want debug, info, warn or error`
 	if diff := cmp.Diff(err.Error(), want); diff != "" {
 		t.Errorf("got - want +:\n%s", diff)

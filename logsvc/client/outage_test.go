@@ -111,15 +111,13 @@ func TestReconnect(t *testing.T) {
 	startServer(t, port)
 	for _, nc := range []*nats.Conn{nc, v.nc} {
 		deadline := time.After(10 * time.Second)
-		for !nc.IsConnected() {
+		// The connection may not know yet that it is broken.
+		for !nc.IsConnected() || nc.FlushTimeout(time.Second) != nil {
 			select {
 			case <-time.After(5 * time.Millisecond):
 			case <-deadline:
 				t.Fatal("no connection")
 			}
-		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
 		}
 	}
 	v.lines(3, "3\n")
