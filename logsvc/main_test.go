@@ -1,58 +1,23 @@
 package logsvc_test
 
 import (
-	"context"
-	"fmt"
-	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// cluster is started by the first test that asks and shared by all: each test
-// has a namespace and a node of its own.
-var cluster struct {
-	once sync.Once
-	*testenv.Cluster
-	err error
-}
+// cluster is shared by all tests: each has a namespace and a node of its own.
+var cluster suite.Cluster
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if cluster.Cluster != nil {
-		if err := cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func sharedCluster(t testing.TB) *testenv.Cluster {
-	t.Helper()
-	cluster.once.Do(func() {
-		cluster.Cluster, cluster.err = testenv.Start(context.Background(), testenv.Options{})
-	})
-	if cluster.err != nil {
-		t.Fatal(cluster.err)
-	}
-	return cluster.Cluster
-}
+func TestMain(m *testing.M) { suite.Main(m, cluster.Stop) }
 
 // place is a namespace of a cluster with a node whose pods have their logs there.
 type place struct {
@@ -67,7 +32,7 @@ var places atomic.Int64
 // newPlace makes a place in the shared cluster.
 func newPlace(t testing.TB) *place {
 	t.Helper()
-	return newPlaceIn(t, sharedCluster(t))
+	return newPlaceIn(t, cluster.Get(t))
 }
 
 func newPlaceIn(t testing.TB, c *testenv.Cluster) *place {
@@ -140,21 +105,5 @@ func (a *app) runOn(kubelet *testenv.Kubelet, revision string, change ...func(*t
 // soon polls until check returns nil.
 func soon(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+	suite.Eventually(t, 20*time.Second, what, check)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // patience bounds every wait. Nothing is expected to come near it.
@@ -160,19 +161,7 @@ func serveOn(t *testing.T, s *server.Server, own, reader *nats.Conn, source logs
 
 func (b *bench) eventually(what string, check func() error) {
 	b.t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%s: %v", what, err)
-		}
-		<-tick.C
-	}
+	suite.Eventually(b.t, patience, what, check)
 }
 
 // subject is that of a request for the app of every test.

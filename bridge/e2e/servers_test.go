@@ -18,7 +18,7 @@ import (
 // newWorldAt is a namespace of the cluster and servers that run elsewhere.
 func newWorldAt(t *testing.T, url string) *world {
 	t.Helper()
-	w := &world{Cluster: sharedCluster(t), t: t, namespace: fmt.Sprintf("ns-%d", namespaces.Add(1))}
+	w := &world{Cluster: cluster.Get(t), t: t, namespace: fmt.Sprintf("ns-%d", namespaces.Add(1))}
 	must[any](t)(nil, w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	w.nc = must[*nats.Conn](t)(nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)))
 	t.Cleanup(w.nc.Close)

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
@@ -30,46 +27,16 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // patience bounds every wait. Nothing is expected to come near it.
 const patience = 60 * time.Second
 
-// cluster is started by the first test that asks and shared by all: each test
-// has a namespace of its own.
-var cluster struct {
-	once sync.Once
-	*testenv.Cluster
-	err error
-}
+// cluster is shared by all tests: each has a namespace of its own.
+var cluster suite.Cluster
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if cluster.Cluster != nil {
-		if err := cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func sharedCluster(t *testing.T) *testenv.Cluster {
-	t.Helper()
-	cluster.once.Do(func() {
-		cluster.Cluster, cluster.err = testenv.Start(context.Background(), testenv.Options{})
-	})
-	if cluster.err != nil {
-		t.Fatal(cluster.err)
-	}
-	return cluster.Cluster
-}
+func TestMain(m *testing.M) { suite.Main(m, cluster.Stop) }
 
 // world is a namespace of the cluster and a JetStream server.
 type world struct {
@@ -86,7 +53,7 @@ var namespaces atomic.Int64
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Cluster: sharedCluster(t), t: t, dir: t.TempDir(), namespace: "ns-" + strconv.FormatInt(namespaces.Add(1), 10)}
+	w := &world{Cluster: cluster.Get(t), t: t, dir: t.TempDir(), namespace: "ns-" + strconv.FormatInt(namespaces.Add(1), 10)}
 	if err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}); err != nil {
 		t.Fatal(err)
 	}
@@ -270,28 +237,12 @@ func value(m *dto.Metric) float64 {
 }
 
 // errFatal ends eventually at once.
-var errFatal = errors.New("this will not get better")
+var errFatal = suite.ErrFatal
 
 // eventually polls until check returns nil.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if errors.Is(err, errFatal) || time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+	suite.Eventually(t, patience, what, check)
 }
 
 // must returns v or fails the test.

@@ -2,9 +2,11 @@ package e2e_test
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -108,5 +110,79 @@ func TestReplicas(t *testing.T) {
 	}
 	if info := w.start(t, "nats micro info "+logsvc.ServiceName).wait(); !strings.Contains(info, "flyte.apps.logs.tail.*.*.*") {
 		t.Errorf("got\n%s", info)
+	}
+}
+
+// A bridge whose NATS server hangs ends within seconds of SIGTERM, also with
+// streams in the middle of a flood.
+func TestStopWhileNATSHangs(t *testing.T) {
+	t.Parallel()
+	w := sharedWorld(t)
+	id, service := w.app(t)
+	pod := w.pod(t, service, service+"-1")
+	if !pod.FillPast(500_000, time.Millisecond, numbered) {
+		t.Fatal("the pod does not run")
+	}
+	dir, err := w.Dir("hangs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(name, path string, args ...string) *testenv.Process {
+		t.Helper()
+		p, err := w.Run(name, filepath.Join(dir, name+".log"), path, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	natsServer, err := testenv.NATSServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen, err := testenv.FreeAddress("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(listen, ":")
+	server := run("hanging-nats", natsServer, "-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "jetstream"))
+	bridge := run("hanging-bridge", filepath.Join(w.bin, "appbridge"), "serve", "--kubeconfig", filepath.Join(filepath.Dir(dir), "serve", "kubeconfig"),
+		"--cluster-name", "hangs", "--nats-url", "nats://"+listen, "--http-listen", "127.0.0.1:0", "--flush-timeout", "1s")
+	eventually(t, "the log service answers", func() error {
+		probe := w.prepare(exec.CommandContext(t.Context(), "appbridge", "logs", "--nats-url", "nats://"+listen, "--tail", "1", id.String()))
+		out, err := probe.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	for range 4 {
+		// Paced: the service sends whether or not anybody reads.
+		w.start(t, "appbridge logs --nats-url nats://"+listen+" --window 0 --timeout 60s --tail 500000 "+id.String()+" >/dev/null")
+	}
+	eventually(t, "the streams are under way", func() error {
+		if pod.Followers() < 4 {
+			return fmt.Errorf("%d of 4", pod.Followers())
+		}
+		return nil
+	})
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// Until what is written goes nowhere.
+	if err := testenv.Pause(t.Context(), 3*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := bridge.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-bridge.Done():
+	case <-time.After(patience / 3):
+		t.Error("the bridge does not end")
 	}
 }

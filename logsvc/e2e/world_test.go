@@ -22,11 +22,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
-	"go.uber.org/goleak"
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // patience bounds every wait. Nothing is expected to come near it.
@@ -51,20 +51,12 @@ type world struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.world != nil {
-		if err := shared.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+	suite.Main(m, func() error {
+		if shared.world == nil {
+			return nil
 		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+		return shared.stop()
+	})
 }
 
 func sharedWorld(tb testing.TB) *world {
@@ -363,17 +355,5 @@ func (c *command) waitFor(text string) {
 
 func eventually(tb testing.TB, what string, check func() error) {
 	tb.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s: %v", what, err)
-		}
-		<-tick.C
-	}
+	suite.Eventually(tb, patience, what, check)
 }

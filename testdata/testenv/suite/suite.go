@@ -1,0 +1,85 @@
+// Package suite is what the packages of tests on real servers have in common.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// Cluster is started by the first test that asks and shared by all tests of a
+// package. The zero value is one that nobody has asked for.
+type Cluster struct {
+	once    sync.Once
+	cluster *testenv.Cluster
+	err     error
+}
+
+// Get is the cluster, or the end of the test.
+func (c *Cluster) Get(tb testing.TB) *testenv.Cluster {
+	tb.Helper()
+	c.once.Do(func() { c.cluster, c.err = testenv.Start(context.Background(), testenv.Options{}) })
+	if c.err != nil {
+		tb.Fatal(c.err)
+	}
+	return c.cluster
+}
+
+// Stop stops the cluster, if there is one.
+func (c *Cluster) Stop() error {
+	if c.cluster == nil {
+		return nil
+	}
+	return c.cluster.Stop()
+}
+
+// Main runs the tests of a package, then stop, which ends what they share; and
+// fails if they leave goroutines behind. It does not return.
+func Main(m *testing.M, stop func() error) {
+	code := m.Run()
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// ErrFatal, wrapped in the error of a check, ends Eventually at once.
+var ErrFatal = errors.New("this will not get better")
+
+// Eventually polls until check returns nil, and fails the test when that takes
+// longer than the limit.
+func Eventually(tb testing.TB, limit time.Duration, what string, check func() error) {
+	tb.Helper()
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if errors.Is(err, ErrFatal) || time.Now().After(deadline) {
+			tb.Fatalf("%s: %v", what, err)
+		}
+		select {
+		case <-tick.C:
+		case <-tb.Context().Done():
+			tb.Fatalf("%s: %v", what, err)
+		}
+	}
+}
