@@ -58,7 +58,7 @@ func Main(m *testing.M, stop func() error) {
 	os.Exit(code)
 }
 
-// ErrFatal, wrapped in the error of a check, ends Eventually at once.
+// ErrFatal ends Eventually at once when the error of a check wraps it.
 var ErrFatal = errors.New("this will not get better")
 
 // Eventually polls until check returns nil, and fails the test when that takes
