@@ -75,7 +75,7 @@ func try(t *testing.T, s *server.Server, wait time.Duration) error {
 	b := &bench{t: t, server: s, nc: as("shop"), names: names}
 	admin, deadline := as("admin"), time.Now().Add(wait)
 	for {
-		_, err := admin.Request("$SRV.PING."+logsvc.ServiceName, nil, wait)
+		err := listens(admin, wait)
 		if err == nil {
 			break
 		}

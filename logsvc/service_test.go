@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zaptest"
 
@@ -152,11 +154,25 @@ func serveOn(t *testing.T, s *server.Server, own, reader *nats.Conn, source logs
 			t.Error(err)
 		}
 	})
-	b.eventually("the service listens", func() error {
-		_, err := reader.Request("$SRV.PING."+logsvc.ServiceName, nil, time.Second)
-		return err
-	})
+	b.eventually("the service listens", func() error { return listens(reader, time.Second) })
 	return b
+}
+
+// listens asks whether the service is there with all that it answers to: it says
+// that it is there a moment before.
+func listens(nc *nats.Conn, wait time.Duration) error {
+	msg, err := nc.Request("$SRV.INFO."+logsvc.ServiceName, nil, wait)
+	if err != nil {
+		return err
+	}
+	var info micro.Info
+	if err := json.Unmarshal(msg.Data, &info); err != nil {
+		return err
+	}
+	if n := len(info.Endpoints); n != 3 {
+		return fmt.Errorf("%d of 3 endpoints", n)
+	}
+	return nil
 }
 
 func (b *bench) eventually(what string, check func() error) {
@@ -217,6 +233,9 @@ func (in *inbox) next() *nats.Msg {
 	in.t.Helper()
 	select {
 	case msg := <-in.msgs:
+		if msg.Header.Get(subjects.HeaderStatus) == subjects.StatusNoResponders && msg.Header.Get(subjects.HeaderLogEnd) == "" {
+			in.t.Fatal("nobody serves logs")
+		}
 		return msg
 	case <-time.After(patience):
 		in.t.Fatal("nothing comes")

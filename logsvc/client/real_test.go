@@ -3,6 +3,7 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -120,10 +122,12 @@ func runService(t *testing.T, nc *nats.Conn, source logsvc.LogStreamer) {
 			t.Error(err)
 		}
 	})
-	info := fmt.Sprintf("$SRV.PING.%s", logsvc.ServiceName)
 	deadline := time.After(10 * time.Second)
 	for {
-		if _, err := nc.Request(info, nil, time.Second); err == nil {
+		var info micro.Info
+		msg, err := nc.Request("$SRV.INFO."+logsvc.ServiceName, nil, time.Second)
+		// It says that it is there a moment before it answers to everything.
+		if err == nil && json.Unmarshal(msg.Data, &info) == nil && len(info.Endpoints) == 3 {
 			return
 		}
 		select {
