@@ -4,10 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documentation") //nolint:gochecknoglobals // a flag
@@ -178,45 +176,5 @@ func TestMetricsAreDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	newMetrics(reg)
 	newPodMetrics().register(reg)
-	form := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "([^"]+)", .*variableLabels: \{([^}]*)\}`)
-	descs := make(chan *prometheus.Desc)
-	go func() {
-		reg.Describe(descs)
-		close(descs)
-	}()
-	var rows []string
-	for d := range descs {
-		m := form.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("cannot read %s", d)
-		}
-		labels := ""
-		if m[3] != "" {
-			labels = " (label `" + strings.ReplaceAll(m[3], ",", "`, `") + "`)"
-		}
-		rows = append(rows, fmt.Sprintf("| `%s`%s | %s |", m[1], labels, m[2]))
-	}
-	slices.Sort(rows)
-	want := strings.Join(rows, "\n")
-
-	const begin = "## Of the log service\n\n| metric | meaning |\n| --- | --- |\n"
-	file := filepath.Join("..", "docs", "metrics.md")
-	doc, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(doc), begin)
-	if !ok {
-		t.Fatalf("%s has no table of the log service", file)
-	}
-	table, tail, _ := strings.Cut(rest, "\n\n")
-	if *update {
-		if err := os.WriteFile(file, []byte(head+begin+want+"\n\n"+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if table != want {
-		t.Errorf("%s lists\n%s\nwant (go test ./logsvc -run MetricsAreDocumented -update)\n%s", file, table, want)
-	}
+	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "## Of the log service\n\n| metric | meaning |\n| --- | --- |\n", reg, *update)
 }

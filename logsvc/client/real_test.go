@@ -1,4 +1,4 @@
-package client_test
+package client
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/logsvc"
-	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -73,38 +71,6 @@ func number(text []byte, n int) {
 	}
 }
 
-func startServer(t *testing.T, port int) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
-	return s
-}
-
-func connect(t *testing.T, s *server.Server) *nats.Conn {
-	t.Helper()
-	closed := make(chan struct{})
-	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ReconnectBufSize(-1), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		nc.Close()
-		<-closed
-	})
-	return nc
-}
-
 // runService serves the source until the test is over.
 func runService(t *testing.T, nc *nats.Conn, source logsvc.LogStreamer) {
 	t.Helper()
@@ -144,8 +110,8 @@ type counter struct {
 	some chan struct{} // closed with the first lines
 }
 
-func (c *counter) take(m *client.Message) error {
-	if m.Kind != client.Lines {
+func (c *counter) take(m *Message) error {
+	if m.Kind != Lines {
 		return nil
 	}
 	if c.next == 0 && c.some != nil {
@@ -159,10 +125,6 @@ func (c *counter) take(m *client.Message) error {
 	return nil
 }
 
-func search() subjects.AppID {
-	return subjects.AppID{Project: "shop", Domain: "production", Name: "search"}
-}
-
 // TestWithTheService: the client and the service itself.
 func TestWithTheService(t *testing.T) {
 	const groups = 1000
@@ -171,18 +133,18 @@ func TestWithTheService(t *testing.T) {
 	nc := connect(t, s)
 	c := counter{}
 	began := time.Now()
-	end, err := client.Tail(t.Context(), nc, client.Request{App: search(), Format: client.FormatRaw, Follow: new(false)}, c.take)
+	end, err := Tail(t.Context(), nc, Request{App: testApp(), Format: FormatRaw, Follow: new(false)}, c.take)
 	if err != nil || end.Reason != subjects.LogEndEOF || end.Lines != groups*group || c.next != groups*group {
 		t.Errorf("got %d lines, end %+v, error %v; want %d lines", c.next, end, err, groups*group)
 	}
 	t.Logf("%.2f million lines a second", groups*group/time.Since(began).Seconds()/1e6)
 
-	_, err = client.Tail(t.Context(), nc, client.Request{App: subjects.AppID{Project: "shop", Domain: "production", Name: "x"}}, c.take)
-	var failure *client.Error
+	_, err = Tail(t.Context(), nc, Request{App: subjects.AppID{Project: "shop", Domain: "production", Name: "x"}}, c.take)
+	var failure *Error
 	if !errors.As(err, &failure) || failure.Code != subjects.CodeNotFound || err.Error() != "no app shop/production/x (404 NotFound)" {
 		t.Errorf("got %v", err)
 	}
-	if _, err = client.Tail(t.Context(), nc, client.Request{App: search(), Include: "("}, c.take); !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument {
+	if _, err = Tail(t.Context(), nc, Request{App: testApp(), Include: "("}, c.take); !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument {
 		t.Errorf("got %v", err)
 	}
 }
@@ -191,22 +153,19 @@ func TestWithTheService(t *testing.T) {
 func TestServerRestarts(t *testing.T) {
 	const groups = 300
 	s := startServer(t, server.RANDOM_PORT)
-	addr, ok := s.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatalf("got address %v, want one of TCP", s.Addr())
-	}
+	port := portOf(t, s)
 	runService(t, connect(t, s), numbered{groups: groups, pause: 5 * time.Millisecond})
 	c := counter{some: make(chan struct{})}
 	nc := connect(t, s)
 	done := make(chan error, 1)
 	go func() {
-		_, err := client.Tail(t.Context(), nc, client.Request{App: search(), Format: client.FormatRaw}, c.take)
+		_, err := Tail(t.Context(), nc, Request{App: testApp(), Format: FormatRaw}, c.take)
 		done <- err
 	}()
 	<-c.some
 	s.Shutdown()
 	s.WaitForShutdown()
-	startServer(t, addr.Port)
+	startServer(t, port)
 	select {
 	case err := <-done:
 		if err != nil || c.next != groups*group {
