@@ -108,9 +108,12 @@ func TestAbandoned(t *testing.T) {
 	if n := b.metric("appbridge_log_requests_total"); n != all {
 		t.Errorf("%v requests are counted", n)
 	}
-	if n := b.server.NumSubscriptions(); n > 100 {
-		t.Errorf("%d subscriptions are left", n)
-	}
+	b.eventually("the server hears of every end", func() error {
+		if n := b.server.NumSubscriptions(); n > 100 {
+			return fmt.Errorf("%d subscriptions are left", n)
+		}
+		return nil
+	})
 }
 
 // The stream of an open begins when somebody listens, and nothing of it is lost.

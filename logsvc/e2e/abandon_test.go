@@ -54,9 +54,12 @@ func TestAbandoned(t *testing.T) {
 	if n := w.metric(t, `appbridge_log_requests_total{op="tail",result="gone"}`); n != all {
 		t.Errorf("%v ended because nobody listened", n)
 	}
-	if pod.Followers() != 0 {
-		t.Errorf("%d requests are open at the kubelet", pod.Followers())
-	}
+	eventually(t, "the kubelet hears of every end", func() error {
+		if n := pod.Followers(); n != 0 {
+			return fmt.Errorf("%d requests are open", n)
+		}
+		return nil
+	})
 	eventually(t, "the goroutines end", func() error {
 		if n := w.metric(t, "go_goroutines"); n > goroutines+50 {
 			return fmt.Errorf("%v, and %v after the first wave", n, goroutines)
