@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -185,7 +186,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	slices.SortStableFunc(all, func(a, b place) int { return cmp.Or(a.time().Compare(b.time()), cmp.Compare(a.replica, b.replica)) })
 	names, _ := e.fitting(c.replicas, c.most/4)
 	list := strings.Join(names, ",")
-	notes := oneLine(strings.Join(c.notes, "; "))
+	notes := answer.OneLine(strings.Join(c.notes, "; "))
 	most := c.most - payloadMargin - len(list) - 2*len(notes)
 	n := len(all)
 	for {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -15,6 +14,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -204,7 +204,9 @@ func (e *encoder) note(replica, text string) ([]byte, error) {
 	}})
 }
 
-func noteLine(text string) []byte { return []byte(subjects.LogNotePrefix + oneLine(text) + "\n") }
+func noteLine(text string) []byte {
+	return []byte(subjects.LogNotePrefix + answer.OneLine(text) + "\n")
+}
 
 // message encodes one of Flyte's messages. JSON is one line with its end, so
 // that what a client prints can be read line by line.
@@ -235,16 +237,4 @@ func prefixed(text []byte, prefix string, lines int) []byte {
 		text = text[end:]
 	}
 	return out
-}
-
-// oneLine puts text on one line that fits into a header and does nothing to a
-// terminal.
-func oneLine(text string) string {
-	const most = 1 << 10
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }), " ")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
 }

@@ -17,8 +17,8 @@ type stamped struct {
 	text string
 }
 
-// answer is what a kubelet makes of a request for a log.
-func answer(log []stamped, p *resumePoint) []stamped {
+// reopened is what a kubelet makes of a request for a log.
+func reopened(log []stamped, p *resumePoint) []stamped {
 	var o corev1.PodLogOptions
 	p.options(&o)
 	if o.TailLines != nil {
@@ -98,7 +98,7 @@ func TestResumePoint(t *testing.T) {
 				p.since = epoch.Add(time.Duration(tt.since * float64(time.Second)))
 			}
 			for i, read := range tt.reads {
-				got := strings.Join(taken(&p, answer(logOf(t, read), &p)), " ")
+				got := strings.Join(taken(&p, reopened(logOf(t, read), &p)), " ")
 				if got != tt.want[i] {
 					t.Errorf("read %d: got %q, want %q", i+1, got, tt.want[i])
 				}
@@ -153,7 +153,7 @@ func TestResumePointRandomly(t *testing.T) {
 		}
 		var got []string
 		for range 12 {
-			lines := answer(log, &p)
+			lines := reopened(log, &p)
 			if p.any || p.tail < 0 { // the first answer of a tail is whole
 				lines = lines[:random.IntN(len(lines)+1)]
 			}
@@ -163,7 +163,7 @@ func TestResumePointRandomly(t *testing.T) {
 			}
 			grow()
 		}
-		got = append(got, taken(&p, answer(log, &p))...)
+		got = append(got, taken(&p, reopened(log, &p))...)
 		var want []string
 		for _, line := range log[first:] {
 			want = append(want, line.text)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -70,7 +71,7 @@ func FuzzParseRequest(f *testing.F) {
 			if !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument {
 				t.Fatalf("got %v", err)
 			}
-			if text := oneLine(failure.Text); strings.ContainsAny(text, "\r\n") || len(text) > 1100 {
+			if text := answer.OneLine(failure.Text); strings.ContainsAny(text, "\r\n") || len(text) > 1100 {
 				t.Errorf("got %q", text)
 			}
 		}
@@ -130,14 +131,6 @@ func TestExpressions(t *testing.T) {
 		if got := compile(text) != nil; got != want {
 			t.Errorf("%.40s: got %t, want %t", text, got, want)
 		}
-	}
-}
-
-// What others wrote does nothing to a terminal, and fits into a header.
-func TestOneLine(t *testing.T) {
-	t.Parallel()
-	if got, want := oneLine("a\r\nb\x1b[31mc\u009bd\u2028e\xfff\tg"), "a b [31mc d e\uFFFDf g"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

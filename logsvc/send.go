@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // outageTick is how often a connection that is away is looked at.
@@ -159,7 +160,7 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 
 // publishError sends an error, which one line of the body says as well.
 func (s *Service) publishError(ctx context.Context, target string, failure *Error) {
-	text := oneLine(failure.Text)
+	text := answer.OneLine(failure.Text)
 	s.publishLast(ctx, &nats.Msg{Subject: target, Data: []byte(text + "\n"), Header: nats.Header{
 		subjects.HeaderServiceError:     {text},
 		subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()},

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -24,16 +25,8 @@ const (
 	ServiceName = "appbridge-logs"
 	// unknownVersion stands for a version that is not a semantic one.
 	unknownVersion = "0.0.0"
-	// farPrefix begins the reply subjects of requests from another account.
-	farPrefix = "_R_."
 	// flushTimeout is how long the last messages have to get out.
 	flushTimeout = time.Second
-)
-
-// Results of requests that got no answer.
-const (
-	resultNoReply      = "no_reply"
-	resultReplyRefused = "reply_refused"
 )
 
 // Service answers log requests. Make one with New.
@@ -161,7 +154,7 @@ func (s *Service) stats() Stats {
 func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.Request) {
 	asked := time.Now()
 	reply := msg.Reply()
-	if result := s.judgeReply(reply); result != "" {
+	if result := answer.JudgeReply(s.cfg.InboxPrefix, reply); result != "" {
 		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 		s.log.Debug("a log request without a reply subject that may be answered", zap.String("subject", msg.Subject()), zap.String("reply", reply))
 		return
@@ -189,7 +182,7 @@ func (s *Service) serve(serving context.Context, op subjects.LogOp, req *request
 	}
 	st := &stream{
 		Service: s, op: op, req: req, id: rand.Text(), target: reply, asked: asked,
-		far:     op == subjects.LogTail && strings.HasPrefix(reply, farPrefix),
+		far:     op == subjects.LogTail && strings.HasPrefix(reply, answer.FarPrefix),
 		reader:  newReader(),
 		window:  newWindow(req.window),
 		out:     newOutbox(req, s.metrics),
@@ -205,28 +198,13 @@ func (s *Service) serve(serving context.Context, op subjects.LogOp, req *request
 	return st.serve(serving, reply)
 }
 
-// judgeReply says what is wrong with a reply subject. Nobody may have the
-// service write log lines into another subject than an inbox.
-func (s *Service) judgeReply(reply string) (result string) {
-	switch {
-	case reply == "":
-		return resultNoReply
-	case strings.ContainsAny(reply, "*>"):
-		return resultReplyRefused
-	case strings.HasPrefix(reply, s.cfg.InboxPrefix+"."), strings.HasPrefix(reply, farPrefix):
-		return ""
-	default:
-		return resultReplyRefused
-	}
-}
-
 func (s *Service) parse(op subjects.LogOp, msg micro.Request, now time.Time) (*request, error) {
 	_, app, err := s.names.ParseLogs(msg.Subject())
 	if err != nil {
 		return nil, Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	req, err := parseRequest(op, app, msg.Data(), now)
-	if err != nil || !strings.HasPrefix(msg.Reply(), farPrefix) {
+	if err != nil || !strings.HasPrefix(msg.Reply(), answer.FarPrefix) {
 		return req, err
 	}
 	switch {
@@ -244,7 +222,7 @@ func (s *Service) refuse(op subjects.LogOp, msg micro.Request, req *request, err
 	if !errors.As(err, &failure) {
 		failure = Errorf(subjects.CodeInternal, "%v", err)
 	}
-	text := oneLine(failure.Text)
+	text := answer.OneLine(failure.Text)
 	if err := msg.Error(failure.Code.HeaderValue(), text, []byte(text+"\n")); err != nil {
 		s.log.Warn("cannot answer a log request", zap.Error(err))
 	}

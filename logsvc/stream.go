@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -174,7 +175,7 @@ func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
 		acks: s.hears,
 		stop: func(msg *nats.Msg) {
 			end(errStopped)
-			if s.judgeReply(msg.Reply) == "" {
+			if answer.JudgeReply(s.cfg.InboxPrefix, msg.Reply) == "" {
 				_ = msg.Respond([]byte("stopped\n")) // the stream's own end says it too
 			}
 		},

@@ -2,10 +2,10 @@ package logsvc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // LogStreamer finds the logs of apps. Pods are one source of them; another one
@@ -88,15 +88,9 @@ const (
 )
 
 // Error is a failure that the asker is told of.
-type Error struct {
-	Code subjects.Code
-	// Text is one line that names the field, or what was not found.
-	Text string
-}
-
-func (e *Error) Error() string { return e.Text }
+type Error = answer.Error
 
 // Errorf makes an Error.
 func Errorf(code subjects.Code, format string, args ...any) *Error {
-	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
+	return answer.Errorf(code, format, args...)
 }

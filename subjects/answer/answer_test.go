@@ -1,0 +1,73 @@
+package answer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+)
+
+// What others wrote does nothing to a terminal, and fits into a header.
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	if got, want := answer.OneLine("a\r\nb\x1b[31mc\u009bd\u2028e\xfff\tg"), "a b [31mc d e\uFFFDf g"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := answer.OneLine(strings.Repeat("ä", 2000)); len(got) > 1100 || !strings.HasSuffix(got, "ä…") {
+		t.Errorf("got %d bytes that end in %q", len(got), got[len(got)-8:])
+	}
+}
+
+func TestPlainText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"plain", errors.New("no such\nthing"), "no such thing"},
+		{"with an address", errors.New("cannot reach https://10.0.0.1:6443/api now"), "cannot reach now"},
+		{"of a request", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection refused")}, "connection refused"},
+		{"too late", fmt.Errorf("get: %w", context.DeadlineExceeded), "no answer in time"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := answer.PlainText(tt.err); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Nobody may have a service write into another subject than an inbox.
+func TestJudgeReply(t *testing.T) {
+	t.Parallel()
+	for reply, want := range map[string]string{
+		"":                                 answer.NoReply,
+		"_INBOX.abc.1":                     "",
+		"_R_.abc":                          "",
+		"_INBOX":                           answer.ReplyRefused,
+		"_INBOXES.a":                       answer.ReplyRefused,
+		"_INBOX.*":                         answer.ReplyRefused,
+		"_INBOX.>":                         answer.ReplyRefused,
+		"flyte.apps.events.a.b.c.created":  answer.ReplyRefused,
+		"$JS.API.STREAM.DELETE.FLYTE_APPS": answer.ReplyRefused,
+	} {
+		if got := answer.JudgeReply("_INBOX", reply); got != want {
+			t.Errorf("%q: got %q, want %q", reply, got, want)
+		}
+	}
+}
+
+func TestErrorf(t *testing.T) {
+	t.Parallel()
+	err := answer.Errorf(subjects.CodeNotFound, "app: no app %s", "a/b/c")
+	if err.Code != subjects.CodeNotFound || err.Error() != "app: no app a/b/c" {
+		t.Errorf("got %d %q", err.Code, err)
+	}
+}
