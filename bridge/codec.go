@@ -1,15 +1,6 @@
 package bridge
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/appbridge/appbridge/subjects"
-)
+import "github.com/appbridge/appbridge/subjects"
 
 // contentType is the ce-datacontenttype of an encoding.
 func (e Encoding) contentType() string {
@@ -17,41 +8,4 @@ func (e Encoding) contentType() string {
 		return subjects.ContentTypeProtobuf
 	}
 	return subjects.ContentTypeJSON
-}
-
-// encode writes m in the form contentType asks for, the same bytes for the
-// same message always, and returns the form it has: a message that protobuf
-// JSON cannot express (a NaN in a Struct, a duration out of range) comes out
-// binary, since leaving it out would lose a change.
-func encode(m proto.Message, contentType string) (data []byte, got string, err error) {
-	if contentType == subjects.ContentTypeJSON {
-		spaced, err := protojson.Marshal(m)
-		if err == nil {
-			// protojson varies its spacing from build to build on purpose.
-			var buf bytes.Buffer
-			buf.Grow(len(spaced))
-			if err := json.Compact(&buf, spaced); err != nil {
-				return nil, "", fmt.Errorf("compact protobuf JSON: %w", err)
-			}
-			return buf.Bytes(), subjects.ContentTypeJSON, nil
-		}
-	}
-	data, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return nil, "", fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().Name(), err)
-	}
-	return data, subjects.ContentTypeProtobuf, nil
-}
-
-// decode reads data of the given content type into m. Unknown JSON fields are
-// passed over: a newer bridge may have written them.
-func decode(data []byte, contentType string, m proto.Message) error {
-	switch contentType {
-	case subjects.ContentTypeJSON:
-		return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
-	case subjects.ContentTypeProtobuf:
-		return proto.Unmarshal(data, m)
-	default:
-		return fmt.Errorf("unknown content type %q", contentType)
-	}
 }

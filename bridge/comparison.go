@@ -216,7 +216,7 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 	case h.other != "":
 		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", reflecting(h), h.other), true
 	case h.record.kind != subjects.Deleted && h.record.contentType != c.form:
-		if _, form, err := encode(h.record.app, c.form); err == nil && form != h.record.contentType {
+		if _, form, err := appv1.Encode(h.record.app, c.form); err == nil && form != h.record.contentType {
 			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s", h.record.contentType, form), true
 		}
 	}

@@ -165,7 +165,7 @@ func (e *encoder) fit(ev *event, prev *record) error {
 		if field != "" && !slices.Contains(cut, field) {
 			cut = append(cut, field)
 		}
-		data, form, err := encode(watchResponse(ev.record.kind, app, old), e.form)
+		data, form, err := appv1.Encode(watchResponse(ev.record.kind, app, old), e.form)
 		if err != nil {
 			return err
 		}

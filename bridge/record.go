@@ -104,7 +104,7 @@ func recordOfEvent(kind subjects.EventKind, sequence uint64, h nats.Header, data
 	}
 	r.sequence = sequence
 	var w appv1.WatchResponse
-	if err := decode(data, r.contentType, &w); err != nil {
+	if err := appv1.Decode(data, r.contentType, &w); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
 	}
 	switch kind {
@@ -138,7 +138,7 @@ func recordOfEntry(h nats.Header, data []byte) (*record, error) {
 		return r, nil
 	}
 	r.app = &appv1.App{}
-	if err := decode(data, r.contentType, r.app); err != nil {
+	if err := appv1.Decode(data, r.contentType, r.app); err != nil {
 		return nil, fmt.Errorf("decode app: %w", err)
 	}
 	return r, nil

@@ -87,11 +87,11 @@ func isPublished(now state, r *record, cfg kservice.Config) bool {
 // sameApp compares two Apps in the form one of them was published in: JSON
 // keeps no unknown fields.
 func sameApp(a, b *appv1.App, contentType string) bool {
-	x, _, err := encode(a, contentType)
+	x, _, err := appv1.Encode(a, contentType)
 	if err != nil {
 		return false
 	}
-	y, _, err := encode(b, contentType)
+	y, _, err := appv1.Encode(b, contentType)
 	return err == nil && bytes.Equal(x, y)
 }
 

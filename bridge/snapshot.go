@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // snapshot is what the bucket holds at one moment.
@@ -92,7 +93,7 @@ func (b *bucket) add(snap *snapshot, msg jetstream.Msg, sequence uint64) {
 	}
 	snap.records[id] = r
 	if r.kind != subjects.Deleted && r.contentType != b.form {
-		data, form, err := encode(r.app, b.form)
+		data, form, err := appv1.Encode(r.app, b.form)
 		if err != nil || form == r.contentType {
 			return
 		}
@@ -151,7 +152,7 @@ func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*
 		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
 		return msg, nil
 	}
-	data, form, err := encode(r.app, b.form)
+	data, form, err := appv1.Encode(r.app, b.form)
 	if err != nil {
 		return nil, err
 	}
