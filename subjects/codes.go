@@ -15,6 +15,9 @@ const (
 	// CodeInvalidArgument: the request cannot be understood or asks for something
 	// impossible. The same request will fail again.
 	CodeInvalidArgument Code = 400
+	// CodePermissionDenied: the service does not do that here, because it is not
+	// turned on.
+	CodePermissionDenied Code = 403
 	// CodeNotFound: there is no such app, replica or container.
 	CodeNotFound Code = 404
 	// CodeFailedPrecondition: the app is not in a state that allows this.
@@ -35,6 +38,8 @@ func (c Code) String() string {
 	switch c {
 	case CodeInvalidArgument:
 		return "InvalidArgument"
+	case CodePermissionDenied:
+		return "PermissionDenied"
 	case CodeNotFound:
 		return "NotFound"
 	case CodeFailedPrecondition:
@@ -58,7 +63,7 @@ func (c Code) HeaderValue() string { return strconv.Itoa(int(c)) }
 // else gives an error that wraps ErrMalformed.
 func ParseCode(s string) (Code, error) {
 	for _, c := range []Code{
-		CodeInvalidArgument, CodeNotFound, CodeFailedPrecondition, CodeResourceExhausted,
+		CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeFailedPrecondition, CodeResourceExhausted,
 		CodeInternal, CodeUnavailable, CodeDeadlineExceeded,
 	} {
 		if c.HeaderValue() == s {

@@ -15,6 +15,7 @@ func TestCodes(t *testing.T) {
 		value string
 	}{
 		{"InvalidArgument", subjects.CodeInvalidArgument, "400"},
+		{"PermissionDenied", subjects.CodePermissionDenied, "403"},
 		{"NotFound", subjects.CodeNotFound, "404"},
 		{"FailedPrecondition", subjects.CodeFailedPrecondition, "409"},
 		{"ResourceExhausted", subjects.CodeResourceExhausted, "429"},

@@ -73,7 +73,8 @@
 //
 // Since the project stands in the subject, the permissions of a NATS user are
 // enough to fence a tenant in: flyte.apps.events.shop.> and
-// flyte.apps.logs.*.shop.> are all that concerns the project shop.
+// flyte.apps.logs.*.shop.> are all that concerns the project shop, and
+// flyte.apps.api.*.shop.> with flyte.apps.api.list.shop all that may be done to it.
 //
 // # Bucket
 //
@@ -174,12 +175,43 @@
 // The codes are
 //
 //	400   InvalidArgument      the request can never succeed
+//	403   PermissionDenied     operations that change apps are not turned on
 //	404   NotFound             no such app, replica or container
 //	409   FailedPrecondition   not in the app's present state
 //	429   ResourceExhausted    a limit of the service is reached
 //	500   Internal             a fault of the service
 //	502   Unavailable          Kubernetes did not answer
 //	504   DeadlineExceeded     it took too long
+//
+// # App operations
+//
+// The subject names the operation and the app. The body is a message of package
+// appv1, Flyte's own for this, or nothing where the subject says it all; what it says
+// of the app has to agree with the subject. Header Content-Type tells the form of
+// the request, and the answer has the same: application/json, which is also meant
+// when it is absent, or application/protobuf.
+//
+//	get              GetRequest or nothing           GetResponse
+//	list             ListRequest or nothing          ListResponse
+//	replicas         GetRequest or nothing           ReplicaList
+//	ingress          GetRequest or nothing           Ingress
+//	deploy           CreateRequest                   CreateResponse
+//	stop             UpdateRequest or nothing        UpdateResponse
+//	delete           DeleteRequest or nothing        DeleteResponse
+//	delete-replica   ReplicaIdentifier               DeleteResponse
+//
+// The answer to get, deploy and stop has the headers that name a version, as an event has
+// them (Flyte-Uid, Flyte-Resource-Version, Flyte-Generation, Flyte-Namespace). The event of
+// a deploy or a stop has that Flyte-Resource-Version or, when the app has changed
+// again in the meantime, a higher one; that of a delete has the same Flyte-Uid. The last
+// four operations tell what they came to; after unchanged and missing no event follows:
+//
+//	Flyte-Outcome    created | updated | unchanged | stopped | deleted | missing
+//
+// The answer to list tells in Flyte-Event-Sequence how far it goes: every event up to
+// that one is in it. Who goes on with the stream at the next sequence has no gap; with
+// several pages the lowest of them counts. Fields that were left out to fit the server's
+// limit are named in Flyte-Truncated.
 //
 // # Log streams
 //

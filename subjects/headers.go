@@ -91,3 +91,32 @@ const (
 	// HeaderServiceErrorCode holds the reason as a Code.
 	HeaderServiceErrorCode = "Nats-Service-Error-Code"
 )
+
+// Headers of requests for app operations and of their answers.
+const (
+	// HeaderContentType holds ContentTypeJSON or ContentTypeProtobuf: the form of
+	// a request, which is also that of its answer. Absent: JSON.
+	HeaderContentType = "Content-Type"
+	// HeaderOutcome holds an Outcome, on the answer of an operation that changes
+	// an app.
+	HeaderOutcome = "Flyte-Outcome"
+)
+
+// Outcome is what an operation came to.
+type Outcome string
+
+// The outcomes. After OutcomeUnchanged and OutcomeMissing no event follows.
+const (
+	// OutcomeCreated: deploy made the app.
+	OutcomeCreated Outcome = "created"
+	// OutcomeUpdated: deploy changed the app, or started it again.
+	OutcomeUpdated Outcome = "updated"
+	// OutcomeUnchanged: the app was as it is wanted, nothing was written.
+	OutcomeUnchanged Outcome = "unchanged"
+	// OutcomeStopped: the app was stopped.
+	OutcomeStopped Outcome = "stopped"
+	// OutcomeDeleted: the app, or the replica, was deleted.
+	OutcomeDeleted Outcome = "deleted"
+	// OutcomeMissing: there was no such app or replica.
+	OutcomeMissing Outcome = "missing"
+)
