@@ -10,6 +10,10 @@ const (
 	LabelProject = "flyte.org/project"
 	// LabelDomain is the domain that lists select by.
 	LabelDomain = "flyte.org/domain"
+	// LabelAppName is the name of the app. It is written, and never read.
+	LabelAppName = "flyte.org/app-name"
+	// LabelVisibility keeps an app from the outside while it is stopped.
+	LabelVisibility = "networking.knative.dev/visibility"
 )
 
 // Annotations of a Knative Service that belongs to Flyte.
@@ -22,6 +26,9 @@ const (
 	// AnnotationSpec is the spec the app was deployed with: standard base64 of
 	// the binary message.
 	AnnotationSpec = "flyte.org/spec"
+	// AnnotationSpecSHA is the SpecDigest of the annotation beside it. Only
+	// deploying reads it, to see that nothing has changed.
+	AnnotationSpecSHA = "flyte.org/spec-sha"
 )
 
 // Labels that Knative puts on pods.

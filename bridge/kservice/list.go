@@ -1,11 +1,24 @@
 package kservice
 
 import (
-	"cmp"
 	"slices"
-
-	"github.com/appbridge/appbridge/subjects"
 )
+
+// ListKey is where a Service stands in a list: organization, project, domain and
+// name of its app, then its own namespace and name.
+type ListKey [6]string
+
+// Compare is negative when k comes before other.
+func (k ListKey) Compare(other ListKey) int { return slices.Compare(k[:], other[:]) }
+
+// KeyOf is the place of a Service in a list. The error is that of ID.
+func KeyOf(svc *Service) (ListKey, error) {
+	id, err := ID(svc)
+	if err != nil {
+		return ListKey{}, err
+	}
+	return ListKey{Org(svc), id.Project, id.Domain, id.Name, svc.Namespace, svc.Name}, nil
+}
 
 // ListLabels are the labels that a listed Service has. An empty project or
 // domain means any.
@@ -21,14 +34,13 @@ func ListLabels(project, domain string) map[string]string {
 }
 
 // List selects the Services of a project and a domain, empty meaning any, in the
-// order of organization, project, domain and name of their apps. Selected is by
+// order of their keys. Selected is by
 // label, while the id comes from the annotation, so the two may differ; Services
 // without a good id are left out. The caller holds the Services to a namespace.
 func List(services []*Service, project, domain string) []*Service {
 	type listed struct {
 		svc *Service
-		org string
-		id  subjects.AppID
+		key ListKey
 	}
 	want := ListLabels(project, domain)
 	var found []listed
@@ -36,20 +48,11 @@ func List(services []*Service, project, domain string) []*Service {
 		if !hasLabels(svc.Labels, want) {
 			continue
 		}
-		if id, err := ID(svc); err == nil {
-			found = append(found, listed{svc: svc, org: Org(svc), id: id})
+		if key, err := KeyOf(svc); err == nil {
+			found = append(found, listed{svc, key})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b listed) int {
-		return cmp.Or(
-			cmp.Compare(a.org, b.org),
-			cmp.Compare(a.id.Project, b.id.Project),
-			cmp.Compare(a.id.Domain, b.id.Domain),
-			cmp.Compare(a.id.Name, b.id.Name),
-			cmp.Compare(a.svc.Namespace, b.svc.Namespace),
-			cmp.Compare(a.svc.Name, b.svc.Name),
-		)
-	})
+	slices.SortStableFunc(found, func(a, b listed) int { return a.key.Compare(b.key) })
 	out := make([]*Service, len(found))
 	for i := range found {
 		out[i] = found[i].svc

@@ -13,10 +13,13 @@ import (
 
 // ReplicaLabels are the labels that the pods of an app have: that of its Knative
 // Service and, once a Revision of it was ready, that of the latest ready one. svc
-// is the Service of that name, nil when there is none.
+// is the app's Service, nil when there is none: then its name follows from the id.
 func ReplicaLabels(id subjects.AppID, svc *Service) map[string]string {
-	want := map[string]string{LabelService: Name(id)}
-	if svc != nil && svc.Status.LatestReadyRevisionName != "" {
+	if svc == nil {
+		return map[string]string{LabelService: Name(id)}
+	}
+	want := map[string]string{LabelService: svc.Name}
+	if svc.Status.LatestReadyRevisionName != "" {
 		want[LabelRevision] = svc.Status.LatestReadyRevisionName
 	}
 	return want

@@ -1,0 +1,158 @@
+package kservice
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// DeployConfig is what the Knative Service of an app depends on beside the app.
+type DeployConfig struct {
+	// Namespace of the Knative Service.
+	Namespace string
+	// DefaultRequestTimeout is that of an app that names none. It is not held
+	// to the maximum.
+	DefaultRequestTimeout time.Duration
+	// MaxRequestTimeout is what an app that names a longer one gets. Zero:
+	// there is no maximum.
+	MaxRequestTimeout time.Duration
+	// DefaultEnv stands before the environment of the app itself, by key.
+	DefaultEnv map[string]string
+	// DefaultServiceAccount is that of an app that names none. Empty: the one
+	// in the pod spec of the app, if any.
+	DefaultServiceAccount string
+	// SuffixTemplate is what comes after the name of an app in the internal
+	// host name of its Knative Service, with "{{ project }}" and "{{ domain }}"
+	// in the place of these, such as "{{ project }}-{{ domain }}".
+	SuffixTemplate string
+}
+
+// Manifest is the Knative Service that an app wants. What it points to belongs
+// to it alone.
+type Manifest struct {
+	Name        string
+	Namespace   string
+	Labels      map[string]string
+	Annotations map[string]string
+	Template    Template
+}
+
+// Template is what the Revisions of a Manifest are made from.
+type Template struct {
+	// Labels and Annotations are nil when there are none.
+	Labels      map[string]string
+	Annotations map[string]string
+	PodSpec     corev1.PodSpec
+	// TimeoutSeconds is the longest a request may take.
+	TimeoutSeconds int64
+}
+
+const digestBytes = 8
+
+// SpecDigest is what AnnotationSpecSHA says of the bytes of a spec: the first 8
+// bytes of their SHA-256 in hex.
+func SpecDigest(wire []byte) string {
+	sum := sha256.Sum256(wire)
+	return hex.EncodeToString(sum[:digestBytes])
+}
+
+// Build makes the Knative Service of an app. The same app and configuration
+// always give the same one, to the byte, and fields of the spec that this program
+// does not know stay in it. The app is not changed, and shares nothing with the
+// manifest.
+//
+// The error joins every problem with the spec, worded as by ValidateApp. The id is
+// not checked: an id that Kubernetes would refuse gives a manifest that it refuses.
+func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, error) {
+	m, found := build(id, app, cfg)
+	if texts := found.texts(); len(texts) > 0 {
+		errs := make([]error, len(texts))
+		for i := range texts {
+			errs[i] = errors.New(texts[i])
+		}
+		return nil, errors.Join(errs...)
+	}
+	return m, nil
+}
+
+// build makes the manifest as far as it can be made, and tells what is wrong.
+func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, *problems) {
+	found := &problems{}
+	spec := app.GetSpec()
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		// protobuf varies the space in its texts on purpose.
+		found.add("app.spec", strings.ReplaceAll(err.Error(), "\u00a0", " "))
+	}
+	m := &Manifest{
+		Name:      Name(id),
+		Namespace: cfg.Namespace,
+		Labels: map[string]string{
+			LabelManaged: labelTrue,
+			LabelProject: id.Project,
+			LabelDomain:  id.Domain,
+			LabelAppName: id.Name,
+		},
+		Annotations: map[string]string{
+			AnnotationAppID:   id.String(),
+			AnnotationOrg:     app.GetMetadata().GetId().GetOrg(),
+			AnnotationSpec:    base64.StdEncoding.EncodeToString(wire),
+			AnnotationSpecSHA: SpecDigest(wire),
+		},
+		Template: Template{
+			PodSpec:        podSpec(spec, found),
+			TimeoutSeconds: timeoutSeconds(spec.GetTimeouts(), cfg, found),
+		},
+	}
+	m.Template.addEnv(id, cfg)
+	m.Template.setServiceAccount(spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount(), cfg)
+	m.Template.addScaling(spec.GetAutoscaling(), found)
+	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), found)
+	m.checkSize(found)
+	return m, found
+}
+
+// checkSize looks at what Kubernetes allows annotations to be in total.
+func (m *Manifest) checkSize(found *problems) {
+	const most = 256 << 10
+	for _, annotations := range []map[string]string{m.Annotations, m.Template.Annotations} {
+		size := 0
+		for key, value := range annotations {
+			size += len(key) + len(value)
+		}
+		if size > most {
+			found.add("app.spec", fmt.Sprintf("takes %d bytes of annotations, want at most %d", size, most))
+		}
+	}
+}
+
+// timeoutSeconds is the longest a request may take, without its fraction.
+func timeoutSeconds(timeouts *appv1.TimeoutConfig, cfg DeployConfig, found *problems) int64 {
+	wanted := timeouts.GetRequestTimeout()
+	if wanted == nil {
+		return int64(cfg.DefaultRequestTimeout / time.Second)
+	}
+	found.checkDuration("app.spec.timeouts.requestTimeout", wanted)
+	most := int64(cfg.MaxRequestTimeout / time.Second)
+	if most > 0 && wanted.GetSeconds() > most {
+		return most
+	}
+	return wanted.GetSeconds()
+}
+
+func (t *Template) annotate(key, value string) {
+	if t.Annotations == nil {
+		t.Annotations = map[string]string{}
+	}
+	t.Annotations[key] = value
+}

@@ -1,0 +1,321 @@
+package kservice_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// runDeploy plays every case of deploy.json on objects in memory. That a foreign
+// object is not taken over is not for these functions to see, so here it is, as in
+// Flyte.
+func runDeploy(t *testing.T, path string) int {
+	raws := readList[json.RawMessage](t, path)
+	for _, raw := range raws {
+		var named struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(raw, &named); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		t.Run(named.Name, func(t *testing.T) {
+			var c deployCase
+			if err := json.Unmarshal(raw, &c); err != nil {
+				t.Fatal(err)
+			}
+			world := &deployWorld{
+				cfg:       c.Config.Value.kservice(),
+				services:  map[string]map[string]any{},
+				revisions: map[string]bool{},
+			}
+			for i, step := range c.Steps {
+				t.Run(strconv.Itoa(i)+"-"+step.Op, func(t *testing.T) { world.play(t, step) })
+			}
+		})
+	}
+	return len(raws)
+}
+
+// deployWorld is a cluster that stores what it is given.
+type deployWorld struct {
+	cfg       kservice.DeployConfig
+	services  map[string]map[string]any // by name
+	revisions map[string]bool           // by name
+	app       *appv1.App                // the last one named
+	// ended tells that Flyte has deployed what is refused here.
+	ended bool
+}
+
+func (w *deployWorld) play(t *testing.T, step deployStep) {
+	t.Helper()
+	if w.ended {
+		return
+	}
+	if app := step.app(t); app != nil {
+		w.app = app
+	}
+	want := step.Expect.Value
+	name := kservice.Name(appID(w.app))
+	switch step.Op {
+	case "seed":
+		w.seed(t, name, step.Object)
+		return
+	case "deploy":
+		w.deploy(t, name, want.Error != "" || want.Panic != "")
+	case "stop":
+		w.stop(t, name)
+	case "delete":
+		delete(w.services, name)
+	default:
+		t.Fatalf("op %q: not one that this test knows", step.Op)
+	}
+	if !w.ended {
+		w.check(t, name, want)
+	}
+}
+
+func (w *deployWorld) seed(t *testing.T, name string, object map[string]any) {
+	t.Helper()
+	seeded := unstructured.Unstructured{Object: object}
+	switch kind := seeded.GetKind(); kind {
+	case "Service":
+		w.put(seeded.GetName(), object)
+	case "Revision":
+		w.revisions[seeded.GetName()] = true
+	case "ServiceStatus":
+		svc := w.services[name]
+		if svc == nil {
+			t.Fatalf("a status for %s, which is not there", name)
+		}
+		svc["status"] = object["status"]
+		w.put(name, svc)
+	default:
+		t.Fatalf("kind %q: not one that this test knows", kind)
+	}
+}
+
+// put writes an object. Its version counts the writes.
+func (w *deployWorld) put(name string, content map[string]any) {
+	object := unstructured.Unstructured{Object: content}
+	written, _ := strconv.Atoi(object.GetResourceVersion())
+	object.SetResourceVersion(strconv.Itoa(written + 1))
+	w.services[name] = object.Object
+}
+
+func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
+	t.Helper()
+	id := appID(w.app)
+	before := proto.CloneOf(w.app)
+	found := kservice.ValidateApp(id, w.app, w.cfg)
+	manifest, err := kservice.Build(id, w.app, w.cfg)
+	if !proto.Equal(w.app, before) {
+		t.Error("the app was changed")
+	}
+	if refused {
+		if err == nil || manifest != nil || len(found) == 0 {
+			t.Errorf("got %v, %v and problems %q, want an error alone and a problem", manifest, err, found)
+		}
+		return
+	}
+	if err != nil {
+		for problem := range strings.Lines(err.Error()) {
+			if whyRefused(problem) == "" {
+				t.Errorf("Build: %s", problem)
+			}
+		}
+		t.Logf("not deployed, and nothing after it looked at: %v", err)
+		w.ended = true
+		return
+	}
+	if len(found) > 0 {
+		t.Logf("a real API server would refuse this: %q", found)
+	}
+	if manifest.Name != name {
+		t.Errorf("name: got %q, want %q", manifest.Name, name)
+	}
+	existing, ok := w.services[name]
+	if !ok {
+		w.put(name, deployedObject(t, manifest))
+		return
+	}
+	there := unstructured.Unstructured{Object: existing}
+	if kservice.Unchanged(there.GetLabels(), there.GetAnnotations(), manifest) {
+		return
+	}
+	if err := manifest.Apply(existing); err != nil {
+		t.Fatalf("Apply: %v", err)
+	}
+	w.put(name, existing)
+}
+
+func (w *deployWorld) stop(t *testing.T, name string) {
+	t.Helper()
+	existing, ok := w.services[name]
+	if !ok {
+		return
+	}
+	there := unstructured.Unstructured{Object: existing}
+	var patch map[string]any
+	if err := json.Unmarshal(kservice.StopPatch(there.GetResourceVersion()), &patch); err != nil {
+		t.Fatalf("the patch is no JSON object: %v", err)
+	}
+	w.put(name, mergePatch(existing, patch))
+	ready, _, err := unstructured.NestedString(existing, "status", "latestReadyRevisionName")
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(w.revisions, ready)
+}
+
+func (w *deployWorld) check(t *testing.T, name string, want deployExpect) {
+	t.Helper()
+	if want.KServiceName != "" && name != want.KServiceName {
+		t.Errorf("name: got %q, want %q", name, want.KServiceName)
+	}
+	left := make([]string, 0, len(w.revisions))
+	for revision := range w.revisions {
+		left = append(left, revision)
+	}
+	slices.Sort(left)
+	if wantLeft := slices.Sorted(slices.Values(want.RevisionsLeft)); !slices.Equal(left, wantLeft) {
+		t.Errorf("revisions left: got %q, want %q", left, wantLeft)
+	}
+	got, ok := w.services[name]
+	switch {
+	case want.NotFound:
+		if ok {
+			t.Errorf("got %v, want no such object", got)
+		}
+		return
+	case len(want.KService) == 0:
+		if want.Error == "" && want.Panic == "" {
+			t.Error("the step has no expectation")
+		}
+		return
+	case !ok:
+		t.Fatal("got no such object, want one")
+	}
+	gotService, wantService := serviceOf(t, got), serviceOf(t, want.KService)
+	checkSpecAnnotations(t, gotService, wantService)
+	for _, path := range want.Unstable {
+		if !forgetUnstable(gotService, wantService, path) {
+			t.Errorf("unstable %q: not one that this test knows", path)
+		}
+	}
+	if !equality.Semantic.DeepEqual(gotService, wantService) {
+		t.Errorf("got, want: %s", cmp.Diff(gotService, wantService))
+	}
+}
+
+// forgetUnstable evens out what differs from run to run in Flyte.
+func forgetUnstable(got, want *servingv1.Service, path string) bool {
+	switch path {
+	case "metadata.annotations[" + kservice.AnnotationSpec + "]":
+		// checkSpecAnnotations has compared what is in it.
+		delete(got.Annotations, kservice.AnnotationSpec)
+		delete(want.Annotations, kservice.AnnotationSpec)
+	case "metadata.annotations[" + kservice.AnnotationSpecSHA + "]":
+		delete(got.Annotations, kservice.AnnotationSpecSHA)
+		delete(want.Annotations, kservice.AnnotationSpecSHA)
+	default:
+		return false
+	}
+	return true
+}
+
+// checkSpecAnnotations compares the spec of two objects as messages, and each
+// digest with the bytes beside it.
+func checkSpecAnnotations(t *testing.T, got, want *servingv1.Service) {
+	t.Helper()
+	gotSpec, wantSpec := specOf(t, got), specOf(t, want)
+	if !proto.Equal(gotSpec, wantSpec) {
+		t.Errorf("spec annotation:\n got %v\nwant %v", gotSpec, wantSpec)
+	}
+}
+
+func specOf(t *testing.T, svc *servingv1.Service) *appv1.Spec {
+	t.Helper()
+	written, ok := svc.Annotations[kservice.AnnotationSpec]
+	if !ok {
+		return nil
+	}
+	wire, err := base64.StdEncoding.DecodeString(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := svc.Annotations[kservice.AnnotationSpecSHA], kservice.SpecDigest(wire); got != want {
+		t.Errorf("digest of %s: got %q, want %q", written, got, want)
+	}
+	spec := &appv1.Spec{}
+	if err := proto.Unmarshal(wire, spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// serviceOf reads an object, or JSON, as Knative does; a field that it does not
+// know is an error.
+func serviceOf(t *testing.T, from any) *servingv1.Service {
+	t.Helper()
+	raw, ok := from.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = json.Marshal(from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strict[servingv1.Service]
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatalf("not a Knative Service: %v\n%s", err, raw)
+	}
+	return &out.Value
+}
+
+// deployedObject is a manifest as an object that Kubernetes' types can hold.
+func deployedObject(t *testing.T, m *kservice.Manifest) map[string]any {
+	t.Helper()
+	got, err := m.Object()
+	if err != nil {
+		t.Fatalf("Object: %v", err)
+	}
+	// Panics on a type that is not one of JSON's.
+	if again := runtime.DeepCopyJSON(got); !reflect.DeepEqual(again, got) {
+		t.Errorf("a copy differs:\n got %v\nwant %v", again, got)
+	}
+	return got
+}
+
+// whyRefused says why an app with such a problem is not deployed, empty when there
+// is no reason that is known.
+func whyRefused(problem string) string {
+	const impossible = "Kubernetes refuses it, so that it is refused here before that"
+	for _, known := range []struct{ problem, reason string }{
+		{`^app\.spec: has neither a container nor a pod`, "Flyte refuses it too"},
+		{`^app\.spec\.pod\.podSpec.*: (missing|.*want a number|has no value|field .* is )`, "Flyte refuses it too"},
+		{`^app\.spec\..*: want a quantity`, "Flyte panics"},
+		{`^app\.spec\.securityContext\.secrets\[\d+\]\.mountRequirement: `, "Flyte refuses it too"},
+		{`: want at most 65535`, impossible},
+		{`: want no negative (quantity|duration)`, impossible},
+		{`: want a duration as protobuf has it`, impossible},
+	} {
+		if regexp.MustCompile(known.problem).MatchString(problem) {
+			return known.reason
+		}
+	}
+	return ""
+}

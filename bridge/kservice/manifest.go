@@ -1,0 +1,153 @@
+package kservice
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Object is the manifest as Kubernetes takes it: the content of an
+// unstructured.Unstructured. It shares nothing with the manifest.
+func (m *Manifest) Object() (map[string]any, error) {
+	spec, err := m.spec()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"apiVersion": GroupVersion().String(),
+		"kind":       "Service",
+		"metadata": map[string]any{
+			"name":        m.Name,
+			"namespace":   m.Namespace,
+			"labels":      anyMap(m.Labels),
+			"annotations": anyMap(m.Annotations),
+		},
+		"spec": spec,
+	}, nil
+}
+
+// Apply brings an existing object, the content of an unstructured.Unstructured, to
+// what the manifest wants: its spec is replaced, labels and annotations are merged
+// over its own, and what marks it as stopped is removed. All else stays. The
+// object is changed only when there is no error; then it has metadata, labels or
+// annotations of the wrong kind.
+//
+// Whether the object is one of this app is for the caller to see.
+func (m *Manifest) Apply(existing map[string]any) error {
+	spec, err := m.spec()
+	if err != nil {
+		return err
+	}
+	metadata, err := field(existing, "metadata")
+	if err != nil {
+		return err
+	}
+	labels, err := field(metadata, "labels")
+	if err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	annotations, err := field(metadata, "annotations")
+	if err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	for key, value := range m.Labels {
+		labels[key] = value
+	}
+	delete(labels, LabelStopped)
+	delete(labels, LabelVisibility)
+	for key, value := range m.Annotations {
+		annotations[key] = value
+	}
+	metadata["labels"] = labels
+	metadata["annotations"] = annotations
+	existing["metadata"] = metadata
+	existing["spec"] = spec
+	return nil
+}
+
+// field is a field of an object that is an object itself, a new one when there is
+// none.
+func field(object map[string]any, name string) (map[string]any, error) {
+	switch value := object[name].(type) {
+	case nil:
+		return map[string]any{}, nil
+	case map[string]any:
+		if value == nil {
+			return map[string]any{}, nil
+		}
+		return value, nil
+	default:
+		return nil, fmt.Errorf("%s: a %T, want an object", name, value)
+	}
+}
+
+func (m *Manifest) spec() (map[string]any, error) {
+	pod, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.Template.PodSpec)
+	if err != nil {
+		return nil, fmt.Errorf("pod spec of knative service %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	dropNulls(pod)
+	pod["timeoutSeconds"] = m.Template.TimeoutSeconds
+	metadata := map[string]any{}
+	if len(m.Template.Labels) > 0 {
+		metadata["labels"] = anyMap(m.Template.Labels)
+	}
+	if len(m.Template.Annotations) > 0 {
+		metadata["annotations"] = anyMap(m.Template.Annotations)
+	}
+	return map[string]any{"template": map[string]any{"metadata": metadata, "spec": pod}}, nil
+}
+
+// dropNulls removes the fields that Go's types write although they are not set,
+// such as the creation time of a volume claim template.
+func dropNulls(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if inner == nil {
+				delete(v, key)
+				continue
+			}
+			dropNulls(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			dropNulls(inner)
+		}
+	}
+}
+
+func anyMap(m map[string]string) map[string]any {
+	out := make(map[string]any, len(m))
+	for key, value := range m {
+		out[key] = value
+	}
+	return out
+}
+
+// Unchanged reports whether a Knative Service with these labels and annotations is
+// what the manifest wants, so that nothing need be written: it is not stopped, and
+// was deployed with the same spec. The configuration plays no part.
+func Unchanged(labels, annotations map[string]string, m *Manifest) bool {
+	return labels[LabelStopped] != labelTrue && annotations[AnnotationSpecSHA] == m.Annotations[AnnotationSpecSHA]
+}
+
+const visibilityClusterLocal = "cluster-local"
+
+// StopPatch is the JSON merge patch that stops an app: its Knative Service is kept
+// from the outside and scales to zero. With a resourceVersion, it is refused when
+// the Service has another one.
+func StopPatch(resourceVersion string) []byte {
+	type object = map[string]any
+	metadata := object{
+		"labels": object{LabelStopped: labelTrue, LabelVisibility: visibilityClusterLocal},
+	}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	template := object{"metadata": object{"annotations": object{annotationMinScale: "0", annotationInitialScale: "0"}}}
+	// Maps of strings always have a JSON form.
+	patch, _ := json.Marshal(object{"metadata": metadata, "spec": object{"template": template}})
+	return patch
+}

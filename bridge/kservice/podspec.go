@@ -1,0 +1,103 @@
+package kservice
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+const (
+	// containerName is what the container of an app that is not a pod is called.
+	containerName = "app"
+
+	envEndpointPattern = "INTERNAL_APP_ENDPOINT_PATTERN"
+	envProject         = "FLYTE_INTERNAL_EXECUTION_PROJECT"
+	envDomain          = "FLYTE_INTERNAL_EXECUTION_DOMAIN"
+)
+
+// podSpec is the payload of an app as Kubernetes has it.
+func podSpec(spec *appv1.Spec, found *problems) corev1.PodSpec {
+	var out corev1.PodSpec
+	switch payload := spec.GetAppPayload().(type) {
+	case *appv1.Spec_Container:
+		out.Containers = []corev1.Container{container(payload.Container, found)}
+	case *appv1.Spec_Pod:
+		out = readPodSpec(payload.Pod.GetPodSpec(), found)
+	default:
+		found.add("app.spec", "has neither a container nor a pod")
+	}
+	if out.EnableServiceLinks == nil {
+		out.EnableServiceLinks = new(false)
+	}
+	return out
+}
+
+func container(c *appv1.Container, found *problems) corev1.Container {
+	out := corev1.Container{
+		Name:      containerName,
+		Image:     c.GetImage(),
+		Command:   slices.Clone(c.GetCommand()),
+		Args:      slices.Clone(c.GetArgs()),
+		Resources: resources(c.GetResources(), found),
+	}
+	for _, pair := range c.GetEnv() {
+		out.Env = append(out.Env, corev1.EnvVar{Name: pair.GetKey(), Value: pair.GetValue()})
+	}
+	for i, port := range c.GetPorts() {
+		number := port.GetContainerPort()
+		if number > math.MaxUint16 {
+			found.addValue(fmt.Sprintf("app.spec.container.ports[%d].containerPort", i),
+				strconv.FormatUint(uint64(number), 10), "at most 65535")
+			continue
+		}
+		out.Ports = append(out.Ports, corev1.ContainerPort{Name: port.GetName(), ContainerPort: int32(number)})
+	}
+	return out
+}
+
+// addEnv puts the configured variables before those of the first container, and
+// the internal ones behind them. A pod without containers has none.
+func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
+	if len(t.PodSpec.Containers) == 0 {
+		return
+	}
+	first := &t.PodSpec.Containers[0]
+	env := make([]corev1.EnvVar, 0, len(cfg.DefaultEnv)+len(first.Env)+3)
+	for _, key := range slices.Sorted(maps.Keys(cfg.DefaultEnv)) {
+		env = append(env, corev1.EnvVar{Name: key, Value: cfg.DefaultEnv[key]})
+	}
+	env = append(env, first.Env...)
+	env = append(env,
+		corev1.EnvVar{Name: envEndpointPattern, Value: endpointPattern(id, cfg)},
+		corev1.EnvVar{Name: envProject, Value: id.Project},
+		corev1.EnvVar{Name: envDomain, Value: id.Domain},
+	)
+	first.Env = env
+}
+
+// endpointPattern is how an app reaches another one of the same project and
+// domain; the app itself puts the other's name in.
+func endpointPattern(id subjects.AppID, cfg DeployConfig) string {
+	suffix := strings.NewReplacer(
+		"{{ project }}", strings.ToLower(id.Project),
+		"{{ domain }}", strings.ToLower(id.Domain),
+	).Replace(cfg.SuffixTemplate)
+	return "http://{app_fqdn}-" + suffix + "." + cfg.Namespace + ".svc.cluster.local"
+}
+
+func (t *Template) setServiceAccount(asked string, cfg DeployConfig) {
+	switch {
+	case asked != "":
+		t.PodSpec.ServiceAccountName = asked
+	case cfg.DefaultServiceAccount != "":
+		t.PodSpec.ServiceAccountName = cfg.DefaultServiceAccount
+	}
+}

@@ -1,0 +1,137 @@
+package kservice
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/structpb"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const podSpecField = "app.spec.pod.podSpec"
+
+// readPodSpec reads a pod spec as encoding/json does, which is how Flyte reads it:
+// the case of a field's name does not count, and a field that is none is passed
+// over.
+func readPodSpec(written *structpb.Struct, found *problems) corev1.PodSpec {
+	var out corev1.PodSpec
+	if written == nil {
+		found.add(podSpecField, "missing")
+		return out
+	}
+	plain, err := plainStruct(written, boundedQuantity, false)
+	if err != nil {
+		found.add(podSpecField+err.path(), err.wrong)
+		return out
+	}
+	text, marshalErr := json.Marshal(plain)
+	if marshalErr != nil {
+		found.add(podSpecField, marshalErr.Error())
+		return out
+	}
+	if err := json.Unmarshal(text, &out); err != nil {
+		// A quantity is mostly what it is, and the decoder does not say which.
+		if _, bad := plainStruct(written, isQuantity, false); bad != nil {
+			found.add(podSpecField+bad.path(), bad.wrong)
+		} else {
+			found.add(podSpecField, unreadable(err))
+		}
+		return corev1.PodSpec{}
+	}
+	return out
+}
+
+// unreadable words an error of encoding/json without the names of Go's types.
+func unreadable(err error) string {
+	var mismatch *json.UnmarshalTypeError
+	if !errors.As(err, &mismatch) {
+		return err.Error()
+	}
+	want := mismatch.Type.Kind().String()
+	switch mismatch.Type.Kind() {
+	case reflect.Struct, reflect.Map:
+		want = "object"
+	case reflect.Slice:
+		want = "list"
+	}
+	return fmt.Sprintf("field %s is %s: want %s", quoted(mismatch.Field), quoted(mismatch.Value), want)
+}
+
+// structError says what is wrong with a value inside a Struct.
+type structError struct {
+	wrong string
+	// steps lead to the value, the last one first.
+	steps []string
+}
+
+func (e *structError) path() string {
+	var out strings.Builder
+	for _, step := range slices.Backward(e.steps) {
+		if out.Len() > maxValueBytes {
+			out.WriteString("…")
+			break
+		}
+		out.WriteString(step)
+	}
+	return out.String()
+}
+
+func (e *structError) in(step string) *structError {
+	e.steps = append(e.steps, step)
+	return e
+}
+
+// plainStruct is a Struct as encoding/json writes it. quantities tells that its
+// values are such; what is one must be good.
+func plainStruct(s *structpb.Struct, good func(string) bool, quantities bool) (map[string]any, *structError) {
+	out := make(map[string]any, len(s.GetFields()))
+	// In key order, so that the same error is found each time.
+	for _, key := range slices.Sorted(maps.Keys(s.GetFields())) {
+		value, err := plainValue(s.GetFields()[key], key, good, quantities)
+		if err != nil {
+			return nil, err.in("." + cut(key, maxValueBytes))
+		}
+		out[key] = value
+	}
+	return out, nil
+}
+
+func plainValue(v *structpb.Value, key string, good func(string) bool, quantity bool) (any, *structError) {
+	switch kind := v.GetKind().(type) {
+	case *structpb.Value_NullValue:
+		return nil, nil
+	case *structpb.Value_BoolValue:
+		return kind.BoolValue, nil
+	case *structpb.Value_NumberValue:
+		if math.IsNaN(kind.NumberValue) || math.IsInf(kind.NumberValue, 0) {
+			return nil, &structError{wrong: fmt.Sprintf("%v: want a number", kind.NumberValue)}
+		}
+		return kind.NumberValue, nil
+	case *structpb.Value_StringValue:
+		if (quantity || holdsQuantity(key)) && !good(kind.StringValue) {
+			return nil, &structError{wrong: quoted(kind.StringValue) + ": want " + wantQuantity}
+		}
+		return kind.StringValue, nil
+	case *structpb.Value_StructValue:
+		return plainStruct(kind.StructValue, good, holdsQuantities(key))
+	case *structpb.Value_ListValue:
+		out := make([]any, len(kind.ListValue.GetValues()))
+		for i, element := range kind.ListValue.GetValues() {
+			value, err := plainValue(element, "", good, false)
+			if err != nil {
+				return nil, err.in("[" + strconv.Itoa(i) + "]")
+			}
+			out[i] = value
+		}
+		return out, nil
+	default:
+		return nil, &structError{wrong: "has no value"}
+	}
+}

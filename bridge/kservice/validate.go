@@ -1,0 +1,86 @@
+package kservice
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// ValidateApp lists what is wrong with an app that is to be deployed under an
+// id, each naming a field as protobuf JSON does and its value; nil when it can be
+// deployed. Kubernetes and Knative have further rules for what is in a spec: that
+// their servers take it is not promised. The list is bounded, and says how many
+// more there are. What app.metadata says of the id is not looked at.
+func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) []string {
+	found := &problems{}
+	checkID(id, found)
+	_, inSpec := build(id, app, cfg)
+	for _, text := range inSpec.found {
+		found.addText(text)
+	}
+	found.more += inSpec.more
+	return found.texts()
+}
+
+// checkID looks whether an id can be in labels and in the name of a Knative
+// Service, which must be a DNS label that begins with a letter.
+func checkID(id subjects.AppID, found *problems) {
+	const field = "app.metadata.id."
+	at := 0
+	for _, part := range []struct{ field, value string }{
+		{field + "name", id.Name}, {field + "project", id.Project}, {field + "domain", id.Domain},
+	} {
+		if wrong := wrongLabel(part.value); wrong != "" {
+			found.add(part.field, quoted(part.value)+": "+wrong)
+		} else if wrong := wrongInName(part.value, at, id); wrong != "" {
+			found.add(part.field, quoted(part.value)+": "+wrong)
+		}
+		at += len(part.value) + len("-")
+	}
+}
+
+// wrongLabel says what keeps a part of an id from being a label's value.
+func wrongLabel(value string) string {
+	if value == "" {
+		return "must not be empty"
+	}
+	if len(value) > maxNameBytes {
+		return fmt.Sprintf("is %d bytes, want at most %d", len(value), maxNameBytes)
+	}
+	for _, r := range value {
+		if !isAlphanumeric(r) && !strings.ContainsRune("-_.", r) {
+			return fmt.Sprintf("must not hold %q: want letters, digits and any of - _ .", r)
+		}
+	}
+	if first, last := rune(value[0]), rune(value[len(value)-1]); !isAlphanumeric(first) || !isAlphanumeric(last) {
+		return "must begin and end with a letter or a digit"
+	}
+	return ""
+}
+
+// wrongInName says what in a part of an id, at byte start of the name that the id
+// makes, keeps that from being the name of a Knative Service. What the cut of a
+// long name takes away does no harm.
+func wrongInName(value string, start int, id subjects.AppID) string {
+	kept := value
+	if len(id.Name)+len(id.Project)+len(id.Domain)+len("--") > maxNameBytes {
+		kept = value[:min(len(value), max(0, cutNameBytes-start))]
+	}
+	if at := strings.IndexAny(kept, "_."); at >= 0 {
+		return fmt.Sprintf("must not hold %q: Knative would refuse the name %s", kept[at], quoted(Name(id)))
+	}
+	if start == 0 && !isLetter(rune(value[0])) {
+		return fmt.Sprintf("must begin with a letter: Knative would refuse the name %s", quoted(Name(id)))
+	}
+	return ""
+}
+
+func isLetter(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+func isAlphanumeric(r rune) bool {
+	return isLetter(r) || '0' <= r && r <= '9'
+}
