@@ -1,0 +1,39 @@
+package appsvc
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// Entry is an app as the informers show it. What it points to is shared and
+// must not be changed.
+type Entry struct {
+	ID      subjects.AppID
+	Service *kservice.Service
+	// Revision is the one that gives current_replicas, nil when there is none.
+	Revision *kservice.Revision
+}
+
+// Cache is what the informers show, without a request to Kubernetes. It is
+// safe for concurrent use.
+type Cache interface {
+	// Synced says why there is nothing to be read yet, nil once everything that
+	// exists has been shown.
+	Synced() error
+	// App is one app. Of several Knative Services that claim its id it is the
+	// one that is published.
+	App(id subjects.AppID) (Entry, bool)
+	// Apps are all apps, in no order.
+	Apps() []Entry
+	// Pods are the pods of a Knative Service. The error says why they are not
+	// known.
+	Pods(namespace, service string) ([]corev1.Pod, error)
+	// Newest is a resourceVersion up to which everything that happened to the
+	// Knative Services of a namespace has been shown, deletions included, so
+	// that none of it is going to be shown any more; empty when that is not known.
+	// It has to move on by itself: what was shown and what a list said count both.
+	// Of an empty namespace it is one that holds for every namespace that is watched.
+	Newest(namespace string) string
+}

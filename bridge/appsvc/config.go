@@ -1,0 +1,77 @@
+package appsvc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// Config is what a Service needs to know. The zero value of a field that is not
+// mentioned as optional is an error.
+type Config struct {
+	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
+	Prefix string
+	// Stream holds the events, whose sequences the answer to list tells.
+	Stream string
+	// InboxPrefix is the subject under which the reply subjects of requests have
+	// to lie, _INBOX unless clients use another one.
+	InboxPrefix string
+	// MaxRequests is how many requests are served at one time.
+	MaxRequests int
+	// Version of the program, as `nats micro info` shows it; it need not be a
+	// semantic one. Optional.
+	Version string
+	// ClusterName names the cluster in the service's metadata.
+	ClusterName string
+
+	// App configures the conversion; its zero value gives apps without a URL.
+	App kservice.Config
+
+	// EnableWrites turns on the operations that change apps. What follows counts
+	// only then.
+	EnableWrites bool
+	// Namespaces are watched; empty means all.
+	Namespaces []string
+	// Deploy says what deploy makes of an app. Its namespace is that of apps
+	// that are not there yet, and has to be a watched one.
+	Deploy kservice.DeployConfig
+}
+
+// Validate reports every field that is wrong, joined.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(field string, value any, want string) {
+		errs = append(errs, fmt.Errorf("%s %v: %s", field, value, want))
+	}
+	if _, err := subjects.New(c.Prefix); err != nil {
+		errs = append(errs, fmt.Errorf("prefix: %w", err))
+	}
+	if err := subjects.ValidateStream(c.Stream); err != nil {
+		errs = append(errs, fmt.Errorf("stream: %w", err))
+	}
+	if err := subjects.ValidatePrefix(c.InboxPrefix); err != nil {
+		errs = append(errs, fmt.Errorf("inbox prefix: %w", err))
+	}
+	if c.MaxRequests < 1 {
+		bad("max requests", c.MaxRequests, "must be at least 1")
+	}
+	if err := subjects.ValidateClusterName(c.ClusterName); err != nil {
+		errs = append(errs, err)
+	}
+	if !c.EnableWrites {
+		return errors.Join(errs...)
+	}
+	if c.Deploy.Namespace == "" || len(c.Namespaces) > 0 && !slices.Contains(c.Namespaces, c.Deploy.Namespace) {
+		bad("deploy namespace", fmt.Sprintf("%q", c.Deploy.Namespace), "must be one that is watched")
+	}
+	if c.Deploy.DefaultRequestTimeout < 0 {
+		bad("default request timeout", c.Deploy.DefaultRequestTimeout, "must not be negative")
+	}
+	if c.Deploy.MaxRequestTimeout <= 0 {
+		bad("max request timeout", c.Deploy.MaxRequestTimeout, "must be greater than 0")
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,197 @@
+package appsvc
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+)
+
+const (
+	// kubeRequests is how many requests to Kubernetes are under way at one time;
+	// others wait.
+	kubeRequests = 32
+	// kubeTimeout is how long Kubernetes may take for one.
+	kubeTimeout = 10 * time.Second
+)
+
+// kube changes objects in Kubernetes. They are read and written whole, whatever is
+// in them: what deploy does not know of, it does not take away.
+type kube struct {
+	client dynamic.Interface
+	slots  chan struct{}
+}
+
+func newKube(cfg *rest.Config) (*kube, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
+	}
+	return &kube{client: client, slots: make(chan struct{}, kubeRequests)}, nil
+}
+
+func services() schema.GroupVersionResource {
+	return kservice.GroupVersion().WithResource("services")
+}
+
+func revisions() schema.GroupVersionResource {
+	return kservice.GroupVersion().WithResource("revisions")
+}
+
+func pods() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
+func namespaces() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+}
+
+// ask makes one request. The error is one of Kubernetes for which failure has words.
+func (k *kube) ask(ctx context.Context, verb string, of schema.GroupVersionResource, namespace string, request func(context.Context, dynamic.ResourceInterface) error) error {
+	select {
+	case k.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-k.slots }()
+	// client-go would log some of the errors on its own.
+	try, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), kubeTimeout)
+	defer cancel()
+	var resource dynamic.ResourceInterface = k.client.Resource(of)
+	if namespace != "" {
+		resource = k.client.Resource(of).Namespace(namespace)
+	}
+	if err := request(try, resource); err != nil {
+		return &kubeError{verb: verb, resource: of.GroupResource(), namespace: namespace, err: err}
+	}
+	return nil
+}
+
+// get reads an object consistently; nil when there is none.
+func (k *kube) get(ctx context.Context, of schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	var object *unstructured.Unstructured
+	err := k.ask(ctx, "get", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
+		object, err = r.Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return object, err
+}
+
+func (k *kube) create(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	var created *unstructured.Unstructured
+	err := k.ask(ctx, "create", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
+		created, err = r.Create(ctx, object, metav1.CreateOptions{})
+		return err
+	})
+	return created, err
+}
+
+// update writes an object that nobody has changed since it was read.
+func (k *kube) update(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	var updated *unstructured.Unstructured
+	err := k.ask(ctx, "update", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
+		updated, err = r.Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
+	return updated, err
+}
+
+// patch merges into an object.
+func (k *kube) patch(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) (*unstructured.Unstructured, error) {
+	var patched *unstructured.Unstructured
+	err := k.ask(ctx, "patch", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
+		patched, err = r.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	return patched, err
+}
+
+// remove deletes an object, with a uid only that one. What it owns goes after it.
+// An object that is gone already is an error of the kind NotFound.
+func (k *kube) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string, uid types.UID) error {
+	policy := metav1.DeletePropagationBackground
+	opts := metav1.DeleteOptions{PropagationPolicy: &policy}
+	if uid != "" {
+		opts.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	return k.ask(ctx, "delete", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) error {
+		return r.Delete(ctx, name, opts)
+	})
+}
+
+// kubeError is a request that Kubernetes did not do.
+type kubeError struct {
+	verb      string
+	resource  schema.GroupResource
+	namespace string
+	err       error
+}
+
+func (e *kubeError) Error() string { return fmt.Sprintf("%s %s: %v", e.verb, e.resource, e.err) }
+func (e *kubeError) Unwrap() error { return e.err }
+
+// right is what the request took to be allowed.
+func (e *kubeError) right() string {
+	if e.namespace == "" {
+		return e.verb + " on " + e.resource.String()
+	}
+	return e.verb + " on " + e.resource.String() + " in namespace " + e.namespace
+}
+
+// failure is what the asker is told.
+func (e *kubeError) failure() *answer.Error {
+	text := answer.PlainText(e.err)
+	switch {
+	case apierrors.IsInvalid(e.err), apierrors.IsBadRequest(e.err), apierrors.IsRequestEntityTooLargeError(e.err):
+		return answer.Errorf(subjects.CodeInvalidArgument, "kubernetes refuses it: %s", text)
+	case apierrors.IsUnauthorized(e.err):
+		return answer.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of appbridge")
+	case e.lacksRight():
+		return answer.Errorf(subjects.CodeInternal, "kubernetes: appbridge lacks the right %s", e.right())
+	case apierrors.IsForbidden(e.err):
+		return answer.Errorf(subjects.CodeFailedPrecondition, "kubernetes refuses it: %s", text)
+	case apierrors.IsConflict(e.err), apierrors.IsAlreadyExists(e.err):
+		return answer.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
+	case apierrors.IsNotFound(e.err), apierrors.IsMethodNotSupported(e.err):
+		return answer.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
+	default:
+		return answer.Errorf(subjects.CodeUnavailable, "kubernetes: %s", text)
+	}
+}
+
+// lacksRight tells a role that is too narrow from an object that admission does
+// not let pass, such as one beyond a quota: only the former is a matter of who asks.
+func (e *kubeError) lacksRight() bool {
+	return apierrors.IsForbidden(e.err) && strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
+}
+
+// again tells whether another try may go better: the object has changed in between,
+// or Kubernetes is away.
+func (e *kubeError) again() bool { return e.changed() || e.away() }
+
+// changed tells whether somebody else was faster: changed the object, made it, or
+// deleted it.
+func (e *kubeError) changed() bool {
+	return apierrors.IsConflict(e.err) || apierrors.IsAlreadyExists(e.err) || e.verb == "update" && apierrors.IsNotFound(e.err)
+}
+
+func (e *kubeError) away() bool { return e.failure().Code == subjects.CodeUnavailable }

@@ -1,0 +1,105 @@
+package appsvc
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// readable says why the cache cannot be read.
+func (s *Service) readable() error {
+	if err := s.cache.Synced(); err != nil {
+		return answer.Errorf(subjects.CodeUnavailable, "%s", answer.PlainText(err))
+	}
+	return nil
+}
+
+// named reads the body of a request that has nothing to say but the app, and
+// returns the identifier that it names, nil if it names none.
+func (s *Service) named(r *request) (*appv1.Identifier, error) {
+	body := &appv1.GetRequest{}
+	if err := r.decode(body); err != nil {
+		return nil, err
+	}
+	var p problems
+	p.agree("appId", body.GetAppId(), r.app)
+	if url := body.GetIngress().GetPublicUrl(); url != "" {
+		if want := kservice.PublicURL(r.app, s.cfg.App); url != want {
+			p.add("ingress.publicUrl: %s: the app that the subject names is at %s", shown(url), shown(want))
+		}
+	}
+	return body.GetAppId(), p.err()
+}
+
+// get answers with one app.
+func (s *Service) get(_ context.Context, r *request) (*reply, error) {
+	if _, err := s.named(r); err != nil {
+		return nil, err
+	}
+	if err := s.readable(); err != nil {
+		return nil, err
+	}
+	entry, ok := s.cache.App(r.app)
+	if !ok {
+		return nil, answer.Errorf(subjects.CodeNotFound, "app: no app %s", r.app)
+	}
+	app, err := kservice.Convert(entry.Service, entry.Revision, s.cfg.App)
+	if err != nil {
+		return nil, err
+	}
+	return s.appReply(r.form, app, entry.Service, func(app *appv1.App) proto.Message { return &appv1.GetResponse{App: app} })
+}
+
+// ingress answers with the address of an app, which follows from its id: whether
+// there is such an app is not asked.
+func (s *Service) ingress(_ context.Context, r *request) (*reply, error) {
+	if _, err := s.named(r); err != nil {
+		return nil, err
+	}
+	return newReply(r.form, &appv1.Ingress{PublicUrl: kservice.PublicURL(r.app, s.cfg.App)})
+}
+
+// replicas answers with the replicas of an app; of an app that is gone, those
+// that are left.
+func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
+	asked, err := s.named(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.readable(); err != nil {
+		return nil, err
+	}
+	org := asked.GetOrg()
+	namespace, name, svc := s.cfg.Deploy.Namespace, kservice.Name(r.app), (*kservice.Service)(nil)
+	if entry, ok := s.cache.App(r.app); ok {
+		svc = entry.Service
+		namespace, name = svc.Namespace, svc.Name
+		if asked == nil { // else the replicas carry what was asked for
+			org = kservice.Org(svc)
+		}
+	} else if s.belongsToAnother(namespace, name) {
+		return newReply(r.form, &appv1.ReplicaList{})
+	}
+	pods, err := s.cache.Pods(namespace, name)
+	if err != nil {
+		return nil, answer.Errorf(subjects.CodeUnavailable, "replicas: %s", answer.PlainText(err))
+	}
+	id := &appv1.Identifier{Org: org, Project: r.app.Project, Domain: r.app.Domain, Name: r.app.Name}
+	return newReply(r.form, &appv1.ReplicaList{Items: kservice.Replicas(id, svc, pods)})
+}
+
+// belongsToAnother tells whether a Knative Service is some app's: names fold case
+// and hyphens.
+func (s *Service) belongsToAnother(namespace, name string) bool {
+	for _, entry := range s.cache.Apps() {
+		if entry.Service.Name == name && entry.Service.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package appsvc
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+const (
+	// replyMargin is room for the subject and the headers of an answer.
+	replyMargin = 4 << 10
+	resultOK    = "ok"
+)
+
+// reply is the answer to a request that went well.
+type reply struct {
+	data    []byte
+	header  nats.Header
+	outcome subjects.Outcome // of a write
+}
+
+// newReply encodes an answer in the form of its request.
+func newReply(form string, m proto.Message) (*reply, error) {
+	data, got, err := appv1.Encode(m, form)
+	if err != nil {
+		return nil, err
+	}
+	return &reply{data: data, header: nats.Header{subjects.HeaderContentType: {got}}}, nil
+}
+
+// appReply is an answer that holds one app, whose version its headers name. When
+// it does not fit into a message it goes without the spec, and says so.
+func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, wrap func(*appv1.App) proto.Message) (*reply, error) {
+	rep, err := newReply(form, wrap(app))
+	if err != nil {
+		return nil, err
+	}
+	if len(rep.data) > s.room() {
+		app.Spec = nil
+		if rep, err = newReply(form, wrap(app)); err != nil {
+			return nil, err
+		}
+		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)
+	}
+	rep.name(svc)
+	return rep, nil
+}
+
+// name puts the version of a Knative Service into the headers.
+func (r *reply) name(svc *kservice.Service) *reply {
+	r.header.Set(subjects.HeaderUID, string(svc.UID))
+	r.header.Set(subjects.HeaderResourceVersion, svc.ResourceVersion)
+	r.header.Set(subjects.HeaderGeneration, strconv.FormatInt(svc.Generation, 10))
+	r.header.Set(subjects.HeaderNamespace, svc.Namespace)
+	return r
+}
+
+// came says what a write came to.
+func (r *reply) came(to subjects.Outcome) *reply {
+	r.outcome = to
+	r.header.Set(subjects.HeaderOutcome, string(to))
+	return r
+}
+
+// result is what the metrics call an answer.
+func (r *reply) result() string {
+	if r.outcome != "" {
+		return string(r.outcome)
+	}
+	return resultOK
+}
+
+// room is how many bytes the body of an answer may have.
+func (s *Service) room() int { return int(s.nc.MaxPayload()) - replyMargin }
+
+// failureOf is what the asker is told of an error.
+func (s *Service) failureOf(op operation, subject string, err error) *answer.Error {
+	var failure *answer.Error
+	if errors.As(err, &failure) {
+		return failure
+	}
+	s.log.Error("a request failed", zap.String("op", op.name), zap.String("subject", subject), zap.Error(err))
+	return answer.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
+}
+
+// respond answers from within the handler of an endpoint, which counts errors.
+func (s *Service) respond(op operation, msg micro.Request, rep *reply, err error, asked time.Time) {
+	var result string
+	var sent error
+	if err != nil {
+		failure := s.failureOf(op, msg.Subject(), err)
+		text := answer.OneLine(failure.Text)
+		result = failure.Code.String()
+		sent = msg.Error(failure.Code.HeaderValue(), text, []byte(text+"\n"))
+	} else {
+		result = rep.result()
+		sent = msg.Respond(rep.data, micro.WithHeaders(micro.Headers(rep.header)))
+	}
+	s.answered(op, msg.Reply(), result, sent, asked)
+}
+
+// publish answers when the handler has returned, after which msg is not to be used.
+func (s *Service) publish(op operation, target string, rep *reply, err error, asked time.Time) {
+	msg := &nats.Msg{Subject: target}
+	var result string
+	if err != nil {
+		failure := s.failureOf(op, target, err)
+		text := answer.OneLine(failure.Text)
+		result = failure.Code.String()
+		msg.Data = []byte(text + "\n")
+		msg.Header = nats.Header{subjects.HeaderServiceError: {text}, subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()}}
+	} else {
+		result = rep.result()
+		msg.Data, msg.Header = rep.data, rep.header
+	}
+	s.answered(op, target, result, s.nc.PublishMsg(msg), asked)
+}
+
+// answered counts a request, and notes an answer that did not get out: its asker
+// will ask again, and every operation may be asked for twice.
+func (s *Service) answered(op operation, target, result string, sent error, asked time.Time) {
+	if sent != nil {
+		s.log.Warn("cannot answer a request", zap.String("op", op.name), zap.String("reply", target), zap.String("result", result), zap.Error(sent))
+	}
+	s.metrics.ended(op.name, result, asked)
+}

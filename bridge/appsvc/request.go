@@ -1,0 +1,115 @@
+package appsvc
+
+import (
+	"fmt"
+	"mime"
+	"strings"
+
+	"github.com/nats-io/nats.go/micro"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// shownValue is how much of a wrong value an error repeats.
+const shownValue = 64
+
+// request is what somebody asks for.
+type request struct {
+	op              string
+	app             subjects.AppID // not of a list
+	project, domain string         // of a list; empty: all
+	body            []byte
+	form            string // content type of body and answer
+}
+
+// parse reads what stands around the body. Whether writes are turned on is asked
+// first: then it does not matter what is wrong with the rest.
+func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
+	if op.write && !s.cfg.EnableWrites {
+		return nil, answer.Errorf(subjects.CodePermissionDenied,
+			"%s is turned off here: start appbridge serve with --enable-writes (APPBRIDGE_ENABLE_WRITES=true, or enable-writes: true in its file)", op.name)
+	}
+	r := &request{op: op.name, body: msg.Data()}
+	var err error
+	if op.name == opList {
+		r.project, r.domain, err = s.names.ParseAPIList(msg.Subject())
+	} else {
+		_, r.app, err = s.names.ParseAPI(msg.Subject())
+	}
+	if err != nil {
+		return nil, answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
+	}
+	r.form, err = formOf(msg.Headers().Get(subjects.HeaderContentType))
+	return r, err
+}
+
+// formOf reads a content type.
+func formOf(header string) (string, error) {
+	if header == "" {
+		return subjects.ContentTypeJSON, nil
+	}
+	form, _, err := mime.ParseMediaType(header)
+	if err != nil || form != subjects.ContentTypeJSON && form != subjects.ContentTypeProtobuf {
+		return "", answer.Errorf(subjects.CodeInvalidArgument, "%s: %s: want %s or %s",
+			subjects.HeaderContentType, shown(header), subjects.ContentTypeJSON, subjects.ContentTypeProtobuf)
+	}
+	return form, nil
+}
+
+// decode reads the body into m; no body leaves it empty.
+func (r *request) decode(m proto.Message) error {
+	if len(r.body) == 0 {
+		return nil
+	}
+	name := m.ProtoReflect().Descriptor().Name()
+	if r.form == subjects.ContentTypeProtobuf {
+		if proto.Unmarshal(r.body, m) != nil {
+			return answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want a %s in binary protobuf, or %s: %s",
+				len(r.body), name, subjects.HeaderContentType, subjects.ContentTypeJSON)
+		}
+		return nil
+	}
+	if err := protojson.Unmarshal(r.body, m); err != nil {
+		reason := strings.TrimSpace(strings.TrimPrefix(answer.OneLine(err.Error()), "proto:"))
+		return answer.Errorf(subjects.CodeInvalidArgument, "body: %s: want a %s in JSON", reason, name)
+	}
+	return nil
+}
+
+// problems collects what is wrong with the fields of a request.
+type problems []string
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+func (p *problems) err() error {
+	if len(*p) == 0 {
+		return nil
+	}
+	return answer.Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(*p, "; "))
+}
+
+// agree checks that what a body says of the app is what the subject says; path is
+// the identifier's in the body. What it does not say, it leaves to the subject.
+func (p *problems) agree(path string, id *appv1.Identifier, want subjects.AppID) {
+	p.same(path+".project", id.GetProject(), want.Project)
+	p.same(path+".domain", id.GetDomain(), want.Domain)
+	p.same(path+".name", id.GetName(), want.Name)
+}
+
+func (p *problems) same(path, got, want string) {
+	if got != "" && got != want {
+		p.add("%s: %s: the subject says %s", path, shown(got), shown(want))
+	}
+}
+
+// shown is a value as an error repeats it.
+func shown(value string) string {
+	if len(value) > shownValue {
+		return fmt.Sprintf("%q…", value[:shownValue])
+	}
+	return fmt.Sprintf("%q", value)
+}

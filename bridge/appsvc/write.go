@@ -1,0 +1,317 @@
+package appsvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+const (
+	// awayPatience is how long a write waits for Kubernetes to come back.
+	awayPatience  = 3 * time.Second
+	firstRetry    = 10 * time.Millisecond
+	slowestRetry  = 500 * time.Millisecond
+	kindNamespace = "namespaces"
+)
+
+var (
+	// errTerminating says that the object is on its way out, which has to be
+	// waited for before there can be a new one.
+	errTerminating = errors.New("it is being deleted")
+	// errNamespaceMade says that what was missing is there now.
+	errNamespaceMade = errors.New("the namespace was made")
+)
+
+// deploy creates an app, changes it, or starts it again.
+func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
+	body := &appv1.CreateRequest{}
+	if err := r.decode(body); err != nil {
+		return nil, err
+	}
+	var p problems
+	p.agree("app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
+	p = append(p, kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)...)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	var now *live
+	var outcome, sent subjects.Outcome
+	err := s.write(ctx, r, func(ctx context.Context) (err error) {
+		now, outcome, err = s.tryDeploy(ctx, r.app, body.GetApp())
+		if unanswered(err) && outcome != "" {
+			sent = outcome
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if outcome == subjects.OutcomeUnchanged && sent != "" {
+		outcome = sent // by the try before, as it turns out
+	}
+	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.CreateResponse{App: app} })
+	return s.wrote(r, rep, outcome, err)
+}
+
+// tryDeploy is one try of deploy, from reading what is there to writing it.
+func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.App) (*live, subjects.Outcome, error) {
+	found, err := s.find(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if found.owner == ownerOther {
+		return nil, "", answer.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, belongs to another app", found.at, id)
+	}
+	cfg := s.cfg.Deploy
+	cfg.Namespace = found.at.Namespace
+	manifest, err := kservice.Build(id, app, cfg)
+	if err != nil {
+		return nil, "", answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
+	}
+	manifest.Name = found.at.Name
+	switch {
+	case found.object == nil:
+		now, err := s.kube.createService(ctx, manifest)
+		return now, subjects.OutcomeCreated, err
+	case found.object.GetDeletionTimestamp() != nil:
+		return nil, "", errTerminating
+	case found.owner == ownerThis && kservice.Unchanged(found.object.GetLabels(), found.object.GetAnnotations(), manifest):
+		return found, subjects.OutcomeUnchanged, nil
+	}
+	if err := manifest.Apply(found.object.Object); err != nil {
+		return nil, "", fmt.Errorf("change knative service %s: %w", found.at, err)
+	}
+	updated, err := s.kube.update(ctx, services(), found.object)
+	return &live{at: found.at, object: updated, owner: ownerThis}, subjects.OutcomeUpdated, err
+}
+
+// stop scales an app to zero and keeps it.
+func (s *Service) stop(ctx context.Context, r *request) (*reply, error) {
+	body := &appv1.UpdateRequest{}
+	if err := r.decode(body); err != nil {
+		return nil, err
+	}
+	var p problems
+	p.agree("app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	var now *live
+	sent := false
+	outcome := subjects.OutcomeMissing
+	err := s.write(ctx, r, func(ctx context.Context) error {
+		found, err := s.find(ctx, r.app)
+		if err != nil || found.owner != ownerThis {
+			return err
+		}
+		was := found.object.GetResourceVersion()
+		patched, err := s.kube.patch(ctx, services(), found.at.Namespace, found.at.Name, kservice.StopPatch(was))
+		if err != nil {
+			sent = sent || unanswered(err)
+			return gone(err)
+		}
+		now = &live{at: found.at, object: patched, owner: ownerThis}
+		// What the first of two tries changed, the second finds unchanged.
+		if patched.GetResourceVersion() != was || sent {
+			outcome = subjects.OutcomeStopped
+		} else if outcome == subjects.OutcomeMissing {
+			outcome = subjects.OutcomeUnchanged
+		}
+		svc, err := now.service()
+		if err != nil || svc.Status.LatestReadyRevisionName == "" {
+			return err
+		}
+		// Its pods would stay for as long as Knative takes for traffic to cease.
+		return gone(s.kube.remove(ctx, revisions(), found.at.Namespace, svc.Status.LatestReadyRevisionName, ""))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if now == nil {
+		rep, err := newReply(r.form, &appv1.UpdateResponse{})
+		return s.wrote(r, rep, outcome, err)
+	}
+	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.UpdateResponse{App: app} })
+	return s.wrote(r, rep, outcome, err)
+}
+
+// remove deletes an app.
+func (s *Service) remove(ctx context.Context, r *request) (*reply, error) {
+	body := &appv1.DeleteRequest{}
+	if err := r.decode(body); err != nil {
+		return nil, err
+	}
+	var p problems
+	p.agree("appId", body.GetAppId(), r.app)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	var was *live
+	err := s.write(ctx, r, func(ctx context.Context) error {
+		found, err := s.find(ctx, r.app)
+		if err != nil || found.owner != ownerThis {
+			return err
+		}
+		err = s.kube.remove(ctx, services(), found.at.Namespace, found.at.Name, found.object.GetUID())
+		if err == nil || unanswered(err) {
+			was = found
+		}
+		return gone(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	rep, err := newReply(r.form, &appv1.DeleteResponse{})
+	if was == nil || err != nil {
+		return s.wrote(r, rep, subjects.OutcomeMissing, err)
+	}
+	svc, err := was.service()
+	if err == nil {
+		rep.name(svc)
+	}
+	return s.wrote(r, rep, subjects.OutcomeDeleted, err)
+}
+
+// removeReplica deletes one pod of an app, in whose place Knative puts another.
+func (s *Service) removeReplica(ctx context.Context, r *request) (*reply, error) {
+	body := &appv1.ReplicaIdentifier{}
+	if err := r.decode(body); err != nil {
+		return nil, err
+	}
+	var p problems
+	p.agree("appId", body.GetAppId(), r.app)
+	if len(validation.IsDNS1123Subdomain(body.GetName())) > 0 {
+		p.add("name: %s: want the name of a replica", shown(body.GetName()))
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	outcome := subjects.OutcomeMissing
+	err := s.write(ctx, r, func(ctx context.Context) error {
+		found, err := s.find(ctx, r.app)
+		if err != nil {
+			return err
+		}
+		pod, err := s.kube.get(ctx, pods(), found.at.Namespace, body.GetName())
+		if err != nil || pod == nil {
+			return err
+		}
+		if found.owner == ownerOther || pod.GetLabels()[kservice.LabelService] != found.at.Name {
+			return answer.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", shown(body.GetName()), r.app)
+		}
+		err = s.kube.remove(ctx, pods(), found.at.Namespace, pod.GetName(), pod.GetUID())
+		if err == nil || unanswered(err) {
+			outcome = subjects.OutcomeDeleted
+		}
+		if apierrors.IsConflict(err) {
+			return nil // another pod has its name
+		}
+		return gone(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	rep, err := newReply(r.form, &appv1.DeleteResponse{})
+	return s.wrote(r, rep, outcome, err)
+}
+
+// gone takes the error of something that was to be there, and is not, for none.
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// unanswered tells whether a write may have been done although it failed.
+func unanswered(err error) bool {
+	var failed *kubeError
+	return errors.As(err, &failed) && failed.away()
+}
+
+// wrote ends a write that went well, with what it came to.
+func (s *Service) wrote(r *request, rep *reply, outcome subjects.Outcome, err error) (*reply, error) {
+	s.log.Info("app operation", zap.String("op", r.op), zap.Stringer("app", r.app), zap.String("outcome", string(outcome)))
+	if err != nil {
+		return nil, err
+	}
+	return rep.came(outcome), nil
+}
+
+// write makes tries, one write of an app at a time, until one succeeds, or fails in
+// a way that will not change.
+func (s *Service) write(ctx context.Context, r *request, try func(context.Context) error) error {
+	if err := s.readable(); err != nil {
+		return err
+	}
+	unlock, err := s.locks.lock(ctx, r.app)
+	if err != nil {
+		return s.late(ctx, nil)
+	}
+	defer unlock()
+	var last error
+	var away time.Time // since when Kubernetes does not answer
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(slowestRetry), backoff.WithMaxElapsedTime(0))
+	err = backoff.RetryNotify(func() error {
+		err := try(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		last = err
+		if errors.Is(err, errTerminating) || errors.Is(err, errNamespaceMade) {
+			return err
+		}
+		var failed *kubeError
+		switch {
+		case !errors.As(err, &failed) || !failed.again():
+			return backoff.Permanent(err)
+		case !failed.away():
+			away = time.Time{}
+		case away.IsZero():
+			away = time.Now()
+		case time.Since(away) > awayPatience:
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(pause, ctx), func(error, time.Duration) { s.metrics.retries.Inc() })
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return s.late(ctx, last)
+	}
+	var failed *kubeError
+	if errors.As(err, &failed) {
+		return failed.failure()
+	}
+	return err
+}
+
+// late is what the asker is told of a write that was given up; last is what the
+// last try ran into.
+func (s *Service) late(ctx context.Context, last error) error {
+	reason := ""
+	var failed *kubeError
+	switch {
+	case errors.As(last, &failed):
+		reason = ": " + failed.failure().Text
+	case last != nil:
+		reason = ": app: " + last.Error()
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", s.writeTimeout, reason)
+	}
+	return answer.Errorf(subjects.CodeUnavailable, "the service is going away, ask again%s", reason)
+}
