@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,7 @@ type Bridge struct {
 	metrics  *metrics
 
 	source     *source
+	pods       *pods // there once the cache can be read
 	clusterUID string
 	highest    uint64 // sequence of the newest acknowledged event of past sessions
 	// found are the last messages that appends of past sessions ran into.
@@ -41,6 +43,7 @@ type Bridge struct {
 	reach *reachability
 
 	status atomic.Pointer[string]  // why not ready; nil while live
+	unread atomic.Pointer[string]  // why the cache cannot be read; nil while it can
 	newest atomic.Pointer[session] // the session that is live, for metrics and readiness
 	// waiting is the queue of the newest session that was live, also after its
 	// end: what it holds is still to be published. Nil while none leads.
@@ -74,6 +77,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 		reach:  newReachability(log, m),
 	}
 	b.setStatus("starting")
+	b.setUnread(unreadStarting)
 	m.watch(reg, b)
 	return b, nil
 }
@@ -139,7 +143,11 @@ func (b *Bridge) setStatus(why string) {
 func (b *Bridge) Run(ctx context.Context) error {
 	// The informers outlive ctx by the time of the flush.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	end := func() {
+		b.setUnread(unreadEnded)
+		cancel()
+	}
+	defer end()
 
 	k, err := newKube(b.rest, b.cfg.Namespaces, b.source, b.reach, b.log, b.metrics)
 	if err != nil {
@@ -147,6 +155,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	if b.cfg.LeaderElect {
 		k.lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
+	}
+	if b.pods, err = newPods(b.rest, k.namespaces, b.log); err != nil {
+		return err
 	}
 	b.setStatus("waiting for Kubernetes")
 	uid, err := k.identify(ctx, func(why string) { b.setStatus("waiting for Kubernetes: " + why) })
@@ -161,8 +172,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 	informers := make(chan error, 1)
 	go func() { informers <- k.cache.Start(work) }()
+	var podInformers sync.WaitGroup
+	podInformers.Go(func() { b.pods.run(work) })
 	err = b.observe(ctx, k)
-	cancel()
+	end()
+	podInformers.Wait()
 	return errors.Join(err, <-informers)
 }
 
@@ -175,6 +189,7 @@ func (b *Bridge) observe(ctx context.Context, k *kube) error {
 		}
 		return err
 	}
+	b.setUnread("")
 	return b.lead(ctx, k)
 }
 

@@ -20,25 +20,37 @@ import (
 // every list they take: what a list shows, up to its version, may have skipped
 // states that were there before it.
 func (s *source) informers(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	kind := kindService
-	if _, ok := example.(*kservice.Revision); ok {
-		kind = kindRevision
+	tell := func(version string) { s.listed(kindRevision, version) }
+	if _, ok := example.(*kservice.Revision); !ok {
+		tell = s.serviceTeller()
 	}
 	told := &listTeller{
 		ListerWatcherWithContext: toolscache.ToListerWatcherWithContext(lw),
-		tell:                     func(version string) { s.listed(kind, version) },
-		failed:                   s.metrics.watchErrors.Inc,
+		tell:                     tell,
+		failed:                   func(error) { s.metrics.watchErrors.Inc() },
 	}
 	return toolscache.NewSharedIndexInformer(told, example, resync, indexers)
+}
+
+// serviceTeller is what an informer of Knative Services tells its lists.
+func (s *source) serviceTeller() func(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := len(s.serviceLists)
+	s.serviceLists = append(s.serviceLists, "")
+	return func(version string) {
+		s.listed(kindService, version)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.serviceLists[at] = later(s.serviceLists[at], version)
+	}
 }
 
 // listed notes that an informer is about to show the result of a list.
 func (s *source) listed(kind, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lists[kind] == "" || order(version, s.lists[kind]) > 0 {
-		s.lists[kind] = version
-	}
+	s.lists[kind] = later(s.lists[kind], version)
 }
 
 // relisted tells whether a version was shown by a list, not by a watch. Of what
@@ -55,12 +67,12 @@ func (s *source) relisted(kind, version string) bool {
 type listTeller struct {
 	toolscache.ListerWatcherWithContext
 	tell   func(version string)
-	failed func() // is called for each failure that is tried again
+	failed func(error) // is called for each failure that is tried again
 }
 
 // untilAnswered makes a request until the API server answers it in one way or
-// another.
-func (t *listTeller) untilAnswered(ctx context.Context, request func() error) error {
+// another. failed hears of each failure that is tried again.
+func untilAnswered(ctx context.Context, request func() error, failed func(error)) error {
 	return retry(ctx, func() error {
 		if err := request(); err != nil {
 			if isAway(err) {
@@ -69,7 +81,7 @@ func (t *listTeller) untilAnswered(ctx context.Context, request func() error) er
 			return permanent(err)
 		}
 		return nil
-	}, func(error, time.Duration) { t.failed() })
+	}, func(err error, _ time.Duration) { failed(err) })
 }
 
 // isAway tells whether an error is for want of an API server, not its answer.
@@ -93,10 +105,10 @@ func (t *listTeller) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 
 func (t *listTeller) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	var list runtime.Object
-	if err := t.untilAnswered(ctx, func() (err error) {
+	if err := untilAnswered(ctx, func() (err error) {
 		list, err = t.ListerWatcherWithContext.ListWithContext(ctx, opts)
 		return err
-	}); err != nil {
+	}, t.failed); err != nil {
 		return nil, err
 	}
 	if of, err := meta.ListAccessor(list); err == nil {
@@ -107,10 +119,10 @@ func (t *listTeller) ListWithContext(ctx context.Context, opts metav1.ListOption
 
 func (t *listTeller) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	var w watch.Interface
-	err := t.untilAnswered(ctx, func() (err error) {
+	err := untilAnswered(ctx, func() (err error) {
 		w, err = t.ListerWatcherWithContext.WatchWithContext(ctx, opts)
 		return err
-	})
+	}, t.failed)
 	if err != nil || opts.SendInitialEvents == nil || !*opts.SendInitialEvents {
 		return w, err
 	}

@@ -48,9 +48,13 @@ type source struct {
 	deleted map[incarnation]string
 	// newest is the highest version of a Knative Service that was shown.
 	newest string
+	// shown is the same of each namespace.
+	shown map[string]string
 	// lists holds, per kind, the version of the newest list an informer took.
 	lists map[string]string
-	sink  sink
+	// serviceLists holds, per informer of Knative Services, that of its own.
+	serviceLists []string
+	sink         sink
 	// changed is closed at the next callback; nil while nobody waits.
 	changed chan struct{}
 	// rejected holds the version of each object that was last reported.
@@ -83,6 +87,7 @@ func newSource(log *zap.Logger, m *metrics) *source {
 		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
 		rejected:  map[types.NamespacedName]string{},
 		lists:     map[string]string{},
+		shown:     map[string]string{},
 	}
 }
 
@@ -150,10 +155,9 @@ func (s *source) settleUsers(revision types.NamespacedName, seen observation) {
 }
 
 // showed notes a version that the informer showed. mu must be held.
-func (s *source) showed(version string) {
-	if s.newest == "" || order(version, s.newest) > 0 {
-		s.newest = version
-	}
+func (s *source) showed(namespace, version string) {
+	s.newest = later(s.newest, version)
+	s.shown[namespace] = later(s.shown[namespace], version)
 }
 
 // newestShown is the highest version of a Knative Service that was shown, "" if
@@ -165,7 +169,7 @@ func (s *source) newestShown() string {
 }
 
 func (s *source) upsertService(svc *kservice.Service) {
-	s.showed(svc.ResourceVersion)
+	s.showed(svc.Namespace, svc.ResourceVersion)
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	old := s.objects[key]
 	switch {
@@ -182,6 +186,8 @@ func (s *source) upsertService(svc *kservice.Service) {
 			// The next session finds out whether the cluster's history was
 			// reset, before anything of it is published.
 			s.sink, s.newest = nil, svc.ResourceVersion
+			clear(s.serviceLists)
+			clear(s.shown)
 			if s.reset != nil {
 				s.reset(errStepBack)
 			}
@@ -218,7 +224,7 @@ func (s *source) upsertService(svc *kservice.Service) {
 
 func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	s.showed(svc.ResourceVersion)
+	s.showed(svc.Namespace, svc.ResourceVersion)
 	gone := observation{relisted: unknown, finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
 	if !unknown {
 		// A tombstone's object is the last one cached: its version is not

@@ -1,0 +1,250 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+)
+
+// pods are the pods of Knative Services in the watched namespaces.
+//
+// They have informers and a client of their own. What is in the cache of the
+// events is waited for until it is there, by controller-runtime even after the
+// cache has ended, and a request of its client that fails makes the bridge not
+// ready: that is right for what events are made of, and wrong for pods.
+//
+// A pod takes about 3 KB of memory, with two containers and its place in the
+// index; those without the label are not asked for.
+type pods struct {
+	informers map[string]*podInformer // by namespace, or one of all namespaces
+}
+
+func newPods(cfg *rest.Config, namespaces []string, log *zap.Logger) (*pods, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client for pods: %w", err)
+	}
+	p := &pods{informers: map[string]*podInformer{}}
+	for _, ns := range namespaces {
+		informer, err := newPodInformer(client, ns, log)
+		if err != nil {
+			return nil, err
+		}
+		p.informers[ns] = informer
+	}
+	return p, nil
+}
+
+// run returns when ctx is done and the informers have ended.
+func (p *pods) run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, i := range p.informers {
+		running.Go(func() { i.informer.RunWithContext(ctx) })
+	}
+	running.Wait()
+}
+
+// of are the pods of one Knative Service.
+func (p *pods) of(namespace, service string) ([]corev1.Pod, error) {
+	i := p.informers[namespace]
+	if i == nil {
+		i = p.informers[metav1.NamespaceAll]
+	}
+	if i == nil {
+		return nil, fmt.Errorf("the pods in %s are not known: it is not watched", namespaceText(namespace))
+	}
+	if err := i.unknown(); err != nil {
+		return nil, err
+	}
+	objects, err := i.informer.GetIndexer().ByIndex(podsByService, namespace+"/"+service)
+	if err != nil {
+		return nil, fmt.Errorf("look up the pods of Knative Service %s/%s: %w", namespace, service, err)
+	}
+	found := make([]corev1.Pod, 0, len(objects))
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			found = append(found, *pod)
+		}
+	}
+	return found, nil
+}
+
+// podsByService is the index by namespace/service.
+const podsByService = "service"
+
+func podService(object any) ([]string, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return nil, nil
+	}
+	return []string{pod.Namespace + "/" + pod.Labels[kservice.LabelService]}, nil
+}
+
+// podInformer holds the pods of one namespace, or of all.
+type podInformer struct {
+	namespace string
+	informer  toolscache.SharedIndexInformer
+	log       *zap.Logger
+
+	mu          sync.Mutex
+	list, watch error // of the last request of its kind; nil when it was answered
+}
+
+func newPodInformer(client corev1client.PodsGetter, namespace string, log *zap.Logger) (*podInformer, error) {
+	i := &podInformer{namespace: namespace, log: log}
+	source := client.Pods(namespace)
+	i.informer = toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.LabelSelector = kservice.LabelService
+			return inquire(ctx, i.listed, func() (*corev1.PodList, error) { return source.List(ctx, opts) })
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.LabelSelector = kservice.LabelService
+			return inquire(ctx, i.watched, func() (watch.Interface, error) { return source.Watch(ctx, opts) })
+		},
+	}, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
+	return i, errors.Join(
+		i.informer.SetTransform(trimPod),
+		i.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
+			// Not an error of the bridge, and what asks for pods is told.
+			log.Debug("the informer of pods starts again", zap.String("namespace", namespace), zap.Error(err))
+		}),
+	)
+}
+
+// inquire makes a request until the API server answers it in one way or another, and
+// notes each outcome.
+func inquire[T any](ctx context.Context, note func(error), request func() (T, error)) (T, error) {
+	var answer T
+	err := untilAnswered(ctx, func() (err error) {
+		answer, err = request()
+		return err
+	}, note)
+	if ctx.Err() == nil {
+		note(err)
+	}
+	return answer, err
+}
+
+func (i *podInformer) listed(err error) {
+	i.note(func() { i.list = err })
+}
+
+func (i *podInformer) watched(err error) {
+	i.note(func() {
+		if i.watch = err; err == nil {
+			i.list = nil // a watch begins with a list, or where one ended
+		}
+	})
+}
+
+// note says once that a right is missing, and once that it is not any more.
+func (i *podInformer) note(change func()) {
+	i.mu.Lock()
+	before := i.denied()
+	change()
+	now := i.denied()
+	i.mu.Unlock()
+	switch {
+	case now != nil && (before == nil || before.Error() != now.Error()):
+		i.log.Warn("the replicas of apps cannot be told", zap.Error(now))
+	case now == nil && before != nil:
+		i.log.Info("the replicas of apps can be told again", zap.String("namespace", i.namespace))
+	}
+}
+
+// denied says what the API server does not let this program do; it does not get
+// better by waiting. mu must be held.
+func (i *podInformer) denied() error {
+	if apierrors.IsUnauthorized(i.list) || apierrors.IsUnauthorized(i.watch) {
+		return errors.New("kubernetes does not accept the credentials of --kubeconfig")
+	}
+	var verbs []string
+	if apierrors.IsForbidden(i.list) {
+		verbs = append(verbs, "list")
+	}
+	if apierrors.IsForbidden(i.watch) {
+		verbs = append(verbs, "watch")
+	}
+	switch len(verbs) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], namespaceText(i.namespace))
+	default:
+		return fmt.Errorf("the rights %s on pods in %s are missing: grant them by RBAC", strings.Join(verbs, " and "), namespaceText(i.namespace))
+	}
+}
+
+// unknown says why the pods are not known. Those that were seen before the API
+// server went away still are, as the apps are; those from before a right was
+// taken away are not.
+func (i *podInformer) unknown() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err := i.denied(); err != nil {
+		return err
+	}
+	if i.informer.HasSynced() {
+		return nil
+	}
+	text := "the pods in " + namespaceText(i.namespace) + " are not known yet"
+	if err := cmp.Or(i.list, i.watch); err != nil {
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	return errors.New(text)
+}
+
+// trimPod is an informer's transform: a pod with what kservice.Replicas reads,
+// its uid and version. It does not change what it is given. Anything else, such
+// as a tombstone, is returned as it is.
+func trimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			Labels: map[string]string{},
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason},
+	}
+	for _, key := range []string{kservice.LabelService, kservice.LabelRevision} {
+		if value, ok := pod.Labels[key]; ok {
+			trimmed.Labels[key] = value
+		}
+	}
+	if n := len(pod.Status.ContainerStatuses); n > 0 {
+		trimmed.Status.ContainerStatuses = make([]corev1.ContainerStatus, n)
+	}
+	for i := range pod.Status.ContainerStatuses {
+		from, to := &pod.Status.ContainerStatuses[i], &trimmed.Status.ContainerStatuses[i]
+		to.Ready = from.Ready
+		if waiting := from.State.Waiting; waiting != nil {
+			to.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting.Reason}
+		}
+		if terminated := from.State.Terminated; terminated != nil {
+			to.State.Terminated = &corev1.ContainerStateTerminated{Reason: terminated.Reason}
+		}
+	}
+	return trimmed, nil
+}

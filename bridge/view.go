@@ -1,0 +1,131 @@
+package bridge
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// Why the cache cannot be read.
+const (
+	unreadStarting = "starting: the informers are not in sync yet"
+	unreadEnded    = "the bridge has ended: what its informers showed is not kept up any more"
+)
+
+func (b *Bridge) setUnread(why string) {
+	if why == "" {
+		b.unread.Store(nil)
+		return
+	}
+	b.unread.Store(&why)
+}
+
+// Synced says why there is nothing to be read yet: nil from the time on at which
+// the informers have shown every app that exists until Run returns, whether this
+// bridge leads or not and whether NATS is there or not.
+func (b *Bridge) Synced() error {
+	if why := b.unread.Load(); why != nil {
+		return errors.New(*why)
+	}
+	return nil
+}
+
+// App is an app as the informers show it. Of several Knative Services that claim its id it is the one that
+// is published. What the entry points to is shared and must not be changed.
+func (b *Bridge) App(id subjects.AppID) (appsvc.Entry, bool) {
+	b.source.mu.Lock()
+	defer b.source.mu.Unlock()
+	now, ok := b.source.current[id]
+	if !ok {
+		return appsvc.Entry{}, false
+	}
+	return b.source.entry(id, now), true
+}
+
+// Apps are all apps as the informers show them at one instant, in no order. What
+// the entries point to is shared and must not be changed.
+func (b *Bridge) Apps() []appsvc.Entry {
+	b.source.mu.Lock()
+	defer b.source.mu.Unlock()
+	apps := make([]appsvc.Entry, 0, len(b.source.current))
+	for id, now := range b.source.current {
+		apps = append(apps, b.source.entry(id, now))
+	}
+	return apps
+}
+
+// entry has the newest version of the Revision, which the app's state has only
+// where its count is another: who compares versions must not wait for that. mu must be held.
+func (s *source) entry(id subjects.AppID, now state) appsvc.Entry {
+	return appsvc.Entry{ID: id, Service: now.service, Revision: s.revisionOf(now.service)}
+}
+
+// Newest is a resourceVersion up to which everything that happened to the Knative
+// Services of a namespace has been shown, deletions included; empty when it is not
+// known, as of a namespace that is not watched. Of an empty namespace it is one
+// that holds for all that are watched.
+//
+// Each watched namespace has an informer of its own, of which none says how far
+// another is. Of their lists the lowest version counts, since a list does not say
+// whose it is.
+func (b *Bridge) Newest(namespace string) string {
+	watched := b.cfg.Namespaces
+	b.source.mu.Lock()
+	defer b.source.mu.Unlock()
+	listed := lowest(b.source.serviceLists)
+	if len(watched) == 0 {
+		return later(b.source.newest, listed)
+	}
+	if namespace != "" {
+		if !slices.Contains(watched, namespace) {
+			return ""
+		}
+		watched = []string{namespace}
+	}
+	versions := make([]string, 0, len(watched))
+	for _, ns := range watched {
+		versions = append(versions, later(b.source.shown[ns], listed))
+	}
+	return lowest(versions)
+}
+
+// later is the newer of two resourceVersions; empty stands for none.
+func later(a, b string) string {
+	if a == "" || b != "" && order(b, a) > 0 {
+		return b
+	}
+	return a
+}
+
+// lowest is the oldest of the resourceVersions, empty if there is none or one is
+// not known.
+func lowest(versions []string) string {
+	if len(versions) == 0 {
+		return ""
+	}
+	return slices.MinFunc(versions, func(a, b string) int {
+		if a == "" || b == "" {
+			return strings.Compare(a, b)
+		}
+		return order(a, b)
+	})
+}
+
+// Pods are the pods that carry the label of a Knative Service, in no order, with
+// only what [github.com/appbridge/appbridge/bridge/kservice.Replicas] reads, and
+// their uid. What they point to is shared and must not be changed.
+//
+// The pods are nothing that events depend on: while they are not known, for want
+// of a right or because Kubernetes is slow to list them, the error says so and
+// everything else goes on.
+func (b *Bridge) Pods(namespace, service string) ([]corev1.Pod, error) {
+	if err := b.Synced(); err != nil {
+		return nil, err
+	}
+	return b.pods.of(namespace, service)
+}

@@ -1,0 +1,261 @@
+package bridge
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+var _ appsvc.Cache = (*Bridge)(nil)
+
+func container(ready bool, state corev1.ContainerState) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: "app", Image: "registry.example.com/hello:1", ContainerID: "containerd://1", RestartCount: 3, Ready: ready, State: state,
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Before"}},
+	}
+}
+
+// A pod in the cache gives the replica that the whole pod gives, and is little more.
+func TestTrimPod(t *testing.T) {
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "long"}}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", Message: "long", ExitCode: 137}}
+	for _, test := range []struct {
+		name       string
+		status     corev1.PodStatus
+		want, why  string
+		containers []corev1.ContainerStatus
+	}{
+		{"nothing known", corev1.PodStatus{}, "PENDING", "", nil},
+		{"waits", corev1.PodStatus{Phase: corev1.PodPending}, "PENDING", "ImagePullBackOff", []corev1.ContainerStatus{container(false, running), container(false, waiting)}},
+		{"runs", corev1.PodStatus{Phase: corev1.PodRunning}, "ACTIVE", "", []corev1.ContainerStatus{container(true, running), container(true, running)}},
+		{"one is not ready", corev1.PodStatus{Phase: corev1.PodRunning}, "DEPLOYING", "container not ready", []corev1.ContainerStatus{container(true, running), container(false, running)}},
+		{"one waits again", corev1.PodStatus{Phase: corev1.PodRunning}, "DEPLOYING", "ImagePullBackOff", []corev1.ContainerStatus{container(true, running), container(false, waiting)}},
+		{"evicted", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "long"}, "FAILED", "Evicted", []corev1.ContainerStatus{container(false, terminated)}},
+		{"killed", corev1.PodStatus{Phase: corev1.PodFailed}, "FAILED", "OOMKilled", []corev1.ContainerStatus{container(false, terminated)}},
+		{"done", corev1.PodStatus{Phase: corev1.PodSucceeded}, "STOPPED", "pod completed", []corev1.ContainerStatus{container(false, terminated)}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			id := &appv1.Identifier{Project: testID.Project, Domain: testID.Domain, Name: testID.Name}
+			service := kservice.Name(testID)
+			pod := &corev1.Pod{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "flyte", Name: "one", UID: "u1", ResourceVersion: "7",
+					Labels:        map[string]string{kservice.LabelService: service, kservice.LabelRevision: "r1", "other": "label"},
+					Annotations:   map[string]string{"some": "note"},
+					ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+				},
+				Spec:   corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "app"}}},
+				Status: test.status,
+			}
+			pod.Status.ContainerStatuses = test.containers
+			pod.Status.PodIP = "10.0.0.1"
+			before := pod.DeepCopy()
+			got, err := trimPod(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(pod, before) {
+				t.Error("what was given has changed")
+			}
+			again, err := trimPod(got)
+			if err != nil || !reflect.DeepEqual(again, got) {
+				t.Errorf("a second time it is %v, %v, want %v", again, err, got)
+			}
+			trimmed := got.(*corev1.Pod)
+			svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{Name: service}, Status: kservice.ServiceStatus{LatestReadyRevisionName: "r1"}}
+			replicas, whole := kservice.Replicas(id, svc, []corev1.Pod{*trimmed}), kservice.Replicas(id, svc, []corev1.Pod{*pod})
+			if len(replicas) != 1 || !proto.Equal(replicas[0], whole[0]) {
+				t.Fatalf("got the replica %v, want %v", replicas, whole)
+			}
+			if status := replicas[0].GetStatus(); status.GetDeploymentStatus() != test.want || status.GetReason() != test.why {
+				t.Errorf("got %v, want %s %q", status, test.want, test.why)
+			}
+			if got, want := string(trimmed.UID)+"@"+trimmed.ResourceVersion, "u1@7"; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			if len(trimmed.Labels) != 2 || trimmed.Annotations != nil || trimmed.ManagedFields != nil || !reflect.DeepEqual(trimmed.Spec, corev1.PodSpec{}) || trimmed.Status.PodIP != "" {
+				t.Errorf("more than needed is kept: %v", trimmed)
+			}
+			for _, c := range trimmed.Status.ContainerStatuses {
+				if c.Image != "" || c.LastTerminationState.Terminated != nil || c.State.Running != nil {
+					t.Errorf("more than needed is kept of a container: %v", c)
+				}
+			}
+		})
+	}
+	tombstone := toolscache.DeletedFinalStateUnknown{Key: "flyte/one"}
+	if got, err := trimPod(tombstone); err != nil || got != tombstone {
+		t.Errorf("got %v, %v, want the tombstone", got, err)
+	}
+}
+
+// inSync is an informer that has once been in sync, or not.
+type inSync struct {
+	toolscache.SharedIndexInformer
+	synced bool
+}
+
+func (i inSync) HasSynced() bool { return i.synced }
+
+// What is said of pods that are not known, after the requests that were answered
+// or not.
+func TestPodsUnknown(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	forbidden := apierrors.NewForbidden(pods, "", errors.New("no"))
+	away := errors.New("connection refused")
+	expired := apierrors.NewResourceExpired("too old")
+	type outcome struct {
+		verb string
+		err  error
+	}
+	const (
+		noRights = "the rights list and watch on pods in namespace flyte are missing: grant them by RBAC"
+		noList   = "the right list on pods in namespace flyte is missing: grant it by RBAC"
+		noWatch  = "the right watch on pods in namespace flyte is missing: grant it by RBAC"
+		notYet   = "the pods in namespace flyte are not known yet"
+		told     = "the replicas of apps cannot be told"
+		toldEnd  = "the replicas of apps can be told again"
+	)
+	for _, test := range []struct {
+		name     string
+		synced   bool
+		outcomes []outcome
+		want     string
+		logs     []string
+	}{
+		{"nothing was answered yet", false, nil, notYet, nil},
+		{"the API server is away from the start", false, []outcome{{"watch", away}}, notYet + ": connection refused", nil},
+		{"in sync", true, []outcome{{"watch", nil}}, "", nil},
+		{"away since", true, []outcome{{"watch", nil}, {"watch", away}}, "", nil},
+		{"a watch that was too old", true, []outcome{{"watch", expired}}, "", nil},
+		{"no rights", false, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", forbidden}}, noRights, []string{told, told}},
+		{"no right to list", false, []outcome{{"watch", expired}, {"list", forbidden}}, noList, []string{told}},
+		{"no right to watch", true, []outcome{{"watch", forbidden}, {"list", nil}}, noWatch, []string{told}},
+		{"rights taken away", true, []outcome{{"watch", nil}, {"watch", forbidden}, {"list", forbidden}}, noRights, []string{told, told}},
+		{"rights given", true, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", nil}}, "", []string{told, told, toldEnd}},
+		{"credentials refused", true, []outcome{{"watch", apierrors.NewUnauthorized("who")}}, "kubernetes does not accept the credentials of --kubeconfig", []string{told}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			core, logs := observer.New(zap.InfoLevel)
+			p, err := newPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, zap.New(core))
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := p.informers["flyte"]
+			i.informer = inSync{i.informer, test.synced}
+			for _, o := range test.outcomes {
+				if o.verb == "list" {
+					i.listed(o.err)
+				} else {
+					i.watched(o.err)
+				}
+			}
+			got := ""
+			if _, err := p.of("flyte", "one"); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			var said []string
+			for _, entry := range logs.All() {
+				said = append(said, entry.Message)
+			}
+			if !slices.Equal(said, test.logs) {
+				t.Errorf("it logged %q, want %q", said, test.logs)
+			}
+		})
+	}
+}
+
+// How far a namespace has been shown: by what was shown of it, or by the lists of
+// all informers.
+func TestNewest(t *testing.T) {
+	shown := func(namespace, version string) func(*source, []func(string)) {
+		return func(s *source, _ []func(string)) {
+			svc := testService("u-"+namespace+version, version, "True")
+			svc.Namespace, svc.Name = namespace, "of-"+version
+			s.serviceHandler().OnAdd(svc, false)
+		}
+	}
+	deleted := func(namespace, version string) func(*source, []func(string)) {
+		return func(s *source, _ []func(string)) {
+			svc := testService("u", version, "True")
+			svc.Namespace = namespace
+			s.serviceHandler().OnDelete(svc)
+		}
+	}
+	listed := func(informer int, version string) func(*source, []func(string)) {
+		return func(_ *source, tell []func(string)) { tell[informer](version) }
+	}
+	type step = func(*source, []func(string))
+	for _, test := range []struct {
+		name       string
+		namespaces []string
+		informers  int
+		steps      []step
+		want       map[string]string
+	}{
+		{"nothing", []string{"a"}, 1, nil, map[string]string{"a": "", "": ""}},
+		{"a list of nothing", []string{"a"}, 1, []step{listed(0, "10")}, map[string]string{"a": "10", "": "10", "b": ""}},
+		{"shown and deleted", []string{"a"}, 1, []step{listed(0, "9"), shown("a", "10"), deleted("a", "11")}, map[string]string{"a": "11", "": "11", "b": ""}},
+		{"an older one later", []string{"a"}, 1, []step{shown("a", "10"), shown("a", "9"), listed(0, "8")}, map[string]string{"a": "10", "": "10"}},
+		{"all namespaces", nil, 1, []step{shown("a", "10"), shown("b", "100")}, map[string]string{"a": "100", "b": "100", "c": "100", "": "100"}},
+		{"all namespaces, listed", nil, 1, []step{shown("a", "10"), listed(0, "11")}, map[string]string{"a": "11", "c": "11", "": "11"}},
+		{"one namespace is behind", []string{"a", "b"}, 2, []step{shown("a", "10"), shown("b", "20")}, map[string]string{"a": "10", "b": "20", "": "10", "c": ""}},
+		{"one namespace is not listed yet", []string{"a", "b"}, 2, []step{listed(0, "30"), shown("b", "20")}, map[string]string{"a": "", "b": "20", "": ""}},
+		{"the lower list", []string{"a", "b"}, 2, []step{listed(0, "30"), listed(1, "9"), shown("b", "20")}, map[string]string{"a": "9", "b": "20", "": "9"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSource(zap.NewNop(), testMetrics())
+			b := &Bridge{cfg: Config{Namespaces: test.namespaces}, source: s}
+			var tell []func(string)
+			for range test.informers {
+				tell = append(tell, s.serviceTeller())
+			}
+			for _, step := range test.steps {
+				step(s, tell)
+			}
+			for namespace, want := range test.want {
+				if got := b.Newest(namespace); got != want {
+					t.Errorf("of namespace %q: got %q, want %q", namespace, got, want)
+				}
+			}
+		})
+	}
+}
+
+// An object that steps back is of another history: nothing of the one before says
+// how far this one has been shown.
+func TestNewestStepsBack(t *testing.T) {
+	s := newSource(zap.NewNop(), testMetrics())
+	b := &Bridge{cfg: Config{Namespaces: []string{"flyte"}}, source: s}
+	tell, handler := s.serviceTeller(), s.serviceHandler()
+	one := testService("u1", "100", "True")
+	one.Namespace = "flyte"
+	tell("120")
+	handler.OnAdd(one, true)
+	handler.OnUpdate(one, version(one, "50"))
+	for _, namespace := range []string{"flyte", ""} {
+		if got := b.Newest(namespace); got != "" && got != "50" {
+			t.Errorf("of namespace %q: got %q, want none of the old history", namespace, got)
+		}
+	}
+}
