@@ -15,10 +15,11 @@ import (
 
 // codec turns the text of a flag, a variable or a key into a value and back.
 type codec[T any] struct {
-	kind   string // what stands for the value in the help text
-	want   string // what is allowed, to follow "want"
-	list   bool   // the text is a comma-separated list
-	quoted bool   // the help text quotes a default, which could be any text
+	kind   string                   // what stands for the value in the help text
+	want   string                   // what is allowed, to follow "want"
+	list   bool                     // the text is a comma-separated list
+	item   func(item string) string // puts an item of a YAML list into the text; nil: as it is
+	quoted bool                     // the help text quotes a default, which could be any text
 	parse  func(text string) (T, error)
 	format func(value T) string
 	show   func(text string) string // nil: showQuoted

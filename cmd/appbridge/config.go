@@ -58,7 +58,15 @@ type config struct {
 	MaxLogStreams  int
 	MaxPodStreams  int
 	LogInboxPrefix string
-	EnableWrites   bool
+
+	MaxAppRequests        int
+	EnableWrites          bool
+	DeployNamespace       string        // empty: see deployNamespace
+	DefaultRequestTimeout time.Duration // 0: that of Knative
+	MaxRequestTimeout     time.Duration
+	DefaultEnv            map[string]string
+	DefaultServiceAccount string
+	EndpointSuffix        string
 
 	HTTPListen string
 	LogLevel   string
@@ -89,36 +97,43 @@ type config struct {
 	ReplicaPrefix when
 }
 
+// defaultNamespace is where Flyte puts apps.
+const defaultNamespace = "flyte"
+
 // defaults is the one place where a default is written down.
 func defaults() config {
 	return config{
-		Namespaces:         []string{"flyte"},
-		ClusterName:        "default",
-		NATSURL:            []string{"nats://127.0.0.1:4222"},
-		NATSEmbeddedDir:    "./appbridge-data",
-		NATSEmbeddedListen: "127.0.0.1:4222",
-		Prefix:             subjects.DefaultPrefix,
-		Stream:             subjects.DefaultStream,
-		Bucket:             subjects.DefaultBucket,
-		StreamReplicas:     1,
-		Encoding:           bridge.EncodingJSON,
-		WatchBufferSize:    100,
-		PendingBytes:       256 << 20,
-		FlushTimeout:       10 * time.Second,
-		MaxDelay:           30 * time.Second,
-		LeaseName:          "appbridge",
-		MaxLogStreams:      100,
-		MaxPodStreams:      500,
-		LogInboxPrefix:     "_INBOX",
-		HTTPListen:         "127.0.0.1:8080",
-		LogLevel:           "info",
-		LogFormat:          logFormatAuto,
-		Settle:             5 * time.Second,
-		Timeout:            time.Minute,
-		Tail:               1000,
-		Window:             client.DefaultWindow,
-		Color:              whenAuto,
-		ReplicaPrefix:      whenAuto,
+		Namespaces:            []string{defaultNamespace},
+		ClusterName:           "default",
+		NATSURL:               []string{"nats://127.0.0.1:4222"},
+		NATSEmbeddedDir:       "./appbridge-data",
+		NATSEmbeddedListen:    "127.0.0.1:4222",
+		Prefix:                subjects.DefaultPrefix,
+		Stream:                subjects.DefaultStream,
+		Bucket:                subjects.DefaultBucket,
+		StreamReplicas:        1,
+		Encoding:              bridge.EncodingJSON,
+		WatchBufferSize:       100,
+		PendingBytes:          256 << 20,
+		FlushTimeout:          10 * time.Second,
+		MaxDelay:              30 * time.Second,
+		LeaseName:             "appbridge",
+		MaxLogStreams:         100,
+		MaxPodStreams:         500,
+		LogInboxPrefix:        "_INBOX",
+		MaxAppRequests:        1000,
+		DefaultRequestTimeout: 5 * time.Minute,
+		MaxRequestTimeout:     time.Hour,
+		EndpointSuffix:        "{{ project }}-{{ domain }}",
+		HTTPListen:            "127.0.0.1:8080",
+		LogLevel:              "info",
+		LogFormat:             logFormatAuto,
+		Settle:                5 * time.Second,
+		Timeout:               time.Minute,
+		Tail:                  1000,
+		Window:                client.DefaultWindow,
+		Color:                 whenAuto,
+		ReplicaPrefix:         whenAuto,
 	}
 }
 

@@ -79,7 +79,9 @@ pending-bytes: 512Mi
   counts as not set.
 - **Variables**: an empty one counts as not set. An unknown one that begins with ` + "`" + variablePrefix + "`" + ` is an
   error; those that Kubernetes sets in every pod for a Service named ` + "`appbridge`" + ` are not.
-- **Lists** (namespaces, urls): separated by commas, as a YAML list, or the flag several times.
+- **Lists** (namespaces, urls, variables): separated by commas, as a YAML list, or the flag several times.
+- **Variables of apps** (` + "`--default-env A=1,B=2`" + `): a comma inside a value is written ` + "`\\,`" + `, a backslash ` + "`\\\\`" + `;
+  an item of a YAML list is taken as it is. Of a wrong text no value is printed.
 - **Switches**: ` + "`--leader-elect`, `--leader-elect=false`" + `; ` + "`true` or `false`" + ` elsewhere.
 - **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
 - **Files** must exist and hold what the option needs when the program starts. Passwords belong in
@@ -88,9 +90,7 @@ pending-bytes: 512Mi
   do not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
   they shape the messages, and a bridge that takes over would publish anew what looks different to it.
-
-Options marked *no effect yet* are accepted and checked, so that a configuration stays valid; the
-program says at start that they do nothing.
+  Any of them answers a request: the options of app operations have to be the same as well.
 `)
 	renderTable(&b, options)
 	b.WriteString(`

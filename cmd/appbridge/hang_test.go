@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/logsvc"
 )
 
 // hangingProxy forwards connections to a server until it hangs: from then on
@@ -109,6 +112,38 @@ func (p *hangingProxy) serve(client net.Conn) {
 	}
 }
 
+// askServices waits until both services answer at url. A flood asks them for far
+// more then, and reads nothing of it.
+func askServices(t *testing.T, url string, flood bool) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, name := range []string{logsvc.ServiceName, appsvc.ServiceName} {
+		subject, err := micro.ControlSubject(micro.InfoVerb, name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, name, func() bool {
+			_, err := nc.Request(subject, nil, time.Second)
+			return err == nil
+		})
+		for range 50_000 {
+			if !flood {
+				break
+			}
+			if err := nc.PublishRequest(subject, "unread", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestServeStopsWhileNATSHangs: the process ends soon after the flush, and
 // says nothing about its own closing, whatever the server does.
 func TestServeStopsWhileNATSHangs(t *testing.T) {
@@ -117,6 +152,7 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 	tests := []struct {
 		name      string
 		fromFirst bool // the server hangs before there is a connection
+		flood     bool // the services answer more than the kernel's buffers hold
 		run       func(ctx context.Context, nc *nats.Conn) error
 		want      error
 	}{
@@ -130,6 +166,10 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 			return unflushed
 		}},
 		{name: "no connection yet", fromFirst: true, run: func(ctx context.Context, _ *nats.Conn) error {
+			<-ctx.Done()
+			return nil
+		}},
+		{name: "services are stuck in a write", flood: true, run: func(ctx context.Context, _ *nats.Conn) error {
 			<-ctx.Done()
 			return nil
 		}},
@@ -174,6 +214,7 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 				if err := s.nc.Flush(); err != nil {
 					t.Fatal(err)
 				}
+				askServices(t, natsServer.ClientURL(), test.flood)
 				close(proxy.hung)
 			}
 			close(start)

@@ -110,8 +110,13 @@ func applySettings(cfg *config, options []option, set settings, found *problems)
 // checkTogether finds what is right for itself and wrong together. good names
 // the options whose values were accepted: the others are reported already.
 func checkTogether(cfg config, set settings, good map[string]bool, found *problems) {
-	// where is how a message names a field that somebody set.
-	where := func(name string) string { return fmt.Sprintf("%s (from %s)", name, set[name].source) }
+	// where is how a message names a field and who set it.
+	where := func(name string) string {
+		if s, ok := set[name]; ok {
+			return fmt.Sprintf("%s (from %s)", name, s.source)
+		}
+		return name + " (by default)"
+	}
 	given := func(name, text string) bool { return good[name] && text != "" }
 
 	if cfg.NATSEmbedded {
@@ -145,6 +150,11 @@ func checkTogether(cfg config, set settings, good map[string]bool, found *proble
 	if given("since", set["since"].text) && cfg.Since != 0 && given("since-time", set["since-time"].text) {
 		found.add("%s contradicts %s: both say from when on; leave one of the two out", where("since"), where("since-time"))
 	}
+	if _, mentioned := set["namespaces"]; given("deploy-namespace", cfg.DeployNamespace) && (!mentioned || good["namespaces"]) &&
+		!allNamespaces(cfg.Namespaces) && !slices.Contains(cfg.Namespaces, cfg.DeployNamespace) {
+		found.add("%s contradicts %s: the bridge would not see what it deploys to %q; want one of %s",
+			where("deploy-namespace"), where("namespaces"), cfg.DeployNamespace, strings.Join(cfg.Namespaces, ", "))
+	}
 	if stream := subjects.BucketStream(cfg.Bucket); cfg.Stream == stream {
 		names := []string{}
 		for _, name := range []string{"stream", "bucket"} {
@@ -157,17 +167,6 @@ func checkTogether(cfg config, set settings, good map[string]bool, found *proble
 				strings.Join(names, " and "), cfg.Bucket, stream)
 		}
 	}
-}
-
-// idle names the options that somebody set and that have no effect yet.
-func idle(options []option, set settings) []string {
-	var names []string
-	for _, o := range options {
-		if _, ok := set[o.name]; ok && o.noEffect {
-			names = append(names, o.name)
-		}
-	}
-	return names
 }
 
 func optionNames(options []option, name func(option) string, keep func(option) bool) []string {

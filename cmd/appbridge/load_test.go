@@ -101,15 +101,19 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 		"stream-replicas: 1",
 		"config: other.yaml",
 		"frobnicate: true",
+		"max-app-requests: 0",
+		"deploy-namespace: Not_Ok",
+		"default-env: [A=1, B]",
+		"endpoint-suffix: '{{project}}'",
 	}, "\n"))
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe",
 		"--prefix=a..b", "--stream-max-age=12", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms",
-		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
+		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
 		"HOME=/nowhere", "APPBRIDGE_NATS_NKEY=empty", "APPBRIDGE_NATS_TLS_KEY=missing", "APPBRIDGE_BUCKET=a.b",
-		"APPBRIDGE_BASE_DOMAIN=https://apps", "APPBRIDGE_LEADER_ELECT=ja", "APPBRIDGE_ENABLE_WRITES=2", "APPBRIDGE_LOG_FORMAT=xml",
+		"APPBRIDGE_BASE_DOMAIN=https://apps", "APPBRIDGE_LEADER_ELECT=ja", "APPBRIDGE_ENABLE_WRITES=2", "APPBRIDGE_DEFAULT_SERVICE_ACCOUNT=Runner", "APPBRIDGE_LOG_FORMAT=xml",
 		"APPBRIDGE_NATS_ULR=nats://u:secret@host", "APPBRIDGE_CONFORMANCE_DIR=/x", "APPBRIDGE_CLUSTER_BIN=/x",
 	}
 	_, _, _, err := load(serveOptions(), args, environ)
@@ -140,6 +144,9 @@ leader-elect: "ja" from APPBRIDGE_LEADER_ELECT: want true or false
 lease-namespace: "a.b" from --lease-namespace: "a.b" is not the name of a namespace; want the name of a namespace
 max-pod-streams: "0" from --max-pod-streams: want a whole number from 1 to 1000000
 enable-writes: "2" from APPBRIDGE_ENABLE_WRITES: want true or false
+default-request-timeout: "1500ms" from --default-request-timeout: want 0 or a duration in whole seconds of at least 1s, for example 10s or 1h30m
+max-request-timeout: "0" from --max-request-timeout: want a duration in whole seconds of at least 1s, for example 10s or 1h30m
+default-service-account: "Runner" from APPBRIDGE_DEFAULT_SERVICE_ACCOUNT: want the name of a Kubernetes object
 http-listen: "localhost" from --http-listen: want host:port with a port from 0 (any free one) to 65535
 log-format: "xml" from APPBRIDGE_LOG_FORMAT: want auto, console or json
 stream: a list from c.yaml:stream (line 6): want letters, digits, - and _
@@ -161,6 +168,10 @@ flush-timeout: "0" from c.yaml:flush-timeout (line 12): want a duration of at le
 lease-name: "Upper" from c.yaml:lease-name (line 13): want the name of a Kubernetes object
 log-inbox-prefix: "_INBOX.>" from c.yaml:log-inbox-prefix (line 15): want tokens of letters, digits, - and _ joined by dots
 max-log-streams: "many" from c.yaml:max-log-streams (line 14): want a whole number from 1 to 1000000
+max-app-requests: "0" from c.yaml:max-app-requests (line 21): want a whole number from 1 to 1000000
+deploy-namespace: "Not_Ok" from c.yaml:deploy-namespace (line 22): "Not_Ok" is not the name of a namespace; want the name of a namespace that is watched
+default-env: (hidden) from c.yaml:default-env (line 23): variable 2 has no =; want NAME=value separated by commas, with a backslash before a comma or a backslash inside a value
+endpoint-suffix: "{{project}}" from c.yaml:endpoint-suffix (line 24): want letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML
 log-level: "loud" from c.yaml:log-level (line 16): want debug, info, warn or error`
 	if diff := cmp.Diff(err.Error(), want); diff != "" {
 		t.Errorf("got - want +:\n%s", diff)
@@ -224,6 +235,9 @@ func TestLoadErrors(t *testing.T) {
 		{"another certificate's key", "--nats-tls-cert=a.crt --nats-tls-key=b.key", "nats-tls-cert (from --nats-tls-cert) contradicts nats-tls-key (from --nats-tls-key): private key does not match public key; want a certificate and its own key"},
 		{"stream of the bucket", "--stream=KV_flyte-apps", "stream (from --stream): the bucket \"flyte-apps\" is kept in a stream that is named \"KV_flyte-apps\" itself; want another name for the event stream"},
 		{"bucket of the stream", "--stream=KV_a --bucket=a", "stream (from --stream) and bucket (from --bucket): the bucket \"a\" is kept in a stream that is named \"KV_a\" itself; want another name for the event stream"},
+		{"deploy where nobody looks", "--namespaces=a,b --deploy-namespace=c", "deploy-namespace (from --deploy-namespace) contradicts namespaces (from --namespaces): the bridge would not see what it deploys to \"c\"; want one of a, b"},
+		{"deploy outside of the default", "--deploy-namespace=c", "deploy-namespace (from --deploy-namespace) contradicts namespaces (by default): the bridge would not see what it deploys to \"c\"; want one of flyte"},
+		{"deploy and bad namespaces", "--deploy-namespace=c --namespaces=C", "namespaces: \"C\" from --namespaces: \"C\" is not the name of a namespace; want names of namespaces separated by commas, or * alone for all"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -258,6 +272,8 @@ func TestAllowed(t *testing.T) {
 		"--stream-max-age=0 --stream-max-bytes=0",
 		"--pending-bytes=1e9", "--pending-bytes=1.5Gi",
 		"--http-listen=[::1]:0", "--http-listen=:8080",
+		"--deploy-namespace=b --namespaces=a,b", "--deploy-namespace=b --namespaces=*", "--deploy-namespace= --namespaces=a",
+		"--default-request-timeout=0 --max-request-timeout=1s", "--default-request-timeout=2h --max-request-timeout=1h",
 	} {
 		if _, _, _, err := load(serveOptions(), strings.Fields(args), nil); err != nil {
 			t.Errorf("%s: %v", args, err)
@@ -295,6 +311,11 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		{"half credentials", []string{"--nats-creds=no-jwt.creds"}, nil},
 		{"half seed", []string{"--nats-nkey=half.nk"}, nil},
 		{"kubeconfig", []string{"--kubeconfig=kube"}, nil},
+		{"comma in a variable", []string{"--default-env=PASSWORD=a,hunter2"}, nil},
+		{"backslash in a variable", []string{`--default-env=PASSWORD=hunter2\x`}, nil},
+		{"variable without a name", nil, []string{"APPBRIDGE_DEFAULT_ENV==hunter2"}},
+		{"variable that is not text", []string{"--default-env=PASSWORD=hunter2\xff"}, nil},
+		{"variable twice", []string{"--default-env=A=hunter2", "--default-env=A=hunter2"}, nil},
 	}
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,17 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/logsvc"
 )
-
-// logStopGrace is how long the log service may take to end.
-const logStopGrace = 2 * time.Second
 
 // logsConfig is the part of the configuration that the log service needs.
 func (c config) logsConfig() logsvc.Config {
@@ -35,33 +32,18 @@ func newLogSource(c config, kube *rest.Config, log *zap.Logger, reg prometheus.R
 	}, log, reg)
 }
 
-// runLogService answers log requests until ctx is done, on a connection of its own:
-// a reader that stalls must not hold up the events. Every replica does so,
+// runLogService answers log requests until ctx is done. Every replica does so,
 // whether it leads or not.
 func runLogService(ctx context.Context, cfg config, urls []string, kube *rest.Config, log *zap.Logger, reg prometheus.Registerer) error {
 	source, err := newLogSource(cfg, kube, log, reg)
 	if err != nil {
 		return fmt.Errorf("set up the log service: %w", err)
 	}
-	named := cfg
-	named.ClusterName += " logs" // as the server lists the connection
-	link, err := connectNATS(ctx, named, urls, log.Named("nats"))
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // the start was given up
+	return serveOn(ctx, cfg, urls, "logs", log, func(nc *nats.Conn) (service, error) {
+		s, err := logsvc.New(cfg.logsConfig(), source, nc, log, reg)
+		if err != nil {
+			return nil, fmt.Errorf("set up the log service: %w", err)
 		}
-		return err
-	}
-	defer link.close(false) // the service has flushed what it said
-	// A server that takes nothing any more holds up whoever sends.
-	defer killWhenStuck(ctx, logStopGrace, link.cut)()
-	service, err := logsvc.New(cfg.logsConfig(), source, link.nc, log, reg)
-	if err != nil {
-		return fmt.Errorf("set up the log service: %w", err)
-	}
-	err = service.Run(ctx)
-	if failure := link.failure(); err != nil && failure != nil {
-		return failure
-	}
-	return err
+		return s, nil
+	})
 }

@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 		{name: "help", args: []string{"help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
 		{name: "-h", args: []string{"-h"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
 		{name: "--help", args: []string{"--help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
-		{name: "help serve", args: []string{"help", "serve"}, stdout: []string{"--nats-url urls\n", "(no effect yet)", `(default "default")`, `(default "nats://127.0.0.1:4222")`, "(default json)", "(default 10s)"}, stderrEmpty: true},
+		{name: "help serve", args: []string{"help", "serve"}, stdout: []string{"--nats-url urls\n", `(default "default")`, `(default "nats://127.0.0.1:4222")`, "(default json)", "(default 10s)"}, stderrEmpty: true},
 		{name: "serve -h", args: []string{"serve", "-h"}, stdout: []string{"Usage:\n  appbridge serve [flags]"}, stderrEmpty: true},
 		{name: "help version", args: []string{"help", "version"}, stdout: []string{"appbridge version"}, stderrEmpty: true},
 		{name: "help for an unknown command", args: []string{"help", "serv"}, code: 2, stderr: []string{`unknown command "serv": did you mean serve?`}},
@@ -127,12 +127,6 @@ func TestRun(t *testing.T) {
 		{
 			name: "failure in the JSON log", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "json", "--http-listen", occupiedPort(t)}, code: 1,
 			stderr: []string{`"level":"error"`, `"msg":"stopped by an error","error":"http-listen 127.0.0.1:`},
-		},
-		{
-			name: "no effect yet", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--enable-writes", "--http-listen", occupiedPort(t)}, code: 1,
-			stderr: []string{
-				`WARN  this option has no effect yet  {"option": "enable-writes", "from": "--enable-writes"}` + "\n",
-			},
 		},
 	}
 	for _, test := range tests {

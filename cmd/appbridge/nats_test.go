@@ -113,8 +113,8 @@ func TestServeWaitsForNATS(t *testing.T) {
 	}
 	startNATS(t, server.Options{Port: addr.Port})
 	waitFor(t, "the connection", s.nc.IsConnected)
-	// That of the bridge and that of the log service.
-	waitFor(t, "two lines that say so", func() bool { return logs.FilterMessage("NATS connected").Len() == 2 })
+	// That of the bridge, that of the log service and that of the app operations.
+	waitFor(t, "three lines that say so", func() bool { return logs.FilterMessage("NATS connected").Len() == 3 })
 	s.stop()
 	if err := s.wait(t); err != nil {
 		t.Error(err)

@@ -20,11 +20,11 @@ type option struct {
 	kind    string // what stands for the value in the help text, empty for a switch
 	want    string // what is allowed
 	list    bool
-	quoted  bool // the help text quotes the default
+	item    func(string) string // puts an item of a YAML list into the text; nil: as it is
+	quoted  bool                // the help text quotes the default
 
 	commands  commandSet // that take it
 	notInFile bool
-	noEffect  bool // accepted and checked, used by nothing yet
 
 	set  func(c *config, text string) error
 	text func(c *config) string // the value in the form that set takes
@@ -67,7 +67,7 @@ func define[T any](name, usage string, field func(*config) *T, form codec[T]) op
 		show = showQuoted
 	}
 	return option{
-		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list, quoted: form.quoted,
+		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list, item: form.item, quoted: form.quoted,
 		set: func(c *config, text string) error {
 			value, err := form.parse(text)
 			if err == nil {
@@ -88,12 +88,6 @@ func notInFile(o option) option {
 // short gives the flag a form of one letter as well.
 func short(letter string, o option) option {
 	o.letter = letter
-	return o
-}
-
-func noEffect(o option) option {
-	o.noEffect = true
-	o.usage += " (no effect yet)"
 	return o
 }
 
@@ -208,14 +202,14 @@ func allOptions() []option {
 			text("name", "the name of a Kubernetes object", checkObjectName)),
 	)
 	add("Log service and app operations", forServe|forLogs,
-		define("log-inbox-prefix", "subject under which the inboxes of log requests lie: serve refuses to answer elsewhere, logs asks for the answer there", func(c *config) *string { return &c.LogInboxPrefix },
+		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs asks for the answer there", func(c *config) *string { return &c.LogInboxPrefix },
 			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
 	)
 	add("Log service and app operations", forServe,
 		define("max-log-streams", "log requests served at one time", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
 		define("max-pod-streams", "Kubernetes log streams open at one time", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
-		noEffect(define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle())),
 	)
+	add("Log service and app operations", forServe, appOptions()...)
 	add("This process", forServe,
 		define("http-listen", "address of /metrics, /healthz and /readyz", func(c *config) *string { return &c.HTTPListen },
 			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),

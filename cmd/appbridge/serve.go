@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/appsvc"
 )
 
 // serveCommand is `appbridge serve`: everything that belongs to the process
@@ -42,9 +43,6 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		return exitUsage
 	}
 	routeLibraryLogs(log)
-	for _, name := range idle(options, set) {
-		log.Warn("this option has no effect yet", zap.String("option", name), zap.String("from", set[name].source))
-	}
 
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -99,6 +97,7 @@ func completeConfig(cfg *config, set settings, err error) (*rest.Config, error) 
 
 // runner is what serve needs of a bridge.
 type runner interface {
+	appsvc.Cache
 	Run(ctx context.Context) error
 	Ready() error
 }
@@ -144,7 +143,7 @@ func (r *readiness) ready() error {
 // serve runs until ctx is done and everything is flushed (nil), or until
 // something ends that should not (an error). HTTP comes first, so that the
 // process can be asked while it starts. It ends in the order in which nothing
-// is missed: the bridge and the log service, HTTP, the connections, the embedded
+// is missed: the bridge and the services, HTTP, the connections, the embedded
 // server.
 func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, h hooks) error {
 	build := currentBuild()
@@ -178,10 +177,7 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 		}
 		urls = []string{local.url}
 		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
-		if !listensOnLoopback(local.server.Addr()) {
-			log.Warn("the embedded NATS server asks nobody for a password and can be reached from other machines",
-				zap.Stringer("address", local.server.Addr()))
-		}
+		warnOfGuests(log, local.server.Addr(), cfg.EnableWrites)
 	}
 	log.Info("connecting to NATS", zap.String("servers", shownURLs(urls)))
 	link, err = connectNATS(ctx, cfg, urls, log.Named("nats"))
@@ -198,10 +194,15 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var logs sync.WaitGroup
-	defer logs.Wait()
-	logs.Go(func() {
+	var services sync.WaitGroup
+	defer services.Wait()
+	services.Go(func() {
 		if err := runLogService(ctx, cfg, urls, kube, log.Named("logs"), reg); err != nil {
+			cancel(err)
+		}
+	})
+	services.Go(func() {
+		if err := runAppService(ctx, cfg, urls, kube, b, log.Named("apps"), reg); err != nil {
 			cancel(err)
 		}
 	})
@@ -267,6 +268,17 @@ func stoppedOr(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// warnOfGuests says what others can do with an embedded server at addr.
+func warnOfGuests(log *zap.Logger, addr net.Addr, writes bool) {
+	if listensOnLoopback(addr) {
+		return
+	}
+	log.Warn("the embedded NATS server asks nobody for a password and can be reached from other machines", zap.Stringer("address", addr))
+	if writes {
+		log.Warn("writes are on: whoever reaches the embedded NATS server can deploy, stop and delete apps", zap.Stringer("address", addr))
+	}
 }
 
 func listensOnLoopback(addr net.Addr) bool {

@@ -19,9 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // fakeBridge stands in for the bridge to inject its failures.
@@ -32,6 +35,14 @@ type fakeBridge struct {
 
 func (f fakeBridge) Run(ctx context.Context) error { return f.run(ctx) }
 func (f fakeBridge) Ready() error                  { return f.ready }
+
+const errUnsynced = "the informers of the fake have shown nothing"
+
+func (fakeBridge) Synced() error                             { return errors.New(errUnsynced) }
+func (fakeBridge) App(subjects.AppID) (appsvc.Entry, bool)   { return appsvc.Entry{}, false }
+func (fakeBridge) Apps() []appsvc.Entry                      { return nil }
+func (fakeBridge) Pods(string, string) ([]corev1.Pod, error) { return nil, errors.New(errUnsynced) }
+func (fakeBridge) Newest(string) string                      { return "" }
 
 // untilDone is the run of a bridge that nothing happens to.
 func untilDone(ctx context.Context) error {

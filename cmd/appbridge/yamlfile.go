@@ -113,7 +113,11 @@ func nodeText(o option, node *yaml.Node) (text string, isSet bool, err error) {
 			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
 				return "", false, fmt.Errorf("a list with an item that is not a text (line %d)", item.Line)
 			}
-			items = append(items, item.Value)
+			text := item.Value
+			if o.item != nil {
+				text = o.item(text)
+			}
+			items = append(items, text)
 		}
 		return strings.Join(items, ","), true, nil
 	case node.Kind == yaml.SequenceNode:

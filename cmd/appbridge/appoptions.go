@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// appOptions are the options of the app operations.
+func appOptions() []option {
+	return []option{
+		define("max-app-requests", "requests for app operations served at one time", func(c *config) *int { return &c.MaxAppRequests }, number(1, 1_000_000)),
+		define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle()),
+		define("deploy-namespace", "namespace of an app that is deployed for the first time; none: the first of namespaces, "+defaultNamespace+" when all are watched",
+			func(c *config) *string { return &c.DeployNamespace },
+			text("namespace", "the name of a namespace that is watched", checkOptional(checkNamespace))),
+		define("default-request-timeout", "how long a request to an app may take when the app does not say; 0: what Knative has for it; not held to max-request-timeout",
+			func(c *config) *time.Duration { return &c.DefaultRequestTimeout }, wholeSeconds(true)),
+		define("max-request-timeout", "how long a request to an app may take at most, whatever the app says",
+			func(c *config) *time.Duration { return &c.MaxRequestTimeout }, wholeSeconds(false)),
+		define("default-env", "environment variables of every app that is deployed; those of the app win", func(c *config) *map[string]string { return &c.DefaultEnv },
+			variables()),
+		define("default-service-account", "service account of an app that names none", func(c *config) *string { return &c.DefaultServiceAccount },
+			text("name", "the name of a Kubernetes object", checkOptional(checkObjectName))),
+		define("endpoint-suffix", "how the host name of an app inside of the cluster goes on after the app's name, in the pattern that apps get to reach each other",
+			func(c *config) *string { return &c.EndpointSuffix },
+			text("template", "letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML", checkEndpointSuffix)),
+	}
+}
+
+// wholeSeconds is a duration that Knative, which counts seconds, can take as it
+// is.
+func wholeSeconds(zero bool) codec[time.Duration] {
+	form := duration(time.Second, zero)
+	form.want = strings.Replace(form.want, "a duration", "a duration in whole seconds", 1)
+	parse := form.parse
+	form.parse = func(s string) (time.Duration, error) {
+		v, err := parse(s)
+		if err == nil && v%time.Second != 0 {
+			return 0, errForm
+		}
+		return v, err
+	}
+	return form
+}
+
+// variables are environment variables by name. Their values may be secrets, so
+// nothing is shown of a text that is wrong: without its = or before its time, a
+// name may be a piece of a value.
+func variables() codec[map[string]string] {
+	return codec[map[string]string]{
+		kind:   "variables",
+		want:   `NAME=value separated by commas, with a backslash before a comma or a backslash inside a value`,
+		list:   true,
+		quoted: true,
+		item:   escaped,
+		parse:  parseVariables,
+		format: formatVariables,
+		show:   func(string) string { return hidden },
+	}
+}
+
+// escaped is an item as splitEscaped gives it back.
+func escaped(item string) string {
+	return strings.NewReplacer(`\`, `\\`, ",", `\,`).Replace(item)
+}
+
+func formatVariables(values map[string]string) string {
+	items := make([]string, 0, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		items = append(items, escaped(name+"="+values[name]))
+	}
+	return strings.Join(items, ",")
+}
+
+// parseVariables is the inverse of formatVariables.
+func parseVariables(text string) (map[string]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	items, err := splitEscaped(text)
+	if err != nil {
+		return nil, err
+	}
+	values := make(map[string]string, len(items))
+	for i, item := range items {
+		name, value, found := strings.Cut(strings.TrimLeft(item, " \t\r\n"), "=")
+		_, repeated := values[name]
+		switch {
+		case !found:
+			return nil, fmt.Errorf("variable %d has no =", i+1)
+		case len(validation.IsRelaxedEnvVarName(name)) > 0:
+			return nil, fmt.Errorf("the name of variable %d is not one", i+1)
+		case repeated:
+			return nil, fmt.Errorf("%s is there twice", name)
+		case !utf8.ValidString(value) || strings.ContainsRune(value, 0):
+			return nil, fmt.Errorf("the value of %s is not text", name)
+		}
+		values[name] = value
+	}
+	return values, nil
+}
+
+// splitEscaped splits a text at its commas. A backslash before a comma or a
+// backslash makes it stand for itself, and may stand before nothing else.
+func splitEscaped(text string) ([]string, error) {
+	var items []string
+	var item strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == ',':
+			items = append(items, item.String())
+			item.Reset()
+		case c != '\\':
+			item.WriteByte(c)
+		case i+1 < len(text) && (text[i+1] == ',' || text[i+1] == '\\'):
+			i++
+			item.WriteByte(text[i])
+		default:
+			return nil, fmt.Errorf("variable %d has a single backslash", len(items)+1)
+		}
+	}
+	return append(items, item.String()), nil
+}
+
+// checkEndpointSuffix tries a template on names that are fine everywhere.
+func checkEndpointSuffix(s string) error {
+	host := "app-" + strings.NewReplacer("{{ project }}", "p", "{{ domain }}", "d").Replace(s)
+	if len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
+		return errForm
+	}
+	return nil
+}

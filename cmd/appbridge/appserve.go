@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
+)
+
+// appsConfig is the part of the configuration that the app operations need.
+func (c config) appsConfig() appsvc.Config {
+	shared := c.bridgeConfig("")
+	return appsvc.Config{
+		Prefix:       c.Prefix,
+		Stream:       c.Stream,
+		InboxPrefix:  c.LogInboxPrefix,
+		MaxRequests:  c.MaxAppRequests,
+		Version:      currentBuild().Version,
+		ClusterName:  c.ClusterName,
+		App:          shared.App,
+		EnableWrites: c.EnableWrites,
+		Namespaces:   shared.Namespaces,
+		Deploy: kservice.DeployConfig{
+			Namespace:             c.deployNamespace(),
+			DefaultRequestTimeout: c.DefaultRequestTimeout,
+			MaxRequestTimeout:     c.MaxRequestTimeout,
+			DefaultEnv:            c.DefaultEnv,
+			DefaultServiceAccount: c.DefaultServiceAccount,
+			SuffixTemplate:        c.EndpointSuffix,
+		},
+	}
+}
+
+// deployNamespace is where an app goes that is not there yet.
+func (c config) deployNamespace() string {
+	switch {
+	case c.DeployNamespace != "":
+		return c.DeployNamespace
+	case allNamespaces(c.Namespaces):
+		return defaultNamespace
+	default:
+		return c.Namespaces[0]
+	}
+}
+
+// runAppService answers requests for app operations until ctx is done. Every
+// replica does so, whether it leads or not.
+func runAppService(ctx context.Context, cfg config, urls []string, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) error {
+	apps := cfg.appsConfig()
+	if apps.EnableWrites {
+		log.Info("writes are on: apps can be deployed, stopped and deleted", zap.String("deployNamespace", apps.Deploy.Namespace))
+	} else {
+		log.Info("writes are off: apps can be read alone; --enable-writes turns them on")
+	}
+	// The client's own limit would let requests wait where the service, which
+	// bounds what it does at one time, cannot see it.
+	unlimited := rest.AddUserAgent(rest.CopyConfig(kube), "apps")
+	unlimited.QPS = -1
+	return serveOn(ctx, cfg, urls, "apps", log, func(nc *nats.Conn) (service, error) {
+		s, err := appsvc.New(apps, cache, unlimited, nc, log, reg)
+		if err != nil {
+			return nil, fmt.Errorf("set up the app operations: %w", err)
+		}
+		return s, nil
+	})
+}
