@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"bufio"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +21,7 @@ func TestAbandoned(t *testing.T) {
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
 	pod.Write("hello")
-	nc, err := nats.Connect(w.nats)
+	nc, err := nats.Connect(w.NATS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,20 +36,20 @@ func TestAbandoned(t *testing.T) {
 			}
 		}
 		eventually(t, "the wave is over", func() error {
-			if n := w.metric(t, "appbridge_log_requests_total"); int(n) != sent+wave {
+			if n := w.bridge.Metric(t, "appbridge_log_requests_total"); int(n) != sent+wave {
 				return fmt.Errorf("%v of %d requests have ended", n, sent+wave)
 			}
-			if n := w.metric(t, "appbridge_log_streams") + w.metric(t, "appbridge_log_pod_streams"); n != 0 {
+			if n := w.bridge.Metric(t, "appbridge_log_streams") + w.bridge.Metric(t, "appbridge_log_pod_streams"); n != 0 {
 				return fmt.Errorf("%v are taken", n)
 			}
 			return nil
 		})
 		if sent == 0 {
-			goroutines = w.metric(t, "go_goroutines") // everything has been used once
+			goroutines = w.bridge.Metric(t, "go_goroutines") // everything has been used once
 		}
 	}
 	t.Logf("%d requests in %s", all, time.Since(began).Round(time.Millisecond))
-	if n := w.metric(t, `appbridge_log_requests_total{op="tail",result="gone"}`); n != all {
+	if n := w.bridge.Metric(t, `appbridge_log_requests_total{op="tail",result="gone"}`); n != all {
 		t.Errorf("%v ended because nobody listened", n)
 	}
 	eventually(t, "the kubelet hears of every end", func() error {
@@ -61,32 +59,9 @@ func TestAbandoned(t *testing.T) {
 		return nil
 	})
 	eventually(t, "the goroutines end", func() error {
-		if n := w.metric(t, "go_goroutines"); n > goroutines+50 {
+		if n := w.bridge.Metric(t, "go_goroutines"); n > goroutines+50 {
 			return fmt.Errorf("%v, and %v after the first wave", n, goroutines)
 		}
 		return nil
 	})
-}
-
-// metric is the sum of a metric over its labels, or over those that a name with
-// labels names.
-func (w *world) metric(tb testing.TB, name string) float64 {
-	tb.Helper()
-	body, _, err := w.get(tb.Context(), "/metrics")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	sum := 0.0
-	for lines := bufio.NewScanner(strings.NewReader(body)); lines.Scan(); {
-		rest, ok := strings.CutPrefix(lines.Text(), name)
-		if !ok || rest[0] != ' ' && rest[0] != '{' {
-			continue
-		}
-		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			tb.Fatalf("%s: %v", lines.Text(), err)
-		}
-		sum += n
-	}
-	return sum
 }

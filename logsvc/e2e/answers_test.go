@@ -43,8 +43,8 @@ func TestBadRequests(t *testing.T) {
 	} {
 		for _, op := range []subjects.LogOp{subjects.LogTail, subjects.LogGet, subjects.LogOpen} {
 			began := time.Now()
-			run := w.start(t, fmt.Sprintf(`nats req --raw --replies=0 --timeout=1h %s '%s'`, subjectOf(t, op, c.app), c.body))
-			got := strings.TrimSpace(run.wait())
+			run := w.Start(t, fmt.Sprintf(`nats req --raw --replies=0 --timeout=1h %s '%s'`, subjectOf(t, op, c.app), c.body))
+			got := strings.TrimSpace(run.Wait())
 			if !strings.Contains(got, c.want) || strings.Contains(got, "\n") || strings.Contains(got, "hello") || strings.Contains(got, "secret") {
 				t.Errorf("%s %s %s: got %q, want %q", op, c.app, c.body, got, c.want)
 			}
@@ -53,7 +53,7 @@ func TestBadRequests(t *testing.T) {
 			}
 		}
 	}
-	if got := w.start(t, "appbridge logs "+other.String()).wait(); got != "secret\n" {
+	if got := w.Start(t, "appbridge logs "+other.String()).Wait(); got != "secret\n" {
 		t.Errorf("got %q", got)
 	}
 	for line, want := range map[string]string{
@@ -61,10 +61,10 @@ func TestBadRequests(t *testing.T) {
 		"appbridge logs shop/production":               `"shop/production": not an app`,
 		"appbridge logs " + id.String() + " --tail -1": "tail: ",
 	} {
-		run := w.start(t, line+"; echo code $?")
-		got := run.wait()
-		if code := "code 1\n"; got != code && got != "code 2\n" || !strings.Contains(run.stderr(), want) {
-			t.Errorf("%s: got %q and %q, want %q", line, got, run.stderr(), want)
+		run := w.Start(t, line+"; echo code $?")
+		got := run.Wait()
+		if code := "code 1\n"; got != code && got != "code 2\n" || !strings.Contains(run.Stderr(), want) {
+			t.Errorf("%s: got %q and %q, want %q", line, got, run.Stderr(), want)
 		}
 	}
 }
@@ -77,38 +77,26 @@ func TestReplicas(t *testing.T) {
 	w := ownWorld(t, lease...)
 	id, service := w.app(t)
 	w.pod(t, service, service+"-1").Write("hello")
-	dir, err := w.Dir("standby")
-	if err != nil {
+	if _, err := w.Serve(t.Context(), services(), lease...); err != nil { // which stands by
 		t.Fatal(err)
 	}
-	standby, err := w.Run("standby", filepath.Join(dir, "log"), filepath.Join(w.bin, "appbridge"), append([]string{
-		"serve", "--kubeconfig", filepath.Join(filepath.Dir(dir), "serve", "kubeconfig"), "--cluster-name", "test", "--nats-url", w.nats, "--http-listen", "127.0.0.1:0",
-	}, lease...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Stop(patience); err != nil {
-			t.Error(err)
-		}
-	})
 	eventually(t, "both answer", func() error {
-		list := w.start(t, "nats micro ls "+logsvc.ServiceName).wait()
+		list := w.Start(t, "nats micro ls "+logsvc.ServiceName).Wait()
 		if n := len(regexp.MustCompile(`[0-9A-Za-z]{22}`).FindAllString(list, -1)); n != 2 {
 			return fmt.Errorf("got\n%s", list)
 		}
 		return nil
 	})
 	for range 20 {
-		if got := w.start(t, "nats req --raw "+subjectOf(t, subjects.LogGet, id)+" ''").wait(); strings.TrimSpace(got) != "hello" {
+		if got := w.Start(t, "nats req --raw "+subjectOf(t, subjects.LogGet, id)+" ''").Wait(); strings.TrimSpace(got) != "hello" {
 			t.Fatalf("got %q", got)
 		}
 	}
-	stats := w.start(t, "nats micro stats "+logsvc.ServiceName).wait()
+	stats := w.Start(t, "nats micro stats "+logsvc.ServiceName).Wait()
 	if n := len(regexp.MustCompile(`[0-9A-Za-z]{22}`).FindAllString(stats, -1)); n != 2 {
 		t.Errorf("%d replicas have statistics in\n%s", n, stats)
 	}
-	if info := w.start(t, "nats micro info "+logsvc.ServiceName).wait(); !strings.Contains(info, "flyte.apps.logs.tail.*.*.*") {
+	if info := w.Start(t, "nats micro info "+logsvc.ServiceName).Wait(); !strings.Contains(info, "flyte.apps.logs.tail.*.*.*") {
 		t.Errorf("got\n%s", info)
 	}
 }
@@ -150,10 +138,10 @@ func TestStopWhileNATSHangs(t *testing.T) {
 	}
 	_, port, _ := strings.Cut(listen, ":")
 	server := run("hanging-nats", natsServer, "-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "jetstream"))
-	bridge := run("hanging-bridge", filepath.Join(w.bin, "appbridge"), "serve", "--kubeconfig", filepath.Join(filepath.Dir(dir), "serve", "kubeconfig"),
+	bridge := run("hanging-bridge", filepath.Join(w.Bin, "appbridge"), "serve", "--kubeconfig", w.KubeconfigPath,
 		"--cluster-name", "hangs", "--nats-url", "nats://"+listen, "--http-listen", "127.0.0.1:0", "--flush-timeout", "1s")
 	eventually(t, "the log service answers", func() error {
-		probe := w.prepare(exec.CommandContext(t.Context(), "appbridge", "logs", "--nats-url", "nats://"+listen, "--tail", "1", id.String()))
+		probe := w.Prepare(exec.CommandContext(t.Context(), "appbridge", "logs", "--nats-url", "nats://"+listen, "--tail", "1", id.String()))
 		out, err := probe.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -162,7 +150,7 @@ func TestStopWhileNATSHangs(t *testing.T) {
 	})
 	for range 4 {
 		// Paced: the service sends whether or not anybody reads.
-		w.start(t, "appbridge logs --nats-url nats://"+listen+" --window 0 --timeout 60s --tail 500000 "+id.String()+" >/dev/null")
+		w.Start(t, "appbridge logs --nats-url nats://"+listen+" --window 0 --timeout 60s --tail 500000 "+id.String()+" >/dev/null")
 	}
 	eventually(t, "the streams are under way", func() error {
 		if pod.Followers() < 4 {

@@ -69,7 +69,7 @@ func BenchmarkStreams(b *testing.B) {
 		var readers errgroup.Group
 		for range streams {
 			readers.Go(func() error {
-				nc, err := nats.Connect(w.nats)
+				nc, err := nats.Connect(w.NATS)
 				if err != nil {
 					return err
 				}
@@ -112,7 +112,7 @@ func (w *world) discard(tb testing.TB, name string, args ...string) (took, cpu t
 		tb.Fatal(err)
 	}
 	defer null.Close()
-	cmd := w.prepare(exec.CommandContext(tb.Context(), name, args...))
+	cmd := w.Prepare(exec.CommandContext(tb.Context(), name, args...))
 	var complaints strings.Builder
 	cmd.Stdout, cmd.Stderr = null, &complaints
 	began := time.Now()

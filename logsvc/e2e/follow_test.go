@@ -83,7 +83,7 @@ type progress struct {
 
 func (w *world) follow(t *testing.T, cmd *exec.Cmd) *progress {
 	t.Helper()
-	w.prepare(cmd)
+	w.Prepare(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -134,33 +134,33 @@ func TestStory(t *testing.T) {
 	ctx := t.Context()
 	id, service := w.app(t)
 	// The empty line that the client puts behind every message is left out.
-	c := w.start(t, "nats req --raw --replies=0 --timeout=1h "+subjectOf(t, subjects.LogTail, id)+` '{"follow": true}' | sed -u '/^$/d'`)
-	c.waitFor("# appbridge: replicas: none\n")
-	c.waitFor("scaled to zero")
+	c := w.Start(t, "nats req --raw --replies=0 --timeout=1h "+subjectOf(t, subjects.LogTail, id)+` '{"follow": true}' | sed -u '/^$/d'`)
+	c.WaitFor("# appbridge: replicas: none\n")
+	c.WaitFor("scaled to zero")
 	first := w.pod(t, service, service+"-1")
 	first.Write("hello from 1")
-	c.waitFor("# appbridge: replicas: " + service + "-1\nhello from 1\n")
+	c.WaitFor("# appbridge: replicas: " + service + "-1\nhello from 1\n")
 	if err := first.Crash(ctx); err != nil {
 		t.Fatal(err)
 	}
-	c.waitFor("# appbridge: replica " + service + "-1: ")
+	c.WaitFor("# appbridge: replica " + service + "-1: ")
 	if err := first.Recover(ctx); err != nil {
 		t.Fatal(err)
 	}
 	first.Write("hello again from 1")
-	c.waitFor("\nhello again from 1\n")
+	c.WaitFor("\nhello again from 1\n")
 	second := w.pod(t, service, service+"-2")
 	second.Write("hello from 2")
-	c.waitFor("# appbridge: replicas: " + service + "-1, " + service + "-2\n")
-	c.waitFor("\n2 hello from 2\n")
+	c.WaitFor("# appbridge: replicas: " + service + "-1, " + service + "-2\n")
+	c.WaitFor("\n2 hello from 2\n")
 	first.Write("goodbye from 1")
-	c.waitFor("\n1 goodbye from 1\n")
+	c.WaitFor("\n1 goodbye from 1\n")
 	if err := first.Delete(ctx); err != nil {
 		t.Fatal(err)
 	}
 	second.EOF()
 	second.Write("still here")
-	c.waitFor("\n2 still here\n")
+	c.WaitFor("\n2 still here\n")
 	if err := second.Finish(ctx, corev1.PodSucceeded); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +168,8 @@ func TestStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the app is at zero again", func() error {
-		if n := strings.Count(c.stdout(), "scaled to zero"); n != 2 {
-			return fmt.Errorf("said %d times in\n%s", n, c.stdout())
+		if n := strings.Count(c.Stdout(), "scaled to zero"); n != 2 {
+			return fmt.Errorf("said %d times in\n%s", n, c.Stdout())
 		}
 		return nil
 	})
@@ -177,7 +177,7 @@ func TestStory(t *testing.T) {
 	if err := w.Client.Delete(ctx, svc); err != nil {
 		t.Fatal(err)
 	}
-	got := c.wait()
+	got := c.Wait()
 	for _, text := range []string{"hello from 1", "hello again from 1", "hello from 2", "goodbye from 1", "still here"} {
 		if n := strings.Count(got, text+"\n"); n != 1 {
 			t.Errorf("%q comes %d times", text, n)
@@ -194,10 +194,10 @@ func TestHundred(t *testing.T) {
 	pod := w.pod(t, service, service+"-1")
 	pod.Write("hello")
 	line := "exec nats req --raw --replies=0 --timeout=1h " + subjectOf(t, subjects.LogTail, id) + ` '{"follow": true}'`
-	first, second := w.start(t, line), w.start(t, line)
-	first.waitFor("hello\n")
-	second.waitFor("hello\n")
-	nc, err := nats.Connect(w.nats)
+	first, second := w.Start(t, line), w.Start(t, line)
+	first.WaitFor("hello\n")
+	second.WaitFor("hello\n")
+	nc, err := nats.Connect(w.NATS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,18 +220,18 @@ func TestHundred(t *testing.T) {
 			}
 		}
 	}
-	refused := w.start(t, line)
-	if got, want := strings.TrimSpace(refused.wait()), "max-log-streams: 100 of 100 log requests are being served, try again later"; got != want {
+	refused := w.Start(t, line)
+	if got, want := strings.TrimSpace(refused.Wait()), "max-log-streams: 100 of 100 log requests are being served, try again later"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for i, leave := range []func(){
-		func() { first.signal(syscall.SIGINT) },
-		func() { second.signal(syscall.SIGKILL) },
+		func() { first.Signal(syscall.SIGINT) },
+		func() { second.Signal(syscall.SIGKILL) },
 	} {
 		leave()
 		left := time.Now()
 		eventually(t, "the slot is free", func() error {
-			if n := int(w.metric(t, "appbridge_log_streams")); n != 99-i {
+			if n := int(w.bridge.Metric(t, "appbridge_log_streams")); n != 99-i {
 				return fmt.Errorf("%d are taken", n)
 			}
 			return nil
@@ -241,7 +241,7 @@ func TestHundred(t *testing.T) {
 			t.Errorf("the slot was free after %s", d)
 		}
 	}
-	again := w.start(t, line)
-	again.waitFor("hello\n")
-	again.interrupt()
+	again := w.Start(t, line)
+	again.WaitFor("hello\n")
+	again.Interrupt()
 }

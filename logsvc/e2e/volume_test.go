@@ -58,7 +58,7 @@ func (c *counter) read(r io.Reader) error {
 
 // readLines runs a command and counts what it prints.
 func (w *world) readLines(ctx context.Context, name string, args ...string) (*counter, *os.ProcessState, error) {
-	cmd := w.prepare(exec.CommandContext(ctx, name, args...))
+	cmd := w.Prepare(exec.CommandContext(ctx, name, args...))
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
@@ -145,15 +145,15 @@ func TestHugeLine(t *testing.T) {
 	pod.WriteRaw([]byte(strings.Repeat("x", huge)))
 	before := resident(t, w.bridge.PID())
 	// Not by a number of lines: the kubelet counts the pieces that a long one is in.
-	c := w.start(t, "appbridge logs "+id.String()+" -f --since 1h")
-	c.waitFor("before\n")
+	c := w.Start(t, "appbridge logs "+id.String()+" -f --since 1h")
+	c.WaitFor("before\n")
 	pod.WriteRaw([]byte("\n"))
 	pod.Write("after")
-	c.waitFor("\nafter\n")
+	c.WaitFor("\nafter\n")
 	if grown := resident(t, w.bridge.PID()) - before; grown > huge/2 {
 		t.Errorf("the bridge grew by %d MiB", grown>>20)
 	}
-	lines := strings.Split(c.interrupt(), "\n")
+	lines := strings.Split(c.Interrupt(), "\n")
 	if len(lines) != 4 {
 		t.Fatalf("%d lines", len(lines))
 	}
@@ -161,7 +161,7 @@ func TestHugeLine(t *testing.T) {
 	if want := fmt.Sprintf(" [appbridge: %d bytes cut]", huge-kept); kept < 1000 || kept > 1<<20 || !strings.HasSuffix(lines[1], want) {
 		t.Errorf("%d bytes are kept, the end is %q, want %q", kept, lines[1][max(0, len(lines[1])-60):], want)
 	}
-	body, _, err := w.get(t.Context(), "/metrics")
+	body, _, err := w.bridge.Get(t.Context(), "/metrics")
 	if err != nil || strings.Contains(body, "appbridge_log_lines_cut_total 0\n") {
 		t.Errorf("the cut is not counted: %v", err)
 	}
@@ -174,14 +174,14 @@ func TestFrozenClient(t *testing.T) {
 	w := ownWorld(t)
 	id, service := w.app(t)
 	flooded := w.pod(t, service, service+"-1")
-	frozen := w.start(t, "exec nats req --raw --replies=0 --timeout=1h "+subjectOf(t, subjects.LogTail, id)+` '{"follow": true}'`)
-	frozen.waitFor("# appbridge: replicas")
-	frozen.signal(syscall.SIGSTOP)
+	frozen := w.Start(t, "exec nats req --raw --replies=0 --timeout=1h "+subjectOf(t, subjects.LogTail, id)+` '{"follow": true}'`)
+	frozen.WaitFor("# appbridge: replicas")
+	frozen.Signal(syscall.SIGSTOP)
 
 	other, otherService := w.app(t)
 	quiet := w.pod(t, otherService, otherService+"-1")
-	reader := w.start(t, "appbridge logs -f "+other.String())
-	events := w.start(t, "nats sub 'flyte.apps.events.>' --headers-only")
+	reader := w.Start(t, "appbridge logs -f "+other.String())
+	events := w.Start(t, "nats sub 'flyte.apps.events.>' --headers-only")
 	before := resident(t, w.bridge.PID())
 	began, sent, i := time.Now(), 0, 0
 	for ; time.Since(began) < patience; i++ {
@@ -195,7 +195,7 @@ func TestFrozenClient(t *testing.T) {
 		if i%20 == 0 {
 			asked := time.Now()
 			quiet.Write(fmt.Sprintf("quiet %d", i))
-			reader.waitFor(fmt.Sprintf("quiet %d\n", i))
+			reader.WaitFor(fmt.Sprintf("quiet %d\n", i))
 			if d := time.Since(asked); d > 5*time.Second {
 				t.Errorf("a line of another app took %s", d)
 			}
@@ -209,7 +209,7 @@ func TestFrozenClient(t *testing.T) {
 		}
 		if i == 100 {
 			late, _ := w.app(t)
-			events.waitFor(late.Name)
+			events.WaitFor(late.Name)
 		}
 		<-time.After(6 * time.Millisecond)
 	}
@@ -224,7 +224,7 @@ func TestFrozenClient(t *testing.T) {
 		}
 		return nil
 	})
-	frozen.signal(syscall.SIGKILL)
-	reader.interrupt()
-	events.interrupt()
+	frozen.Signal(syscall.SIGKILL)
+	reader.Interrupt()
+	events.Interrupt()
 }
