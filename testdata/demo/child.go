@@ -59,6 +59,7 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 		"--nats-embedded-listen", natsListen,
 		"--http-listen", httpListen,
 		"--base-domain", baseDomain,
+		"--enable-writes",
 		"--log-format", "console",
 	)
 	if err != nil {

@@ -12,7 +12,12 @@ func (s *screen) guide(cli string, bridge *child, shop *shopLog) {
 	key, err := shop.id.Key()
 	get, getErr := shop.subject(subjects.LogGet)
 	tail, tailErr := shop.subject(subjects.LogTail)
-	if err := errors.Join(err, getErr, tailErr); err != nil {
+	names, namesErr := subjects.New(subjects.DefaultPrefix)
+	one, oneErr := names.API(subjects.APIGet, shop.id)
+	list, listErr := names.APIList(shop.id.Project, "")
+	hello := subjects.AppID{Project: shop.id.Project, Domain: shop.id.Domain, Name: "hello"}
+	deploy, deployErr := names.API(subjects.APIDeploy, hello)
+	if err := errors.Join(err, getErr, tailErr, namesErr, oneErr, listErr, deployErr); err != nil {
 		s.note("%v", err)
 		return
 	}
@@ -27,8 +32,13 @@ func (s *screen) guide(cli string, bridge *child, shop *shopLog) {
 		{"the last lines of each replica of an app", nats + "req --raw " + get + ` '{"tail": 5}'`},
 		{"its log, and what is written, until Ctrl-C", nats + "req --raw --replies=0 --timeout=24h " + tail + ` '{"follow": true}'`},
 		{"the same with appbridge itself", bridge.bin + " logs --nats-url " + bridge.natsURL + " " + app + " -f"},
+		{"one app, and all of a project", nats + "req --raw " + one + " ''"},
+		{"", nats + "req --raw " + list + ` '{"request": {"limit": 2}}'`},
+		{"deploy an app of your own: watch its event come", nats + "req " + deploy + ` '{"app": {"spec": {"container": {"image": "registry.example.com/hello:1"}}}}'`},
 	} {
-		s.line(s.paint(faint, "   # "+command.does))
+		if command.does != "" {
+			s.line(s.paint(faint, "   # "+command.does))
+		}
 		s.line("   " + command.text)
 	}
 	s.line(s.paint(faint, "   # counters, and appbridge's own log"))

@@ -7,6 +7,7 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -35,14 +36,14 @@ func (t *tour) story() []step {
 		rec.fails("RevisionFailed", `Unable to fetch image "registry.example.com/shop/recommender:not-there": not found`),
 
 		churn.applied(), churn.progresses(0), churn.becomesReady(), churn.scales(1),
-		churn.isStopped(), churn.losesRevision(),
+		churn.isStopped(),
 
 		score.applied(), score.progresses(0), score.becomesReady(), score.isDeleted(active),
 		score.applied(), score.progresses(0), score.becomesReady(), score.scales(1),
 
 		store.getsImage(newImage, 1), store.progresses(1), store.becomesReady(), store.scales(2),
 
-		rec.isDeleted(failed),
+		rec.isUndeployed(failed),
 	}
 }
 
@@ -106,20 +107,21 @@ func (c chapter) fails(reason, message string) step {
 
 func (c chapter) isStopped() step {
 	return step{
-		app: c.app, says: "stopped: labelled",
+		app: c.app, says: "stopped, by a request over NATS; its Revision goes, too, which changes nothing more",
 		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
-			return k.MarkStopped(ctx, svc)
+			return c.t.operates(ctx, k, subjects.APIStop, svc, &appv1.UpdateRequest{})
 		},
 		want: &want{kind: subjects.Updated, status: stopped},
 	}
 }
 
-func (c chapter) losesRevision() step {
+func (c chapter) isUndeployed(status string) step {
 	return step{
-		app: c.app, says: "stopped: its Revision deleted, which changes nothing more",
+		app: c.app, says: "deleted, by a request over NATS",
 		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
-			return nil, k.DeleteRevision(ctx, svc)
+			return c.t.operates(ctx, k, subjects.APIDelete, svc, &appv1.DeleteRequest{})
 		},
+		want: &want{kind: subjects.Deleted, status: status},
 	}
 }
 
@@ -135,14 +137,14 @@ func (c chapter) isDeleted(status string) step {
 
 func (c chapter) getsImage(image string, replicas uint32) step {
 	return step{
-		app: c.app, says: "deployed again with another image",
+		app: c.app, says: "deployed with another image, by a request over NATS",
 		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
 			app, err := testenv.AppOf(svc)
 			if err != nil {
 				return nil, err
 			}
 			app.Spec.GetContainer().Image = image
-			return k.Redeploy(ctx, app)
+			return c.t.operates(ctx, k, subjects.APIDeploy, svc, &appv1.CreateRequest{App: &appv1.App{Spec: app.Spec}})
 		},
 		want: &want{kind: subjects.Updated, status: active, replicas: replicas, image: image},
 	}
