@@ -57,12 +57,11 @@ func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, w
 }
 
 // name puts the version of a Knative Service into the headers.
-func (r *reply) name(svc *kservice.Service) *reply {
+func (r *reply) name(svc *kservice.Service) {
 	r.header.Set(subjects.HeaderUID, string(svc.UID))
 	r.header.Set(subjects.HeaderResourceVersion, svc.ResourceVersion)
 	r.header.Set(subjects.HeaderGeneration, strconv.FormatInt(svc.Generation, 10))
 	r.header.Set(subjects.HeaderNamespace, svc.Namespace)
-	return r
 }
 
 // came says what a write came to.

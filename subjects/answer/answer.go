@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"unicode"
@@ -75,6 +76,14 @@ func PlainText(err error) string {
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"
+	}
+	var network *net.OpError
+	if errors.As(err, &network) {
+		err = network.Err
+	}
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) {
+		err = errors.New("lookup: " + lookup.Err)
 	}
 	words := strings.Fields(err.Error())
 	kept := words[:0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -33,6 +34,8 @@ func TestPlainText(t *testing.T) {
 		{"plain", errors.New("no such\nthing"), "no such thing"},
 		{"with an address", errors.New("cannot reach https://10.0.0.1:6443/api now"), "cannot reach now"},
 		{"of a request", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection refused")}, "connection refused"},
+		{"of a connection", fmt.Errorf("ask: %w", &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, Err: errors.New("connection refused")}), "connection refused"},
+		{"of a name", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "api.example.com", Server: "10.0.0.1:53"}}, "lookup: no such host"},
 		{"too late", fmt.Errorf("get: %w", context.DeadlineExceeded), "no answer in time"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
