@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 )
 
@@ -175,7 +176,7 @@ func (i *podInformer) note(change func()) {
 // better by waiting. mu must be held.
 func (i *podInformer) denied() error {
 	if apierrors.IsUnauthorized(i.list) || apierrors.IsUnauthorized(i.watch) {
-		return errors.New("kubernetes does not accept the credentials of --kubeconfig")
+		return &appsvc.DeniedError{Text: "the credentials of --kubeconfig are not accepted"}
 	}
 	var verbs []string
 	if apierrors.IsForbidden(i.list) {
@@ -188,9 +189,9 @@ func (i *podInformer) denied() error {
 	case 0:
 		return nil
 	case 1:
-		return fmt.Errorf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], namespaceText(i.namespace))
+		return &appsvc.DeniedError{Text: fmt.Sprintf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], namespaceText(i.namespace))}
 	default:
-		return fmt.Errorf("the rights %s on pods in %s are missing: grant them by RBAC", strings.Join(verbs, " and "), namespaceText(i.namespace))
+		return &appsvc.DeniedError{Text: fmt.Sprintf("the rights %s on pods in %s are missing: grant them by RBAC", strings.Join(verbs, " and "), namespaceText(i.namespace))}
 	}
 }
 

@@ -42,7 +42,10 @@ func (s *source) serviceTeller() func(version string) {
 		s.listed(kindService, version)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.serviceLists[at] = later(s.serviceLists[at], version)
+		// Of a later list, what the watch showed before it may still be on its way.
+		if s.serviceLists[at] == "" {
+			s.serviceLists[at] = version
+		}
 	}
 }
 

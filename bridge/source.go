@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -48,11 +49,12 @@ type source struct {
 	deleted map[incarnation]string
 	// newest is the highest version of a Knative Service that was shown.
 	newest string
-	// shown is the same of each namespace.
+	// shown is the highest version in each namespace, and in all, that was shown by a
+	// watch.
 	shown map[string]string
 	// lists holds, per kind, the version of the newest list an informer took.
 	lists map[string]string
-	// serviceLists holds, per informer of Knative Services, that of its own.
+	// serviceLists holds, per informer of Knative Services, that of its first one.
 	serviceLists []string
 	sink         sink
 	// changed is closed at the next callback; nil while nobody waits.
@@ -157,7 +159,11 @@ func (s *source) settleUsers(revision types.NamespacedName, seen observation) {
 // showed notes a version that the informer showed. mu must be held.
 func (s *source) showed(namespace, version string) {
 	s.newest = later(s.newest, version)
+	if s.relisted(kindService, version) {
+		return // lists are shown in no order
+	}
 	s.shown[namespace] = later(s.shown[namespace], version)
+	s.shown[metav1.NamespaceAll] = later(s.shown[metav1.NamespaceAll], version)
 }
 
 // newestShown is the highest version of a Knative Service that was shown, "" if

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/subjects"
@@ -71,15 +72,16 @@ func (s *source) entry(id subjects.AppID, now state) appsvc.Entry {
 // that holds for all that are watched.
 //
 // Each watched namespace has an informer of its own, of which none says how far
-// another is. Of their lists the lowest version counts, since a list does not say
-// whose it is.
+// another is. Of their first lists the lowest version counts, since a list does not say
+// whose it is. Later lists do not count: what the watch brought before one may be shown
+// after it was taken.
 func (b *Bridge) Newest(namespace string) string {
 	watched := b.cfg.Namespaces
 	b.source.mu.Lock()
 	defer b.source.mu.Unlock()
 	listed := lowest(b.source.serviceLists)
 	if len(watched) == 0 {
-		return later(b.source.newest, listed)
+		return later(b.source.shown[metav1.NamespaceAll], listed)
 	}
 	if namespace != "" {
 		if !slices.Contains(watched, namespace) {

@@ -150,7 +150,7 @@ func TestPodsUnknown(t *testing.T) {
 		{"no right to watch", true, []outcome{{"watch", forbidden}, {"list", nil}}, noWatch, []string{told}},
 		{"rights taken away", true, []outcome{{"watch", nil}, {"watch", forbidden}, {"list", forbidden}}, noRights, []string{told, told}},
 		{"rights given", true, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", nil}}, "", []string{told, told, toldEnd}},
-		{"credentials refused", true, []outcome{{"watch", apierrors.NewUnauthorized("who")}}, "kubernetes does not accept the credentials of --kubeconfig", []string{told}},
+		{"credentials refused", true, []outcome{{"watch", apierrors.NewUnauthorized("who")}}, "the credentials of --kubeconfig are not accepted", []string{told}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)
@@ -220,8 +220,11 @@ func TestNewest(t *testing.T) {
 		{"all namespaces", nil, 1, []step{shown("a", "10"), shown("b", "100")}, map[string]string{"a": "100", "b": "100", "c": "100", "": "100"}},
 		{"all namespaces, listed", nil, 1, []step{shown("a", "10"), listed(0, "11")}, map[string]string{"a": "11", "c": "11", "": "11"}},
 		{"one namespace is behind", []string{"a", "b"}, 2, []step{shown("a", "10"), shown("b", "20")}, map[string]string{"a": "10", "b": "20", "": "10", "c": ""}},
-		{"one namespace is not listed yet", []string{"a", "b"}, 2, []step{listed(0, "30"), shown("b", "20")}, map[string]string{"a": "", "b": "20", "": ""}},
-		{"the lower list", []string{"a", "b"}, 2, []step{listed(0, "30"), listed(1, "9"), shown("b", "20")}, map[string]string{"a": "9", "b": "20", "": "9"}},
+		{"one namespace is not listed yet", []string{"a", "b"}, 2, []step{listed(0, "30"), shown("b", "40")}, map[string]string{"a": "", "b": "40", "": ""}},
+		{"the lower list", []string{"a", "b"}, 2, []step{listed(0, "30"), listed(1, "9"), shown("b", "40")}, map[string]string{"a": "9", "b": "40", "": "9"}},
+		{"shown by a list", []string{"a"}, 1, []step{listed(0, "30"), shown("a", "20")}, map[string]string{"a": "30", "": "30"}},
+		{"a later list", []string{"a"}, 1, []step{listed(0, "11"), listed(0, "50"), shown("a", "40")}, map[string]string{"a": "11", "": "11"}},
+		{"watched behind a later list", []string{"a"}, 1, []step{listed(0, "11"), listed(0, "50"), shown("a", "60")}, map[string]string{"a": "60", "": "60"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSource(zap.NewNop(), testMetrics())

@@ -28,7 +28,7 @@ type Cache interface {
 	// Apps are all apps, in no order.
 	Apps() []Entry
 	// Pods are the pods of a Knative Service. The error says why they are not
-	// known.
+	// known; for want of a right it is a *DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)
 	// Newest is a resourceVersion up to which everything that happened to the
 	// Knative Services of a namespace has been shown, deletions included, so
@@ -37,3 +37,8 @@ type Cache interface {
 	// Of an empty namespace it is one that holds for every namespace that is watched.
 	Newest(namespace string) string
 }
+
+// DeniedError says what Kubernetes does not let appbridge do.
+type DeniedError struct{ Text string }
+
+func (e *DeniedError) Error() string { return e.Text }

@@ -19,22 +19,23 @@ type Config struct {
 	// InboxPrefix is the subject under which the reply subjects of requests have
 	// to lie, _INBOX unless clients use another one.
 	InboxPrefix string
-	// MaxRequests is how many requests are served at one time.
-	MaxRequests int
+	// MaxWrites is how many requests that change apps are served at one time. Of
+	// others an endpoint serves one at a time.
+	MaxWrites int
 	// Version of the program, as `nats micro info` shows it; it need not be a
 	// semantic one. Optional.
 	Version string
 	// ClusterName names the cluster in the service's metadata.
 	ClusterName string
 
+	// Namespaces are watched; empty means all.
+	Namespaces []string
 	// App configures the conversion; its zero value gives apps without a URL.
 	App kservice.Config
 
 	// EnableWrites turns on the operations that change apps. What follows counts
 	// only then.
 	EnableWrites bool
-	// Namespaces are watched; empty means all.
-	Namespaces []string
 	// Deploy says what deploy makes of an app. Its namespace is that of apps
 	// that are not there yet, and has to be a watched one.
 	Deploy kservice.DeployConfig
@@ -55,8 +56,8 @@ func (c Config) Validate() error {
 	if err := subjects.ValidatePrefix(c.InboxPrefix); err != nil {
 		errs = append(errs, fmt.Errorf("inbox prefix: %w", err))
 	}
-	if c.MaxRequests < 1 {
-		bad("max requests", c.MaxRequests, "must be at least 1")
+	if c.MaxWrites < 1 {
+		bad("max writes", c.MaxWrites, "must be at least 1")
 	}
 	if err := subjects.ValidateClusterName(c.ClusterName); err != nil {
 		errs = append(errs, err)

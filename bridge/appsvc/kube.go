@@ -2,7 +2,10 @@ package appsvc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -26,7 +29,7 @@ const (
 	// others wait.
 	kubeRequests = 32
 	// kubeTimeout is how long Kubernetes may take for one.
-	kubeTimeout = 10 * time.Second
+	kubeTimeout = 5 * time.Second
 )
 
 // kube changes objects in Kubernetes. They are read and written whole, whatever is
@@ -173,8 +176,10 @@ func (e *kubeError) failure() *answer.Error {
 		return answer.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
 	case apierrors.IsNotFound(e.err), apierrors.IsMethodNotSupported(e.err):
 		return answer.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
-	default:
+	case e.away():
 		return answer.Errorf(subjects.CodeUnavailable, "kubernetes: %s", text)
+	default:
+		return answer.Errorf(subjects.CodeInternal, "kubernetes: %s", text)
 	}
 }
 
@@ -194,4 +199,13 @@ func (e *kubeError) changed() bool {
 	return apierrors.IsConflict(e.err) || apierrors.IsAlreadyExists(e.err) || e.verb == "update" && apierrors.IsNotFound(e.err)
 }
 
-func (e *kubeError) away() bool { return e.failure().Code == subjects.CodeUnavailable }
+// away tells whether Kubernetes did not answer, or for now cannot do what is asked.
+func (e *kubeError) away() bool {
+	var status apierrors.APIStatus
+	if errors.As(e.err, &status) {
+		code := status.Status().Code
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+	}
+	var network *url.Error
+	return errors.As(e.err, &network) || errors.Is(e.err, context.DeadlineExceeded)
+}

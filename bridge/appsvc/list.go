@@ -1,9 +1,13 @@
 package appsvc
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -22,18 +26,29 @@ type listQuery struct {
 	count                bool
 }
 
-// cursor is what a token says: the list that it is of, and its last item so far.
-// The list goes on behind that, whatever has come and gone in between.
+// cursor is what a token says: the list that it is of, and the Knative Service of
+// its last app so far. The list goes on behind that, whatever has come and gone in between.
 type cursor struct {
-	Project string           `json:"p"`
-	Domain  string           `json:"d"`
-	Org     string           `json:"o"`
-	Last    kservice.ListKey `json:"k"`
+	List      string `json:"l"`
+	Namespace string `json:"s"`
+	Name      string `json:"n"`
 }
 
-func (c *cursor) token() (string, error) {
-	text, err := json.Marshal(c)
+// token is what asks for what follows a Service.
+func (q *listQuery) token(last *kservice.Service) (string, error) {
+	text, err := json.Marshal(&cursor{q.name(), last.Namespace, last.Name})
 	return base64.RawURLEncoding.EncodeToString(text), err
+}
+
+// name tells lists apart, in few bytes.
+func (q *listQuery) name() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", q.project, q.domain, q.org))
+	return hex.EncodeToString(sum[:8])
+}
+
+// follows tells whether a Service comes behind the cursor.
+func (c *cursor) follows(svc *kservice.Service) bool {
+	return cmp.Or(cmp.Compare(svc.Namespace, c.Namespace), cmp.Compare(svc.Name, c.Name)) > 0
 }
 
 // query reads what a list request asks for.
@@ -68,7 +83,7 @@ func (s *Service) query(r *request) (*listQuery, error) {
 		"request.sortByFields": len(body.GetRequest().GetSortByFields()) > 0,
 	} {
 		if given {
-			p.add("%s: not known here: apps are selected by org, clusterId or project and come in the order of their names", field)
+			p.add("%s: not known here: apps are selected by org, clusterId or project and come in the order of their Knative Services", field)
 		}
 	}
 	slices.Sort(p)
@@ -88,7 +103,7 @@ func (q *listQuery) read(token string) *cursor {
 		return nil
 	}
 	c := &cursor{}
-	if json.Unmarshal(text, c) != nil || c.Project != q.project || c.Domain != q.domain || c.Org != q.org {
+	if json.Unmarshal(text, c) != nil || c.List != q.name() {
 		return nil
 	}
 	return c
@@ -110,10 +125,7 @@ func (s *Service) list(_ context.Context, r *request) (*reply, error) {
 		page.answer.TotalCount = int64(len(found))
 	}
 	if q.after != nil {
-		found = slices.DeleteFunc(found, func(svc *kservice.Service) bool {
-			key, err := kservice.KeyOf(svc)
-			return err != nil || key.Compare(q.after.Last) <= 0
-		})
+		found = slices.DeleteFunc(found, func(svc *kservice.Service) bool { return !q.after.follows(svc) })
 	}
 	for i, svc := range found {
 		app, err := kservice.Convert(svc, revisions[svc], s.cfg.App)
@@ -121,11 +133,7 @@ func (s *Service) list(_ context.Context, r *request) (*reply, error) {
 			return nil, err
 		}
 		if q.limit > 0 && i == q.limit || !page.add(app) {
-			last, err := kservice.KeyOf(found[i-1])
-			if err != nil {
-				return nil, err
-			}
-			if page.answer.Token, err = (&cursor{q.project, q.domain, q.org, last}).token(); err != nil {
+			if page.answer.Token, err = q.token(found[i-1]); err != nil {
 				return nil, err
 			}
 			break
@@ -170,30 +178,38 @@ type page struct {
 const itemOverhead = 8
 
 // add puts an app on the page unless it is full. An app that would not even fit
-// on a page of its own loses its spec.
+// on a page of its own loses its spec, and is left out if that is not enough. One that JSON cannot express begins a page of its
+// own, which is binary.
 func (p *page) add(app *appv1.App) bool {
-	size := p.sizeOf(app)
+	first := len(p.answer.Apps) == 0
+	size, ok := p.sizeOf(app)
+	if !ok {
+		if !first {
+			return false
+		}
+		p.form = subjects.ContentTypeProtobuf
+		size, _ = p.sizeOf(app)
+	}
 	if p.size+size > p.room {
-		if len(p.answer.Apps) > 0 {
+		if !first {
 			return false
 		}
 		app.Spec = nil
 		p.truncated = true
-		size = p.sizeOf(app)
+		if size, _ = p.sizeOf(app); size > p.room {
+			return true
+		}
 	}
 	p.size += size
 	p.answer.Apps = append(p.answer.Apps, app)
 	return true
 }
 
-// sizeOf is what an app takes on the page. One that JSON cannot express turns the
-// page into a binary one, as its whole message will be.
-func (p *page) sizeOf(app *appv1.App) int {
-	if p.form == subjects.ContentTypeJSON {
-		if text, form, err := appv1.Encode(app, p.form); err == nil && form == p.form {
-			return len(text) + itemOverhead
-		}
-		p.form = subjects.ContentTypeProtobuf
+// sizeOf is what an app takes on the page; false if it has no form that the page has.
+func (p *page) sizeOf(app *appv1.App) (int, bool) {
+	if p.form != subjects.ContentTypeJSON {
+		return proto.Size(app) + itemOverhead, true
 	}
-	return proto.Size(app) + itemOverhead
+	text, form, err := appv1.Encode(app, p.form)
+	return len(text) + itemOverhead, err == nil && form == p.form
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -56,10 +58,11 @@ func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 		places = append(places, types.NamespacedName{Namespace: entry.Service.Namespace, Name: entry.Service.Name})
 	}
 	canonical := types.NamespacedName{Namespace: s.cfg.Deploy.Namespace, Name: kservice.Name(id)}
-	if len(places) == 0 || places[0] != canonical {
+	// Of some ids the name is none that an object can have.
+	if len(validation.IsDNS1123Subdomain(canonical.Name)) == 0 && !slices.Contains(places, canonical) {
 		places = append(places, canonical)
 	}
-	var found *live
+	found := &live{at: canonical}
 	for _, at := range places {
 		object, err := s.kube.get(ctx, services(), at.Namespace, at.Name)
 		if err != nil {

@@ -16,7 +16,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		active: prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_api_active_requests", Help: "Requests for app operations that are served at this moment."}),
+		active: prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_api_active_writes", Help: "Requests that change apps and are served at this moment."}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_api_requests_total", Help: "Requests for app operations that have ended, by operation and by how: ok, an outcome, or the name of the error.",
 		}, []string{"op", "result"}),

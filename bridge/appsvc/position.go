@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -39,7 +40,9 @@ type position struct {
 	stream string
 	names  subjects.Subjects
 	cache  Cache
-	log    *zap.Logger
+	// namespaces are those that the cache is of; empty: all.
+	namespaces []string
+	log        *zap.Logger
 
 	mu sync.Mutex
 	// caughtUp is set once everything that the stream held was judged. Nothing
@@ -65,8 +68,8 @@ type positionLag struct {
 	gone positionEvent
 }
 
-func newPosition(js jetstream.JetStream, stream string, names subjects.Subjects, cache Cache, log *zap.Logger) *position {
-	p := &position{js: js, stream: stream, names: names, cache: cache, log: log}
+func newPosition(js jetstream.JetStream, stream string, names subjects.Subjects, cache Cache, namespaces []string, log *zap.Logger) *position {
+	p := &position{js: js, stream: stream, names: names, cache: cache, namespaces: namespaces, log: log}
 	p.forget()
 	return p
 }
@@ -297,8 +300,8 @@ func (p *position) judge(subject string, sequence uint64, h nats.Header) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.followed = max(p.followed, sequence)
-	if !ok {
-		return // nothing that a cache could show
+	if !ok || len(p.namespaces) > 0 && !slices.Contains(p.namespaces, event.namespace) {
+		return // nothing that this cache could show
 	}
 	lag := p.behind[id]
 	if lag == nil {

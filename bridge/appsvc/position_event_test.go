@@ -93,7 +93,7 @@ func TestPositionBeforeItIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := &positionCache{apps: map[subjects.AppID]Entry{}, newest: map[string]string{}}
-	p := newPosition(nil, subjects.DefaultStream, names, cache, zap.NewNop())
+	p := newPosition(nil, subjects.DefaultStream, names, cache, nil, zap.NewNop())
 	judge := func(id subjects.AppID, sequence uint64, version int) {
 		subject, err := names.Event(id, subjects.Created)
 		if err != nil {
@@ -125,4 +125,31 @@ func TestPositionBeforeItIsKnown(t *testing.T) {
 		t.Error("forgets another time than the first")
 	}
 	reflects(0)
+}
+
+// Events of namespaces that the cache is not of do not hold it up.
+func TestPositionOtherNamespace(t *testing.T) {
+	names, err := subjects.New(subjects.DefaultPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := &positionCache{apps: map[subjects.AppID]Entry{}, newest: map[string]string{}}
+	subject, err := names.Event(positionApp("a"), subjects.Created)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		namespaces []string
+		want       uint64
+	}{{nil, 2}, {[]string{"flyte"}, 2}, {[]string{"elsewhere"}, 5}} {
+		p := newPosition(nil, subjects.DefaultStream, names, cache, tt.namespaces, zap.NewNop())
+		p.reach(2)
+		header := positionHeader("u1", 10, "", 0)
+		header.Set(subjects.HeaderNamespace, "flyte")
+		p.judge(subject, 3, header)
+		p.reach(5)
+		if got := p.reflected(); got != tt.want {
+			t.Errorf("watching %q: reflects %d, want %d", tt.namespaces, got, tt.want)
+		}
+	}
 }

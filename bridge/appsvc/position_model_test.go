@@ -149,7 +149,7 @@ func TestPositionModel(t *testing.T) {
 	m.play(100)
 	for range 4 {
 		// A follower that has to catch up with what there is.
-		r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, zap.NewNop())
+		r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, nil, zap.NewNop())
 		r.follow()
 		m.play(300)
 		m.step(positionApp("a0"))

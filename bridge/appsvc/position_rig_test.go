@@ -141,7 +141,7 @@ func newPositionRig(t *testing.T) *positionRig {
 	cache := &positionCache{apps: map[subjects.AppID]Entry{}, newest: map[string]string{}}
 	return &positionRig{
 		t: t, server: server, js: js, names: names, cache: cache,
-		p: newPosition(js, subjects.DefaultStream, names, cache, zap.NewNop()),
+		p: newPosition(js, subjects.DefaultStream, names, cache, nil, zap.NewNop()),
 	}
 }
 

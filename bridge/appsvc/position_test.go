@@ -76,7 +76,7 @@ func TestPositionEmptyAndMissing(t *testing.T) {
 	if err := stream.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, zap.NewNop())
+	r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, nil, zap.NewNop())
 	r.follow()
 	r.want(last, last)
 }
@@ -227,7 +227,7 @@ func TestPositionOtherHistory(t *testing.T) {
 	missed := positionHeader("u3", 9600, "", 0)
 	missed.Set(subjects.HeaderPreviousSequence, fmt.Sprint(reset))
 	last := r.publish(c, subjects.Deleted, missed)
-	r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, zap.NewNop())
+	r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, nil, zap.NewNop())
 	r.follow()
 	r.want(last, last)
 }

@@ -2,6 +2,7 @@ package appsvc
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/protobuf/proto"
 
@@ -86,7 +87,11 @@ func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
 		return newReply(r.form, &appv1.ReplicaList{})
 	}
 	pods, err := s.cache.Pods(namespace, name)
-	if err != nil {
+	var denied *DeniedError
+	switch {
+	case errors.As(err, &denied):
+		return nil, answer.Errorf(subjects.CodeInternal, "kubernetes: %s", denied.Text)
+	case err != nil:
 		return nil, answer.Errorf(subjects.CodeUnavailable, "replicas: %s", answer.PlainText(err))
 	}
 	id := &appv1.Identifier{Org: org, Project: r.app.Project, Domain: r.app.Domain, Name: r.app.Name}

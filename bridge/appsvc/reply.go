@@ -29,7 +29,8 @@ type reply struct {
 	outcome subjects.Outcome // of a write
 }
 
-// newReply encodes an answer in the form of its request.
+// newReply encodes an answer in the form of its request. Whether it fits into a
+// message is seen when it is sent.
 func newReply(form string, m proto.Message) (*reply, error) {
 	data, got, err := appv1.Encode(m, form)
 	if err != nil {
@@ -82,8 +83,15 @@ func (r *reply) result() string {
 // room is how many bytes the body of an answer may have.
 func (s *Service) room() int { return int(s.nc.MaxPayload()) - replyMargin }
 
-// failureOf is what the asker is told of an error.
-func (s *Service) failureOf(op operation, subject string, err error) *answer.Error {
+// failureOf is what the asker is told of an error, or of an answer that no message
+// can hold; nil when there is an answer.
+func (s *Service) failureOf(op operation, subject string, rep *reply, err error) *answer.Error {
+	if err == nil {
+		if size := len(rep.data); size > s.room() {
+			return answer.Errorf(subjects.CodeInternal, "the answer has %d bytes, and max_payload of the NATS server lets %d through", size, s.room())
+		}
+		return nil
+	}
 	var failure *answer.Error
 	if errors.As(err, &failure) {
 		return failure
@@ -96,11 +104,9 @@ func (s *Service) failureOf(op operation, subject string, err error) *answer.Err
 func (s *Service) respond(op operation, msg micro.Request, rep *reply, err error, asked time.Time) {
 	var result string
 	var sent error
-	if err != nil {
-		failure := s.failureOf(op, msg.Subject(), err)
-		text := answer.OneLine(failure.Text)
+	if failure := s.failureOf(op, msg.Subject(), rep, err); failure != nil {
 		result = failure.Code.String()
-		sent = msg.Error(failure.Code.HeaderValue(), text, []byte(text+"\n"))
+		sent = msg.Error(failure.Code.HeaderValue(), answer.OneLine(failure.Text), answer.Body(failure.Text))
 	} else {
 		result = rep.result()
 		sent = msg.Respond(rep.data, micro.WithHeaders(micro.Headers(rep.header)))
@@ -109,15 +115,13 @@ func (s *Service) respond(op operation, msg micro.Request, rep *reply, err error
 }
 
 // publish answers when the handler has returned, after which msg is not to be used.
-func (s *Service) publish(op operation, target string, rep *reply, err error, asked time.Time) {
+func (s *Service) publish(op operation, r *request, target string, rep *reply, err error, asked time.Time) {
 	msg := &nats.Msg{Subject: target}
 	var result string
-	if err != nil {
-		failure := s.failureOf(op, target, err)
-		text := answer.OneLine(failure.Text)
+	if failure := s.failureOf(op, r.subject, rep, err); failure != nil {
 		result = failure.Code.String()
-		msg.Data = []byte(text + "\n")
-		msg.Header = nats.Header{subjects.HeaderServiceError: {text}, subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()}}
+		msg.Data = answer.Body(failure.Text)
+		msg.Header = nats.Header{subjects.HeaderServiceError: {answer.OneLine(failure.Text)}, subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()}}
 	} else {
 		result = rep.result()
 		msg.Data, msg.Header = rep.data, rep.header

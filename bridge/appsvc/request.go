@@ -14,12 +14,17 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// shownValue is how much of a wrong value an error repeats.
-const shownValue = 64
+const (
+	// shownValue is how much of a wrong value an error repeats.
+	shownValue = 64
+	// maxBody is how long a request may be. What Kubernetes takes of an app is a
+	// quarter of that.
+	maxBody = 1 << 20
+)
 
 // request is what somebody asks for.
 type request struct {
-	op              string
+	op, subject     string
 	app             subjects.AppID // not of a list
 	project, domain string         // of a list; empty: all
 	body            []byte
@@ -33,7 +38,7 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 		return nil, answer.Errorf(subjects.CodePermissionDenied,
 			"%s is turned off here: start appbridge serve with --enable-writes (APPBRIDGE_ENABLE_WRITES=true, or enable-writes: true in its file)", op.name)
 	}
-	r := &request{op: op.name, body: msg.Data()}
+	r := &request{op: op.name, subject: msg.Subject(), body: msg.Data()}
 	var err error
 	if op.name == opList {
 		r.project, r.domain, err = s.names.ParseAPIList(msg.Subject())
@@ -42,6 +47,9 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 	}
 	if err != nil {
 		return nil, answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
+	}
+	if len(r.body) > maxBody {
+		return nil, answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want at most %d", len(r.body), maxBody)
 	}
 	r.form, err = formOf(msg.Headers().Get(subjects.HeaderContentType))
 	return r, err

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -26,7 +27,11 @@ const (
 	// unknownVersion stands for a version that is not a semantic one.
 	unknownVersion = "0.0.0"
 	// writeTimeout is how long a write may take.
-	writeTimeout = 30 * time.Second
+	writeTimeout = time.Minute
+	// heldBytes is how much the bodies of all writes may be that are served at one
+	// time, and decodedBytes those of them that are decoded; the others wait.
+	heldBytes    = 64 << 20
+	decodedBytes = 2 << 20
 	// stopGrace is how long a write may go on when the service ends.
 	stopGrace = time.Second
 	// flushTimeout is how long the last answers have to get out.
@@ -49,8 +54,11 @@ type Service struct {
 
 	running sync.WaitGroup // of requests
 
+	bodies *semaphore.Weighted // bytes of bodies of writes that are decoded
+
 	mu      sync.Mutex
-	active  int  // requests
+	active  int  // writes
+	held    int  // bytes of their bodies
 	closing bool // no more requests are taken
 }
 
@@ -70,8 +78,9 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 	}
 	s := &Service{
 		cfg: cfg, names: names, cache: cache, nc: nc, log: log, metrics: newMetrics(reg),
-		position:     newPosition(js, cfg.Stream, names, cache, log),
+		position:     newPosition(js, cfg.Stream, names, cache, cfg.Namespaces, log),
 		writeTimeout: writeTimeout,
+		bodies:       semaphore.NewWeighted(decodedBytes),
 	}
 	if cfg.EnableWrites {
 		if s.kube, err = newKube(kube); err != nil {
@@ -191,16 +200,16 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 
 // Stats are what `nats micro stats` shows for each endpoint.
 type Stats struct {
-	ActiveRequests int    `json:"active_requests"`
-	MaxRequests    int    `json:"max_requests"`
-	Sequence       uint64 `json:"sequence"` // up to which the cache reflects the stream
+	ActiveWrites int    `json:"active_writes"`
+	MaxWrites    int    `json:"max_writes"`
+	Sequence     uint64 `json:"sequence"` // up to which the cache reflects the stream
 }
 
 func (s *Service) stats() Stats {
-	stats := Stats{MaxRequests: s.cfg.MaxRequests, Sequence: s.position.reflected()}
+	stats := Stats{MaxWrites: s.cfg.MaxWrites, Sequence: s.position.reflected()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats.ActiveRequests = s.active
+	stats.ActiveWrites = s.active
 	return stats
 }
 
@@ -215,17 +224,16 @@ func (s *Service) handle(serving context.Context, op operation, msg micro.Reques
 	}
 	r, err := s.parse(op, msg)
 	if err == nil {
-		err = s.begin()
+		err = s.begin(op, len(r.body))
 	}
 	if err != nil {
 		s.respond(op, msg, nil, err, asked)
 		return
 	}
 	if !op.write {
+		defer s.running.Done()
 		rep, err := op.serve(serving, r)
 		s.respond(op, msg, rep, err, asked)
-		s.release()
-		s.running.Done()
 		return
 	}
 	reply := msg.Reply() // msg is the handler's
@@ -233,31 +241,49 @@ func (s *Service) handle(serving context.Context, op operation, msg micro.Reques
 		defer s.running.Done()
 		ctx, cancel := context.WithTimeout(serving, s.writeTimeout)
 		defer cancel()
-		rep, err := op.serve(ctx, r)
-		s.release()
-		s.publish(op, reply, rep, err, asked)
+		rep, err := s.change(ctx, op, r)
+		s.release(len(r.body))
+		s.publish(op, r, reply, rep, err, asked)
 	}()
 }
 
-// begin takes a slot; release gives it back.
-func (s *Service) begin() error {
+// change serves a write, when there is memory for it: what a body describes takes up to
+// a hundred times as much as the body.
+func (s *Service) change(ctx context.Context, op operation, r *request) (*reply, error) {
+	weight := min(int64(len(r.body))+1, decodedBytes)
+	if s.bodies.Acquire(ctx, weight) != nil {
+		return nil, s.late(ctx, nil)
+	}
+	defer s.bodies.Release(weight)
+	return op.serve(ctx, r)
+}
+
+// begin takes a slot for a write, which release gives back. A read needs none: of
+// those an endpoint serves one at a time.
+func (s *Service) begin(op operation, size int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closing:
 		return answer.Errorf(subjects.CodeUnavailable, "the service is going away, ask again")
-	case s.active >= s.cfg.MaxRequests:
-		return answer.Errorf(subjects.CodeResourceExhausted, "max-app-requests: %d of %d requests are being served, try again later", s.active, s.cfg.MaxRequests)
+	case op.write && s.active >= s.cfg.MaxWrites:
+		return answer.Errorf(subjects.CodeResourceExhausted, "max-app-writes: %d of %d requests that change apps are being served, try again later", s.active, s.cfg.MaxWrites)
+	case op.write && s.held+size > heldBytes:
+		return answer.Errorf(subjects.CodeResourceExhausted, "requests of %d bytes are being served, of %d at most, try again later", s.held, heldBytes)
 	}
-	s.active++
 	s.running.Add(1)
-	s.metrics.active.Set(float64(s.active))
+	if op.write {
+		s.active++
+		s.held += size
+		s.metrics.active.Set(float64(s.active))
+	}
 	return nil
 }
 
-func (s *Service) release() {
+func (s *Service) release(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active--
+	s.held -= size
 	s.metrics.active.Set(float64(s.active))
 }

@@ -61,6 +61,7 @@ func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
 	if outcome == subjects.OutcomeUnchanged && sent != "" {
 		outcome = sent // by the try before, as it turns out
 	}
+	s.settle(ctx, r.app, now.object.GetUID(), now.object.GetResourceVersion())
 	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.CreateResponse{App: app} })
 	return s.wrote(r, rep, outcome, err)
 }
@@ -143,6 +144,7 @@ func (s *Service) stop(ctx context.Context, r *request) (*reply, error) {
 		rep, err := newReply(r.form, &appv1.UpdateResponse{})
 		return s.wrote(r, rep, outcome, err)
 	}
+	s.settle(ctx, r.app, now.object.GetUID(), now.object.GetResourceVersion())
 	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.UpdateResponse{App: app} })
 	return s.wrote(r, rep, outcome, err)
 }
@@ -177,6 +179,7 @@ func (s *Service) remove(ctx context.Context, r *request) (*reply, error) {
 	if was == nil || err != nil {
 		return s.wrote(r, rep, subjects.OutcomeMissing, err)
 	}
+	s.settleGone(ctx, r.app, was.object.GetUID())
 	svc, err := was.service()
 	if err == nil {
 		rep.name(svc)
@@ -208,7 +211,8 @@ func (s *Service) removeReplica(ctx context.Context, r *request) (*reply, error)
 		if err != nil || pod == nil {
 			return err
 		}
-		if found.owner == ownerOther || pod.GetLabels()[kservice.LabelService] != found.at.Name {
+		// Without a Service these are the last pods of an app that is gone.
+		if found.object != nil && found.owner != ownerThis || pod.GetLabels()[kservice.LabelService] != found.at.Name {
 			return answer.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", shown(body.GetName()), r.app)
 		}
 		err = s.kube.remove(ctx, pods(), found.at.Namespace, pod.GetName(), pod.GetUID())
@@ -265,6 +269,7 @@ func (s *Service) write(ctx context.Context, r *request, try func(context.Contex
 	var away time.Time // since when Kubernetes does not answer
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(slowestRetry), backoff.WithMaxElapsedTime(0))
 	err = backoff.RetryNotify(func() error {
+		began := time.Now()
 		err := try(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -279,10 +284,13 @@ func (s *Service) write(ctx context.Context, r *request, try func(context.Contex
 			return backoff.Permanent(err)
 		case !failed.away():
 			away = time.Time{}
-		case away.IsZero():
-			away = time.Now()
-		case time.Since(away) > awayPatience:
-			return backoff.Permanent(err)
+		default:
+			if away.IsZero() {
+				away = began
+			}
+			if time.Since(away) > awayPatience {
+				return backoff.Permanent(err)
+			}
 		}
 		return err
 	}, backoff.WithContext(pause, ctx), func(error, time.Duration) { s.metrics.retries.Inc() })

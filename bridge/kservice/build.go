@@ -59,6 +59,10 @@ type Template struct {
 
 const digestBytes = 8
 
+// maxDepth is below what decoders of protobuf allow, since events hold the spec some
+// messages further down.
+const maxDepth = 9000
+
 // SpecDigest is what AnnotationSpecSHA says of the bytes of a spec: the first 8
 // bytes of their SHA-256 in hex.
 func SpecDigest(wire []byte) string {
@@ -93,6 +97,8 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, *pro
 	if err != nil {
 		// protobuf varies the space in its texts on purpose.
 		found.add("app.spec", strings.ReplaceAll(err.Error(), "\u00a0", " "))
+	} else if (proto.UnmarshalOptions{RecursionLimit: maxDepth}).Unmarshal(wire, &appv1.Spec{}) != nil {
+		found.add("app.spec", "is nested too deeply to be read again")
 	}
 	m := &Manifest{
 		Name:      Name(id),

@@ -8,14 +8,22 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
+// maxOrgBytes keeps an organization, which nobody else bounds, from making an app
+// too large for a message.
+const maxOrgBytes = 253
+
 // ValidateApp lists what is wrong with an app that is to be deployed under an
 // id, each naming a field as protobuf JSON does and its value; nil when it can be
 // deployed. Kubernetes and Knative have further rules for what is in a spec: that
 // their servers take it is not promised. The list is bounded, and says how many
-// more there are. What app.metadata says of the id is not looked at.
+// more there are. What app.metadata says of the id is not looked at, but for the
+// organization.
 func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) []string {
 	found := &problems{}
 	checkID(id, found)
+	if org := app.GetMetadata().GetId().GetOrg(); len(org) > maxOrgBytes {
+		found.add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", quoted(org), len(org), maxOrgBytes))
+	}
 	_, inSpec := build(id, app, cfg)
 	for _, text := range inSpec.found {
 		found.addText(text)

@@ -194,12 +194,27 @@ func TestValidateAppIsBounded(t *testing.T) {
 	}
 
 	deep := structpb.NewNumberValue(math.NaN())
-	for range 5000 {
+	for range 2900 {
 		deep = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{strings.Repeat("k", 10): deep}})
 	}
 	app.Spec = &appv1.Spec{AppPayload: &appv1.Spec_Pod{Pod: &appv1.K8SPod{PodSpec: deep.GetStructValue()}}}
 	got = kservice.ValidateApp(subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app, deployDefaults())
 	if len(got) != 1 || len(got[0]) > 300 || !strings.HasSuffix(got[0], "…: NaN: want a number") {
 		t.Errorf("got %q, want one problem of at most 300 bytes", got)
+	}
+}
+
+// What binary protobuf could not read again is refused.
+func TestValidateAppDepth(t *testing.T) {
+	for depth, want := range map[int]bool{2900: true, 3400: false, 9000: false} {
+		deep := structpb.NewNumberValue(1)
+		for range depth {
+			deep = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"k": deep}})
+		}
+		app := &appv1.App{Spec: &appv1.Spec{AppPayload: &appv1.Spec_Pod{Pod: &appv1.K8SPod{PodSpec: deep.GetStructValue()}}}}
+		got := kservice.ValidateApp(subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app, deployDefaults())
+		if (len(got) == 0) != want || !want && !strings.HasPrefix(got[0], "app.spec: is nested") {
+			t.Errorf("depth %d: got %q", depth, got)
+		}
 	}
 }

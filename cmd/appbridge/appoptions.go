@@ -14,7 +14,7 @@ import (
 // appOptions are the options of the app operations.
 func appOptions() []option {
 	return []option{
-		define("max-app-requests", "requests for app operations served at one time", func(c *config) *int { return &c.MaxAppRequests }, number(1, 1_000_000)),
+		define("max-app-writes", "requests that change apps served at one time", func(c *config) *int { return &c.MaxAppWrites }, number(1, 1_000_000)),
 		define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle()),
 		define("deploy-namespace", "namespace of an app that is deployed for the first time; none: the first of namespaces, "+defaultNamespace+" when all are watched",
 			func(c *config) *string { return &c.DeployNamespace },

@@ -20,7 +20,7 @@ func (c config) appsConfig() appsvc.Config {
 		Prefix:       c.Prefix,
 		Stream:       c.Stream,
 		InboxPrefix:  c.LogInboxPrefix,
-		MaxRequests:  c.MaxAppRequests,
+		MaxWrites:    c.MaxAppWrites,
 		Version:      currentBuild().Version,
 		ClusterName:  c.ClusterName,
 		App:          shared.App,

@@ -59,7 +59,7 @@ type config struct {
 	MaxPodStreams  int
 	LogInboxPrefix string
 
-	MaxAppRequests        int
+	MaxAppWrites          int
 	EnableWrites          bool
 	DeployNamespace       string        // empty: see deployNamespace
 	DefaultRequestTimeout time.Duration // 0: that of Knative
@@ -121,7 +121,7 @@ func defaults() config {
 		MaxLogStreams:         100,
 		MaxPodStreams:         500,
 		LogInboxPrefix:        "_INBOX",
-		MaxAppRequests:        1000,
+		MaxAppWrites:          1000,
 		DefaultRequestTimeout: 5 * time.Minute,
 		MaxRequestTimeout:     time.Hour,
 		EndpointSuffix:        "{{ project }}-{{ domain }}",

@@ -101,7 +101,7 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 		"stream-replicas: 1",
 		"config: other.yaml",
 		"frobnicate: true",
-		"max-app-requests: 0",
+		"max-app-writes: 0",
 		"deploy-namespace: Not_Ok",
 		"default-env: [A=1, B]",
 		"endpoint-suffix: '{{project}}'",
@@ -168,7 +168,7 @@ flush-timeout: "0" from c.yaml:flush-timeout (line 12): want a duration of at le
 lease-name: "Upper" from c.yaml:lease-name (line 13): want the name of a Kubernetes object
 log-inbox-prefix: "_INBOX.>" from c.yaml:log-inbox-prefix (line 15): want tokens of letters, digits, - and _ joined by dots
 max-log-streams: "many" from c.yaml:max-log-streams (line 14): want a whole number from 1 to 1000000
-max-app-requests: "0" from c.yaml:max-app-requests (line 21): want a whole number from 1 to 1000000
+max-app-writes: "0" from c.yaml:max-app-writes (line 21): want a whole number from 1 to 1000000
 deploy-namespace: "Not_Ok" from c.yaml:deploy-namespace (line 22): "Not_Ok" is not the name of a namespace; want the name of a namespace that is watched
 default-env: (hidden) from c.yaml:default-env (line 23): variable 2 has no =; want NAME=value separated by commas, with a backslash before a comma or a backslash inside a value
 endpoint-suffix: "{{project}}" from c.yaml:endpoint-suffix (line 24): want letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML

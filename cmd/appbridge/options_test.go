@@ -50,7 +50,7 @@ func samples(t *testing.T) map[string]string {
 		"max-log-streams":         "8",
 		"max-pod-streams":         "9",
 		"log-inbox-prefix":        "_OTHER",
-		"max-app-requests":        "10",
+		"max-app-writes":          "10",
 		"enable-writes":           "true",
 		"deploy-namespace":        "flyte",
 		"default-request-timeout": "1m30s",

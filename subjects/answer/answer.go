@@ -55,10 +55,20 @@ func JudgeReply(inboxPrefix, reply string) string {
 	}
 }
 
+const (
+	headerBytes = 1 << 10
+	bodyBytes   = 32 << 10
+)
+
 // OneLine puts text on one line that fits into a header and does nothing to a
 // terminal. It is cut behind 1 KiB.
-func OneLine(text string) string {
-	const most = 1 << 10
+func OneLine(text string) string { return line(text, headerBytes) }
+
+// Body is the body of an answer that is an error: the text on a line, as OneLine has
+// it, but cut behind 32 KiB.
+func Body(text string) []byte { return []byte(line(text, bodyBytes) + "\n") }
+
+func line(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }), " ")
 	if len(text) > most {

@@ -1,0 +1,391 @@
+package appsvc_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// deployCase is one entry of deploy.json.
+type deployCase struct {
+	Name   string               `json:"name"`
+	Config strict[deployConfig] `json:"config"`
+	Steps  []deployStep         `json:"steps"`
+}
+
+type deployConfig struct {
+	conformanceConfig
+	Namespace             string `json:"namespace"`
+	DefaultRequestTimeout string `json:"defaultRequestTimeout"`
+	MaxRequestTimeout     string `json:"maxRequestTimeout"`
+	SuffixTemplate        string `json:"namespacedNameSuffixTemplate"`
+}
+
+// deployStep is one thing that is done. App is there when it is about another app
+// than the step before; Object is what a seed puts into the cluster.
+type deployStep struct {
+	Op     string                     `json:"op"`
+	App    json.RawMessage            `json:"app"`
+	Object *unstructured.Unstructured `json:"object"`
+	Expect strict[deployExpect]       `json:"expect"`
+}
+
+// deployExpect is how things are after a step.
+type deployExpect struct {
+	Error         string                     `json:"error"`
+	Panic         string                     `json:"panic"`
+	NotFound      bool                       `json:"notFound"`
+	KServiceName  string                     `json:"kserviceName"`
+	KService      *unstructured.Unstructured `json:"kservice"`
+	RevisionsLeft []string                   `json:"revisionsLeft"`
+	Unstable      []string                   `json:"unstable"`
+}
+
+func conformDeploy(t *testing.T, path string) int {
+	cases := readCases[deployCase](t, path)
+	c := cluster.Get(t)
+	server := newServer(t, func(o *natsOptions) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	cache := startBridge(t, server.ClientURL(), c, configuredNamespace)
+	steps := 0
+	for _, one := range cases {
+		t.Run(one.Name, func(t *testing.T) {
+			stage := &stage{Cluster: c, world: serve(t, func(s *setup) {
+				s.url, s.cache, s.kube = server.ClientURL(), cache, admin(c)
+				s.cfg = one.Config.Value.apply(t, s.cfg)
+			})}
+			stage.clear()
+			defer stage.clear()
+			for i, step := range one.Steps {
+				stage.step = fmt.Sprintf("step %d, %s", i, step.Op)
+				if !stage.play(step) {
+					t.Logf("%s: Flyte goes on from something that is refused here", stage.step)
+					break
+				}
+				steps++
+			}
+		})
+	}
+	t.Logf("conformance: deploy.json: %d steps compared", steps)
+	return min(len(cases), steps)
+}
+
+func (c deployConfig) apply(t *testing.T, cfg appsvc.Config) appsvc.Config {
+	t.Helper()
+	duration := func(text string) time.Duration {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	cfg.App = c.kservice()
+	cfg.Deploy = kservice.DeployConfig{
+		Namespace:             c.Namespace,
+		DefaultRequestTimeout: duration(c.DefaultRequestTimeout),
+		MaxRequestTimeout:     duration(c.MaxRequestTimeout),
+		SuffixTemplate:        c.SuffixTemplate,
+	}
+	return cfg
+}
+
+// stage is the cluster in which a case is played.
+type stage struct {
+	*testenv.Cluster
+	*world
+
+	step string
+	app  *appv1.App // the last one named
+	// version counts the writes as the corpus does.
+	version int
+}
+
+func kind(kind string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(kservice.GroupVersion().WithKind(kind))
+	return object
+}
+
+// clear takes away what other cases left.
+func (s *stage) clear() {
+	s.t.Helper()
+	for _, name := range []string{"Service", "Revision"} {
+		if err := s.Client.DeleteAllOf(s.t.Context(), kind(name), client.InNamespace(s.cfg.Deploy.Namespace)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *stage) id() subjects.AppID {
+	id := s.app.GetMetadata().GetId()
+	return subjects.AppID{Project: id.GetProject(), Domain: id.GetDomain(), Name: id.GetName()}
+}
+
+// object is the app's Knative Service, nil when there is none.
+func (s *stage) object() *unstructured.Unstructured {
+	s.t.Helper()
+	object := kind("Service")
+	err := s.Client.Get(s.t.Context(), client.ObjectKey{Namespace: s.cfg.Deploy.Namespace, Name: kservice.Name(s.id())}, object)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return object
+}
+
+// play does a step and tells whether the case can go on.
+func (s *stage) play(step deployStep) bool {
+	s.t.Helper()
+	if len(step.App) > 0 {
+		s.app = &appv1.App{}
+		if err := protojson.Unmarshal(step.App, s.app); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	var answer *nats.Msg
+	if step.Op == "seed" {
+		s.seed(step.Object)
+		return true
+	}
+	before := s.object()
+	switch step.Op {
+	case "deploy":
+		answer = s.json(s.subject(subjects.APIDeploy, s.id()), &appv1.CreateRequest{App: s.app})
+	case "stop":
+		answer = s.json(s.subject(subjects.APIStop, s.id()), &appv1.UpdateRequest{App: &appv1.App{Metadata: s.app.GetMetadata()}})
+	case "delete":
+		answer = s.json(s.subject(subjects.APIDelete, s.id()), &appv1.DeleteRequest{AppId: s.app.GetMetadata().GetId()})
+	default:
+		s.t.Fatalf("op %q: not one that this test knows", step.Op)
+	}
+	after, want := s.object(), step.Expect.Value
+	if owner, ok := s.owner(before); before != nil && owner != s.id().String() && (ok || step.Op != "deploy") {
+		// Another app's, which Flyte does not look at.
+		if step.Op == "deploy" {
+			s.refused(answer, subjects.CodeFailedPrecondition, "belongs to another app")
+		} else {
+			s.outcome(answer, subjects.OutcomeMissing)
+		}
+		s.same(before, after)
+		return false
+	}
+	if want.Error != "" || want.Panic != "" {
+		s.refused(answer, subjects.CodeInvalidArgument, "app.spec")
+		s.same(before, after)
+		return true
+	}
+	if step.Op == "deploy" && answer.Header.Get(subjects.HeaderServiceErrorCode) != "" {
+		s.refused(answer, subjects.CodeInvalidArgument)
+		if s.possible(want.KService) {
+			s.t.Errorf("%s: it is refused: %s", s.step, answer.Data)
+		}
+		return false
+	}
+	s.compare(before, after, want, answer, step.Op)
+	return true
+}
+
+// owner is the app that a Knative Service belongs to.
+func (s *stage) owner(object *unstructured.Unstructured) (string, bool) {
+	if object == nil {
+		return "", false
+	}
+	owner, ok := object.GetAnnotations()[kservice.AnnotationAppID]
+	return owner, ok
+}
+
+// same checks that nothing was written.
+func (s *stage) same(before, after *unstructured.Unstructured) {
+	s.t.Helper()
+	if diff := cmp.Diff(before, after); diff != "" {
+		s.t.Errorf("%s: the object was changed: %s", s.step, diff)
+	}
+}
+
+func (s *stage) seed(object *unstructured.Unstructured) {
+	s.t.Helper()
+	object.SetResourceVersion("")
+	ctx := s.t.Context()
+	switch object.GetKind() {
+	case "Service":
+		s.version = 1
+		if err := s.Client.Create(ctx, object); err != nil {
+			s.t.Fatalf("%s: %v", s.step, err)
+		}
+	case "Revision":
+		if err := s.Client.Create(ctx, object); err != nil {
+			s.t.Fatalf("%s: %v", s.step, err)
+		}
+	case "ServiceStatus":
+		s.version++
+		now := s.object()
+		if now == nil {
+			s.t.Fatalf("%s: there is no Knative Service", s.step)
+		}
+		now.Object["status"] = object.Object["status"]
+		if err := s.Client.Status().Update(ctx, now); err != nil {
+			s.t.Fatalf("%s: %v", s.step, err)
+		}
+	default:
+		s.t.Fatalf("%s: kind %q: not one that this test knows", s.step, object.GetKind())
+	}
+}
+
+// possible tells whether Kubernetes and Knative would take an object.
+func (s *stage) possible(object *unstructured.Unstructured) bool {
+	if object == nil || len(validation.IsDNS1035Label(object.GetName())) > 0 {
+		return false
+	}
+	_, err := s.stored(object)
+	return err == nil
+}
+
+// stored is an object as the API server would store it.
+func (s *stage) stored(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	stored := kind("Service")
+	stored.SetName("as-stored-" + strconv.Itoa(s.version))
+	stored.SetNamespace(s.cfg.Deploy.Namespace)
+	stored.SetLabels(object.GetLabels())
+	stored.SetAnnotations(object.GetAnnotations())
+	stored.Object["spec"] = object.Object["spec"]
+	return stored, s.Client.Create(s.t.Context(), stored, client.DryRunAll)
+}
+
+func (s *stage) compare(before, after *unstructured.Unstructured, want deployExpect, answer *nats.Msg, op string) {
+	s.t.Helper()
+	s.revisionsLeft(want.RevisionsLeft)
+	if want.KServiceName != kservice.Name(s.id()) {
+		s.t.Errorf("%s: the name is %s, want %s", s.step, kservice.Name(s.id()), want.KServiceName)
+	}
+	if want.NotFound {
+		s.version = 0
+		if after != nil {
+			s.t.Errorf("%s: got %v, want no such object", s.step, after)
+		}
+		if op != "deploy" {
+			s.outcome(answer, map[bool]subjects.Outcome{true: subjects.OutcomeMissing, false: subjects.OutcomeDeleted}[before == nil])
+		}
+		return
+	}
+	if want.KService == nil || after == nil {
+		s.t.Fatalf("%s: got %v, want %v", s.step, after, want.KService)
+	}
+	stored, err := s.stored(want.KService)
+	if err != nil {
+		s.t.Fatalf("%s: what Flyte writes cannot be stored: %v", s.step, err)
+	}
+	if diff := cmp.Diff(after.Object["spec"], stored.Object["spec"]); diff != "" {
+		s.t.Errorf("%s: spec, got, want: %s", s.step, diff)
+	}
+	if diff := cmp.Diff(after.GetLabels(), want.KService.GetLabels()); diff != "" {
+		s.t.Errorf("%s: labels, got, want: %s", s.step, diff)
+	}
+	got, wanted := after.GetAnnotations(), want.KService.GetAnnotations()
+	if !proto.Equal(s.specOf(got), s.specOf(wanted)) {
+		s.t.Errorf("%s: spec annotation:\n got %v\nwant %v", s.step, s.specOf(got), s.specOf(wanted))
+	}
+	for _, path := range want.Unstable {
+		key := strings.TrimSuffix(strings.TrimPrefix(path, "metadata.annotations["), "]")
+		if key != kservice.AnnotationSpec && key != kservice.AnnotationSpecSHA {
+			s.t.Errorf("%s: unstable %q: not one that this test knows", s.step, path)
+		}
+		delete(got, key)
+		delete(wanted, key)
+	}
+	if diff := cmp.Diff(got, wanted); diff != "" {
+		s.t.Errorf("%s: annotations, got, want: %s", s.step, diff)
+	}
+	s.writes(before, after, want.KService, answer, op)
+}
+
+// writes compares whether something was written, and whether the answer says so.
+func (s *stage) writes(before, after, want *unstructured.Unstructured, answer *nats.Msg, op string) {
+	s.t.Helper()
+	version, err := strconv.Atoi(want.GetResourceVersion())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	written := before == nil || before.GetResourceVersion() != after.GetResourceVersion()
+	// A patch that changes nothing is a write in Flyte's test client alone.
+	if op == "deploy" && written != (version != s.version) {
+		s.t.Errorf("%s: written: got %t, want %t", s.step, written, version != s.version)
+	}
+	s.version = version
+	outcome := subjects.OutcomeUnchanged
+	switch {
+	case before == nil:
+		outcome = subjects.OutcomeCreated
+	case written && op == "stop":
+		outcome = subjects.OutcomeStopped
+	case written:
+		outcome = subjects.OutcomeUpdated
+	}
+	s.outcome(answer, outcome)
+	if got, want := answer.Header.Get(subjects.HeaderResourceVersion), after.GetResourceVersion(); got != want {
+		s.t.Errorf("%s: the answer tells of version %s, want %s", s.step, got, want)
+	}
+	response := read(s.world, answer, &appv1.UpdateResponse{}) // a CreateResponse has the same form
+	id := response.GetApp().GetMetadata().GetId()
+	if got := (subjects.AppID{Project: id.GetProject(), Domain: id.GetDomain(), Name: id.GetName()}); got != s.id() {
+		s.t.Errorf("%s: the answer tells of %s, want %s", s.step, got, s.id())
+	}
+}
+
+// specOf reads the spec annotation, and holds the digest to the bytes beside it.
+func (s *stage) specOf(annotations map[string]string) *appv1.Spec {
+	s.t.Helper()
+	written, ok := annotations[kservice.AnnotationSpec]
+	if !ok {
+		return nil
+	}
+	wire, err := base64.StdEncoding.DecodeString(written)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if got, want := annotations[kservice.AnnotationSpecSHA], kservice.SpecDigest(wire); got != want {
+		s.t.Errorf("%s: the digest of %s: got %q, want %q", s.step, written, got, want)
+	}
+	spec := &appv1.Spec{}
+	if err := proto.Unmarshal(wire, spec); err != nil {
+		s.t.Fatal(err)
+	}
+	return spec
+}
+
+func (s *stage) revisionsLeft(want []string) {
+	s.t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kservice.GroupVersion().WithKind("RevisionList"))
+	if err := s.Client.List(s.t.Context(), list, client.InNamespace(s.cfg.Deploy.Namespace)); err != nil {
+		s.t.Fatal(err)
+	}
+	got := []string{}
+	for _, item := range list.Items {
+		got = append(got, item.GetName())
+	}
+	slices.Sort(got)
+	if want := slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {
+		s.t.Errorf("%s: revisions left: got %q, want %q", s.step, got, want)
+	}
+}

@@ -1,0 +1,147 @@
+package appsvc_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// counted is a Kubernetes that only counts who asks it.
+func counted(requests *atomic.Int64) *rest.Config {
+	return &rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		requests.Add(1)
+		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}, nil
+	})}
+}
+
+// The organization is the one part of an id that no subject bounds: a long one is
+// refused, and one that is there already does not keep others' apps from their readers.
+func TestLongOrganization(t *testing.T) {
+	var requests atomic.Int64
+	cache := &memory{}
+	w := serve(t, func(s *setup) { s.cache, s.kube = cache, counted(&requests) })
+	request := deployment("registry.example.com/hello:1")
+	request.App.Metadata = &appv1.Meta{Id: &appv1.Identifier{Org: strings.Repeat("o", 254)}}
+	w.refused(w.json(w.subject(subjects.APIDeploy, checkout), request), subjects.CodeInvalidArgument, "app.metadata.id.org", "254 bytes")
+	if got := requests.Load(); got != 0 {
+		t.Errorf("%d requests to Kubernetes, want none", got)
+	}
+
+	for i, bytes := range []int{1, 20_000, 180_000, 1} {
+		id := subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprintf("app-%d", i)}
+		// JSON writes six bytes for each of these.
+		cache.add(cached(t, id, func(a *testenv.App) { a.Org = strings.Repeat("\u0001", bytes) }))
+	}
+	list := &appv1.ListRequest{Request: &appv1.CommonListRequest{Limit: 1}}
+	got := 0
+	for pages := 1; ; pages++ {
+		page, _ := w.page(w.listSubject("", ""), list)
+		got += len(page.GetApps())
+		list.Request.Token = page.GetToken()
+		if page.GetToken() == "" {
+			break
+		}
+		if len(page.GetToken()) > 200 || pages > 4 {
+			t.Fatalf("page %d has a token of %d bytes", pages, len(page.GetToken()))
+		}
+	}
+	if want := 3; got != want { // the third does not fit into any message
+		t.Errorf("got %d apps, want %d", got, want)
+	}
+	w.refused(w.ask(w.subject(subjects.APIGet, subjects.AppID{Project: "p", Domain: "d", Name: "app-2"}), "", nil), subjects.CodeInternal, "max_payload")
+}
+
+// An answer that no message can hold is an error, not silence.
+func TestAnswerTooLarge(t *testing.T) {
+	cache := &memory{}
+	svc := cached(t, checkout)
+	cache.add(svc)
+	for i := range 9000 {
+		cache.pods = append(cache.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: svc.Namespace, Name: fmt.Sprintf("%s-%d", svc.Name, i), Labels: map[string]string{kservice.LabelService: svc.Name},
+		}})
+	}
+	w := serve(t, func(s *setup) { s.cache = cache })
+	w.refused(w.ask(w.subject(subjects.APIReplicas, checkout), "", nil), subjects.CodeInternal, "max_payload")
+}
+
+func TestBodyTooLarge(t *testing.T) {
+	w := serve(t, func(s *setup) { s.cache, s.maxPayload = &memory{}, 4<<20 })
+	body := []byte(`{"request": {"token": "` + strings.Repeat("x", 1<<20) + `"}}`)
+	w.refused(w.ask(w.listSubject("", ""), "", body), subjects.CodeInvalidArgument, fmt.Sprintf("body: %d bytes: want at most %d", len(body), 1<<20))
+}
+
+// An id of which no object can have the name has no app, which Kubernetes need not be asked.
+func TestOddIDs(t *testing.T) {
+	var requests atomic.Int64
+	w := serve(t, func(s *setup) { s.cache, s.kube = &memory{}, counted(&requests) })
+	for _, name := range []string{"a/b", "%2e", "..", "a b", "ä", "Ω?x=1"} {
+		id := subjects.AppID{Project: "p", Domain: "d", Name: name}
+		w.outcome(w.ask(w.subject(subjects.APIStop, id), "", nil), subjects.OutcomeMissing)
+		w.outcome(w.ask(w.subject(subjects.APIDelete, id), "", nil), subjects.OutcomeMissing)
+		w.refused(w.json(w.subject(subjects.APIDeploy, id), deployment("registry.example.com/hello:1")), subjects.CodeInvalidArgument, "app.metadata.id.name")
+		w.refused(w.ask(w.subject(subjects.APIGet, id), "", nil), subjects.CodeNotFound)
+	}
+	if got := requests.Load(); got != 0 {
+		t.Errorf("%d requests to Kubernetes, want none", got)
+	}
+}
+
+// The body of an error has every problem, also where the header has no room for them.
+func TestEveryProblemIsNamed(t *testing.T) {
+	w := serve(t)
+	request := deployment("registry.example.com/hello:1")
+	resources := &appv1.Resources{}
+	for range 30 {
+		resources.Limits = append(resources.Limits, &appv1.Resources_ResourceEntry{Name: appv1.Resources_CPU, Value: "lots"})
+	}
+	request.App.Spec.GetContainer().Resources = resources
+	answer := w.json(w.subject(subjects.APIDeploy, checkout), request)
+	w.refused(answer, subjects.CodeInvalidArgument, "limits[0].value")
+	for i := range resources.Limits {
+		if field := fmt.Sprintf("app.spec.container.resources.limits[%d].value", i); !strings.Contains(string(answer.Data), field) {
+			t.Errorf("the body does not name %s", field)
+		}
+	}
+}
+
+// Who has the answer to a write reads what was written.
+func TestReadYourWrite(t *testing.T) {
+	p := newPlace(t)
+	for i := range 20 {
+		id := subjects.AppID{Project: "shop", Domain: "dev", Name: fmt.Sprintf("app-%d", i)}
+		version := ""
+		get := func() *appv1.App {
+			answer := p.ask(p.subject(subjects.APIGet, id), "", nil)
+			if got := answer.Header.Get(subjects.HeaderResourceVersion); got != version {
+				t.Errorf("get has version %s, want %s", got, version)
+			}
+			return read(p.world, answer, &appv1.GetResponse{}).GetApp()
+		}
+		write := func(op subjects.APIOp, request proto.Message, want subjects.Outcome) {
+			version = p.outcome(p.json(p.subject(op, id), request), want).Header.Get(subjects.HeaderResourceVersion)
+		}
+		write(subjects.APIDeploy, p.deploy(id, "registry.example.com/hello:1"), subjects.OutcomeCreated)
+		if got := get().GetSpec().GetContainer().GetImage(); got != "registry.example.com/hello:1" {
+			t.Errorf("got image %q", got)
+		}
+		write(subjects.APIStop, nil, subjects.OutcomeStopped)
+		if got := get().GetSpec().GetDesiredState(); got != appv1.Spec_DESIRED_STATE_STOPPED {
+			t.Errorf("got %s", got)
+		}
+		write(subjects.APIDelete, nil, subjects.OutcomeDeleted)
+		p.refused(p.ask(p.subject(subjects.APIGet, id), "", nil), subjects.CodeNotFound)
+	}
+}

@@ -1,0 +1,357 @@
+package appsvc_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+var checkout = subjects.AppID{Project: "shop", Domain: "production", Name: "checkout"}
+
+// cached is an app of the cache, with what change does to it.
+func cached(t testing.TB, id subjects.AppID, change ...func(*testenv.App)) *kservice.Service {
+	t.Helper()
+	a := testenv.App{Project: id.Project, Domain: id.Domain, Name: id.Name}
+	for _, c := range change {
+		c(&a)
+	}
+	return serviceFrom(t, a.Service())
+}
+
+func TestInfo(t *testing.T) {
+	for _, test := range []struct{ name, version, want string }{
+		{"a version", "1.2.3", "1.2.3"},
+		{"no semantic version", "v1 (dirty)", "0.0.0"},
+		{"no version", "", "0.0.0"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := serve(t, func(s *setup) { s.cfg.Version = test.version })
+			info, err := w.info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Name != appsvc.ServiceName || info.Version != test.want {
+				t.Errorf("got %s %s, want %s %s", info.Name, info.Version, appsvc.ServiceName, test.want)
+			}
+			want := map[string]string{"cluster": clusterName, "version": test.version, "inbox-prefix": "_INBOX", "writes": "true"}
+			for key, value := range want {
+				if got, ok := info.Metadata[key]; !ok || got != value {
+					t.Errorf("metadata %s: got %q, want %q", key, got, value)
+				}
+			}
+			var subject []string
+			for _, e := range info.Endpoints {
+				subject = append(subject, e.Subject)
+				if e.QueueGroup != appsvc.ServiceName {
+					t.Errorf("endpoint %s has the queue group %q, want %q", e.Name, e.QueueGroup, appsvc.ServiceName)
+				}
+			}
+			wanted := w.names.APIListFilters()
+			for _, op := range []subjects.APIOp{
+				subjects.APIGet, subjects.APIReplicas, subjects.APIIngress, subjects.APIDeploy,
+				subjects.APIStop, subjects.APIDelete, subjects.APIDeleteReplica,
+			} {
+				filter, err := w.names.APIFilter(op)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wanted = append(wanted, filter)
+			}
+			slices.Sort(subject)
+			slices.Sort(wanted)
+			if !slices.Equal(subject, wanted) {
+				t.Errorf("it listens on %q, want %q", subject, wanted)
+			}
+		})
+	}
+}
+
+func TestStats(t *testing.T) {
+	w := serve(t, func(s *setup) { s.cfg.MaxWrites = 7 })
+	get := w.subject(subjects.APIGet, checkout)
+	w.refused(w.ask(get, "", nil), subjects.CodeNotFound)
+	w.refused(w.ask(get, "", []byte("{")), subjects.CodeInvalidArgument)
+	read(w, w.ask(w.subject(subjects.APIIngress, checkout), "", nil), &appv1.Ingress{})
+	soon(t, "what the service counts", func() error {
+		msg, err := w.nc.Request("$SRV.STATS."+appsvc.ServiceName, nil, patience)
+		if err != nil {
+			return err
+		}
+		var stats micro.Stats
+		if err := json.Unmarshal(msg.Data, &stats); err != nil {
+			return err
+		}
+		for _, e := range stats.Endpoints {
+			var data appsvc.Stats
+			if err := json.Unmarshal(e.Data, &data); err != nil || data.MaxWrites != 7 || data.ActiveWrites != 0 {
+				return errors.Join(errNotYet, err)
+			}
+			want := map[string][2]int{"get": {2, 2}, "ingress": {1, 0}}[e.Name]
+			if e.NumRequests != want[0] || e.NumErrors != want[1] {
+				return errNotYet
+			}
+		}
+		return nil
+	})
+	for name, want := range map[string]float64{"appbridge_api_requests_total": 3, "appbridge_api_active_writes": 0} {
+		soon(t, name, func() error {
+			if w.metric(name) != want {
+				return errNotYet
+			}
+			return nil
+		})
+	}
+}
+
+// What is not known is asked for again, and nothing is made of it meanwhile.
+func TestNotSynced(t *testing.T) {
+	cache := &memory{synced: errors.New("starting: the informers are not in sync yet")}
+	cache.add(cached(t, checkout))
+	w := serve(t, func(s *setup) { s.cache = cache })
+	for _, op := range []subjects.APIOp{subjects.APIGet, subjects.APIReplicas, subjects.APIStop, subjects.APIDelete} {
+		w.refused(w.ask(w.subject(op, checkout), "", nil), subjects.CodeUnavailable, "not in sync yet")
+	}
+	w.refused(w.ask(w.listSubject("", ""), "", nil), subjects.CodeUnavailable, "not in sync yet")
+	ingress := read(w, w.ask(w.subject(subjects.APIIngress, checkout), "", nil), &appv1.Ingress{})
+	if got, want := ingress.GetPublicUrl(), "https://checkout-shop-production.apps.example.com"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPodsNotKnown(t *testing.T) {
+	cache := &memory{podsErr: errors.New("the right list on pods in namespace flyte is missing: grant it by RBAC")}
+	cache.add(cached(t, checkout))
+	w := serve(t, func(s *setup) { s.cache = cache })
+	w.refused(w.ask(w.subject(subjects.APIReplicas, checkout), "", nil), subjects.CodeUnavailable, "replicas: the right list on pods")
+}
+
+// blocked is a Kubernetes that answers nobody before it is released.
+type blocked struct {
+	asked    chan struct{} // one item for each request that waits
+	released chan struct{}
+}
+
+func newBlocked() *blocked {
+	return &blocked{asked: make(chan struct{}, 100), released: make(chan struct{})}
+}
+
+func (b *blocked) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.asked <- struct{}{}
+	select {
+	case <-b.released:
+		return nil, errors.New("released")
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+func (b *blocked) config() *rest.Config {
+	return &rest.Config{Host: "http://127.0.0.1:1", Transport: b}
+}
+
+// begin begins a stop of the app, and returns when it waits for Kubernetes.
+func (w *world) begin(b *blocked) *nats.Subscription {
+	w.t.Helper()
+	inbox := w.nc.NewInbox()
+	sub, err := w.nc.SubscribeSync(inbox)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.nc.PublishRequest(w.subject(subjects.APIStop, checkout), inbox, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	select {
+	case <-b.asked:
+	case <-time.After(patience):
+		w.t.Fatal("Kubernetes is not asked")
+	}
+	return sub
+}
+
+func (w *world) next(sub *nats.Subscription) *nats.Msg {
+	w.t.Helper()
+	msg, err := sub.NextMsg(patience)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return msg
+}
+
+func TestMaxWrites(t *testing.T) {
+	kube, cache := newBlocked(), &memory{}
+	cache.add(cached(t, checkout))
+	w := serve(t, func(s *setup) { s.cfg.MaxWrites, s.kube, s.cache = 1, kube.config(), cache })
+	sub := w.begin(kube)
+	for _, op := range []subjects.APIOp{subjects.APIDelete, subjects.APIStop} {
+		w.refused(w.ask(w.subject(op, checkout), "", nil), subjects.CodeResourceExhausted, "max-app-writes: 1 of 1")
+	}
+	// Reads do not wait for writes.
+	read(w, w.ask(w.subject(subjects.APIGet, checkout), "", nil), &appv1.GetResponse{})
+	close(kube.released)
+	w.refused(w.next(sub), subjects.CodeUnavailable)
+	read(w, w.ask(w.subject(subjects.APIGet, checkout), "", nil), &appv1.GetResponse{})
+}
+
+// A write that is under way at the end gets its answer, and a new request none of
+// the service's.
+func TestStopping(t *testing.T) {
+	kube := newBlocked()
+	w := serve(t, func(s *setup) { s.kube = kube.config() })
+	sub := w.begin(kube)
+	ended := make(chan error, 1)
+	go func() { ended <- w.stop() }()
+	soon(t, "the service takes nothing more", func() error {
+		msg, err := w.nc.Request(w.subject(subjects.APIStop, subjects.AppID{Project: "p", Domain: "d", Name: "late"}), nil, 50*time.Millisecond)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return nil
+		}
+		if err == nil {
+			w.refused(msg, subjects.CodeUnavailable, "going away")
+		}
+		return errNotYet
+	})
+	w.refused(w.next(sub), subjects.CodeUnavailable, "the service is going away, ask again")
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it does not end")
+	}
+}
+
+// A reply subject that is no inbox gets nothing: nobody has the service write
+// where he may not.
+func TestReplySubject(t *testing.T) {
+	w := serve(t, func(s *setup) { s.cfg.InboxPrefix = "_INBOX.apps" })
+	event, err := w.names.Event(checkout, subjects.Created)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything, err := w.nc.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent []string
+	for _, reply := range []string{event, "_INBOX.other.1", "_INBOX.appsx.1", "_INBOX.apps", "$JS.API.STREAM.DELETE." + subjects.DefaultStream} {
+		for _, op := range []subjects.APIOp{subjects.APIIngress, subjects.APIStop, subjects.APIGet} {
+			subject := w.subject(op, checkout)
+			if err := w.nc.PublishRequest(subject, reply, nil); err != nil {
+				t.Fatal(err)
+			}
+			sent = append(sent, subject)
+		}
+		if err := w.nc.Publish(w.subject(subjects.APIIngress, checkout), nil); err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, w.subject(subjects.APIIngress, checkout))
+	}
+	const inbox = "_INBOX.apps.1"
+	if err := w.nc.PublishRequest(w.subject(subjects.APIIngress, checkout), inbox, nil); err != nil {
+		t.Fatal(err)
+	}
+	sent = append(sent, w.subject(subjects.APIIngress, checkout), inbox)
+	soon(t, "each request is counted", func() error {
+		if w.metric("appbridge_api_requests_total") != float64(len(sent)-1) {
+			return errNotYet
+		}
+		return nil
+	})
+	if err := w.stop(); err != nil { // then all answers are out
+		t.Fatal(err)
+	}
+	if err := w.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var got, asked []string
+	for {
+		msg, err := everything.NextMsg(100 * time.Millisecond)
+		if err != nil {
+			break
+		}
+		// The service asks JetStream how far the stream is, in an inbox of its own.
+		if !strings.HasPrefix(msg.Subject, "$JS.") && !slices.Contains(asked, msg.Subject) {
+			got = append(got, msg.Subject)
+		}
+		if msg.Reply != "" && strings.HasPrefix(msg.Subject, "$JS.") {
+			asked = append(asked, msg.Reply)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(sent)
+	if !slices.Equal(got, sent) {
+		t.Errorf("there came %q, want %q", got, sent)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := serve(t).cfg
+	for _, test := range []struct {
+		name   string
+		change func(*appsvc.Config)
+		want   string // empty: none
+	}{
+		{"good", func(*appsvc.Config) {}, ""},
+		{"prefix", func(c *appsvc.Config) { c.Prefix = "a..b" }, "prefix: "},
+		{"stream", func(c *appsvc.Config) { c.Stream = "a.b" }, "stream: "},
+		{"inbox", func(c *appsvc.Config) { c.InboxPrefix = "_INBOX.>" }, "inbox prefix: "},
+		{"requests", func(c *appsvc.Config) { c.MaxWrites = 0 }, "max writes 0: must be at least 1"},
+		{"cluster", func(c *appsvc.Config) { c.ClusterName = "" }, "cluster name"},
+		{"namespace", func(c *appsvc.Config) { c.Namespaces = []string{"a", "b"} }, `deploy namespace "flyte": must be one that is watched`},
+		{"default timeout", func(c *appsvc.Config) { c.Deploy.DefaultRequestTimeout = -1 }, "default request timeout -1ns: "},
+		{"max timeout", func(c *appsvc.Config) { c.Deploy.MaxRequestTimeout = 0 }, "max request timeout 0s: "},
+		{"without writes", func(c *appsvc.Config) {
+			c.EnableWrites, c.Namespaces, c.Deploy.MaxRequestTimeout = false, []string{"a"}, 0
+		}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := good
+			test.change(&cfg)
+			nc := dial(t, newServer(t, func(*natsOptions) {}).ClientURL())
+			_, err := appsvc.New(cfg, &memory{}, &rest.Config{}, nc, zap.NewNop(), prometheus.NewRegistry())
+			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A connection that is closed for good ends the service, which says so.
+func TestConnectionClosed(t *testing.T) {
+	s := newServer(t, func(*natsOptions) {})
+	own := dial(t, s.ClientURL())
+	service, err := appsvc.New(serve(t).cfg, &memory{}, &rest.Config{Host: "http://127.0.0.1:1"}, own, zap.NewNop(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- service.Run(t.Context()) }()
+	asker := &world{t: t, nc: dial(t, s.ClientURL())}
+	soon(t, "the service listens", func() error { _, err := asker.info(); return err })
+	own.Close()
+	select {
+	case err := <-done:
+		if !errors.Is(err, nats.ErrConnectionClosed) {
+			t.Errorf("got %v, want %v", err, nats.ErrConnectionClosed)
+		}
+	case <-time.After(patience):
+		t.Error("it does not end")
+	}
+}

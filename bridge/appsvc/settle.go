@@ -1,0 +1,50 @@
+package appsvc
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// settleTimeout is how long an answer waits for the cache: Kubernetes tells of a
+	// change within milliseconds, or something is wrong that the asker need not wait for.
+	settleTimeout = time.Second
+	settleLook    = 5 * time.Millisecond
+)
+
+// settle waits until the cache shows a version of an app, so that who has the answer to
+// a write and reads next, from this replica, reads what was written.
+func (s *Service) settle(ctx context.Context, id subjects.AppID, uid types.UID, version string) {
+	s.await(ctx, func() bool {
+		entry, ok := s.cache.App(id)
+		// Another object may be the app, or this one may be gone already: then it
+		// was shown, or will not be.
+		return ok && (entry.Service.UID != uid || positionAtLeast(entry.Service.ResourceVersion, version))
+	})
+}
+
+// settleGone waits until the cache does not show an object as an app any more.
+func (s *Service) settleGone(ctx context.Context, id subjects.AppID, uid types.UID) {
+	s.await(ctx, func() bool {
+		entry, ok := s.cache.App(id)
+		return !ok || entry.Service.UID != uid
+	})
+}
+
+func (s *Service) await(ctx context.Context, shown func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	look := time.NewTicker(settleLook)
+	defer look.Stop()
+	for !shown() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

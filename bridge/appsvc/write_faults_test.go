@@ -1,0 +1,302 @@
+package appsvc_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// fault is what happens to the first request with a method for a resource:
+// before is done first, and with lost its answer does not arrive.
+type fault struct {
+	method, resource string
+	before           func()
+	lost             bool
+	hit              atomic.Bool
+}
+
+func (f *fault) wrap(cfg *rest.Config) *rest.Config {
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method != f.method || !strings.Contains(r.URL.Path, "/"+f.resource) || f.hit.Swap(true) {
+				return next.RoundTrip(r)
+			}
+			if f.before != nil {
+				f.before()
+			}
+			answer, err := next.RoundTrip(r)
+			if f.lost && err == nil {
+				_, _ = io.Copy(io.Discard, answer.Body)
+				return nil, errors.Join(answer.Body.Close(), errors.New("connection reset by peer"))
+			}
+			return answer, err
+		})
+	})
+	return cfg
+}
+
+// faulty is a service beside the place's own, whose requests to Kubernetes meet
+// a fault.
+func (p *place) faulty(t *testing.T, f *fault) *world {
+	t.Helper()
+	w := serve(t, func(s *setup) { s.cfg, s.cache, s.kube = p.cfg, p.bridge, f.wrap(admin(p.Cluster)) })
+	t.Cleanup(func() {
+		if !f.hit.Load() {
+			t.Errorf("there was no %s of %s", f.method, f.resource)
+		}
+		if got := w.metric("appbridge_api_write_retries_total"); got < 1 && f.resource == "services" {
+			t.Errorf("%v retries are counted, want one at least", got)
+		}
+	})
+	return w
+}
+
+// Somebody writes between the read and the write: nothing of his is lost.
+func TestConflicts(t *testing.T) {
+	p := newPlace(t)
+	ctx := t.Context()
+	id := func(name string) subjects.AppID { return subjects.AppID{Project: "shop", Domain: "dev", Name: name} }
+	label := func(svc *servingv1.Service) func() {
+		return func() {
+			if _, err := p.SetLabel(ctx, svc, "team", "ml"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Run("update", func(t *testing.T) {
+		svc := p.create(p.app(id("update")))
+		w := p.faulty(t, &fault{method: http.MethodPut, resource: "services", before: label(svc)})
+		w.outcome(w.json(w.subject(subjects.APIDeploy, id("update")), deployment("registry.example.com/hello:2")), subjects.OutcomeUpdated)
+		if now := p.present(svc.Name); now.Labels["team"] != "ml" || now.Spec.Template.Spec.Containers[0].Image != "registry.example.com/hello:2" {
+			t.Errorf("got %v", now)
+		}
+	})
+	t.Run("update of what is another app's by then", func(t *testing.T) {
+		svc := p.create(p.app(id("taken")))
+		w := p.faulty(t, &fault{method: http.MethodPut, resource: "services", before: func() {
+			patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{kservice.AnnotationAppID: "other/dev/taken"}}}
+			if _, err := p.Patch(ctx, svc, patch); err != nil {
+				t.Error(err)
+			}
+		}})
+		w.refused(w.json(w.subject(subjects.APIDeploy, id("taken")), deployment("registry.example.com/hello:2")), subjects.CodeFailedPrecondition, "belongs to another app")
+		if now := p.present(svc.Name); now.Spec.Template.Spec.Containers[0].Image != "registry.example.com/hello:1" {
+			t.Errorf("got %v", now)
+		}
+	})
+	t.Run("create", func(t *testing.T) {
+		w := p.faulty(t, &fault{method: http.MethodPost, resource: "services", before: func() {
+			first := p.app(id("create"))
+			first.Labels = map[string]string{"team": "ml"}
+			if _, err := p.Create(ctx, first); err != nil {
+				t.Error(err)
+			}
+		}})
+		w.outcome(w.json(w.subject(subjects.APIDeploy, id("create")), deployment("registry.example.com/hello:2")), subjects.OutcomeUpdated)
+		if now := p.present(kservice.Name(id("create"))); now.Labels["team"] != "ml" || now.Spec.Template.Spec.Containers[0].Image != "registry.example.com/hello:2" {
+			t.Errorf("got %v", now)
+		}
+	})
+	t.Run("create of what is another app's by then", func(t *testing.T) {
+		one, other := subjects.AppID{Project: "b-c", Domain: "dev", Name: "a"}, subjects.AppID{Project: "c", Domain: "dev", Name: "a-b"}
+		var svc *servingv1.Service
+		w := p.faulty(t, &fault{method: http.MethodPost, resource: "services", before: func() {
+			var err error
+			if svc, err = p.Create(ctx, p.app(other)); err != nil {
+				t.Error(err)
+			}
+		}})
+		w.refused(w.json(w.subject(subjects.APIDeploy, one), deployment("registry.example.com/hello:2")), subjects.CodeFailedPrecondition, "belongs to another app")
+		p.untouched(svc)
+	})
+	t.Run("stop", func(t *testing.T) {
+		svc := p.create(p.app(id("stop")))
+		w := p.faulty(t, &fault{method: http.MethodPatch, resource: "services", before: label(svc)})
+		w.outcome(w.json(w.subject(subjects.APIStop, id("stop")), nil), subjects.OutcomeStopped)
+		if now := p.present(svc.Name); now.Labels["team"] != "ml" || now.Labels[kservice.LabelStopped] != "true" {
+			t.Errorf("got %v", now)
+		}
+	})
+	t.Run("delete of what is another app's by then", func(t *testing.T) {
+		one, other := subjects.AppID{Project: "y-z", Domain: "dev", Name: "x"}, subjects.AppID{Project: "z", Domain: "dev", Name: "x-y"}
+		svc := p.create(p.app(one))
+		var theirs *servingv1.Service
+		w := p.faulty(t, &fault{method: http.MethodDelete, resource: "services", before: func() {
+			err := p.Delete(ctx, svc)
+			if err == nil {
+				theirs, err = p.Create(ctx, p.app(other))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}})
+		w.outcome(w.json(w.subject(subjects.APIDelete, one), nil), subjects.OutcomeMissing)
+		p.untouched(theirs)
+	})
+	t.Run("replica that is another pod by then", func(t *testing.T) {
+		svc := p.create(p.app(id("replica")))
+		first := p.pod("replica", svc.Name)
+		var second *corev1.Pod
+		w := p.faulty(t, &fault{method: http.MethodDelete, resource: "pods", before: func() {
+			if err := p.Client.Delete(ctx, first); err != nil {
+				t.Error(err)
+			}
+			second = p.pod("replica", svc.Name)
+		}})
+		w.outcome(w.json(w.subject(subjects.APIDeleteReplica, id("replica")), &appv1.ReplicaIdentifier{Name: "replica"}), subjects.OutcomeMissing)
+		p.podStays(second)
+	})
+}
+
+// The answer of Kubernetes gets lost: what was done counts as done.
+func TestLostAnswers(t *testing.T) {
+	p := newPlace(t)
+	id := func(name string) subjects.AppID { return subjects.AppID{Project: "shop", Domain: "dev", Name: name} }
+	for _, name := range []string{"update", "stop", "delete", "replica"} {
+		p.create(p.app(id(name)))
+	}
+	pod := p.pod("one", kservice.Name(id("replica")))
+	t.Run("create", func(t *testing.T) {
+		w := p.faulty(t, &fault{method: http.MethodPost, resource: "services", lost: true})
+		answer := w.outcome(w.json(w.subject(subjects.APIDeploy, id("create")), deployment("registry.example.com/hello:1")), subjects.OutcomeCreated)
+		if got, want := answer.Header.Get(subjects.HeaderUID), string(p.present(kservice.Name(id("create"))).UID); got != want {
+			t.Errorf("the answer has the uid %q, want %q", got, want)
+		}
+		w.outcome(w.json(w.subject(subjects.APIDeploy, id("create")), deployment("registry.example.com/hello:1")), subjects.OutcomeUnchanged)
+	})
+	t.Run("update", func(t *testing.T) {
+		w := p.faulty(t, &fault{method: http.MethodPut, resource: "services", lost: true})
+		w.outcome(w.json(w.subject(subjects.APIDeploy, id("update")), deployment("registry.example.com/hello:2")), subjects.OutcomeUpdated)
+	})
+	t.Run("stop", func(t *testing.T) {
+		w := p.faulty(t, &fault{method: http.MethodPatch, resource: "services", lost: true})
+		w.outcome(w.json(w.subject(subjects.APIStop, id("stop")), nil), subjects.OutcomeStopped)
+		w.outcome(w.json(w.subject(subjects.APIStop, id("stop")), nil), subjects.OutcomeUnchanged)
+	})
+	t.Run("delete", func(t *testing.T) {
+		w := p.faulty(t, &fault{method: http.MethodDelete, resource: "services", lost: true})
+		w.outcome(w.json(w.subject(subjects.APIDelete, id("delete")), nil), subjects.OutcomeDeleted)
+	})
+	t.Run("delete-replica", func(t *testing.T) {
+		w := p.faulty(t, &fault{method: http.MethodDelete, resource: "pods", lost: true})
+		w.outcome(w.json(w.subject(subjects.APIDeleteReplica, id("replica")), &appv1.ReplicaIdentifier{Name: pod.Name}), subjects.OutcomeDeleted)
+		p.podGone(pod)
+	})
+}
+
+// While Kubernetes is away writes fail soon, without telling where it is; they
+// go well when it is back in time.
+func TestKubernetesAway(t *testing.T) {
+	p := newPlace(t)
+	at, err := url.Parse(p.Config.Host)
+	p.must(err)
+	proxy, err := testenv.NewProxy(at.Host)
+	p.must(err)
+	t.Cleanup(func() {
+		if err := proxy.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := admin(p.Cluster)
+	cfg.Host = "https://" + proxy.Addr()
+	w := serve(t, func(s *setup) { s.cfg, s.cache, s.kube = p.cfg, p.bridge, cfg })
+	w.outcome(w.json(w.subject(subjects.APIDeploy, checkout), deployment("registry.example.com/hello:1")), subjects.OutcomeCreated)
+
+	p.must(proxy.Cut())
+	for _, op := range writeOps()[:2] {
+		began := time.Now()
+		text := w.refused(w.json(w.subject(op, checkout), map[subjects.APIOp]*appv1.CreateRequest{
+			subjects.APIDeploy: deployment("registry.example.com/hello:2"), subjects.APIStop: {},
+		}[op]), subjects.CodeUnavailable, "kubernetes: ")
+		if took := time.Since(began); took < 2*time.Second || took > 10*time.Second {
+			t.Errorf("%s: it took %s", op, took)
+		}
+		host, port, _ := strings.Cut(proxy.Addr(), ":")
+		if strings.Contains(text, host) || strings.Contains(text, port) || strings.Contains(text, "://") {
+			t.Errorf("%s: it tells where Kubernetes is: %q", op, text)
+		}
+	}
+
+	inbox := w.nc.NewInbox()
+	sub, err := w.nc.SubscribeSync(inbox)
+	p.must(err)
+	request, _, err := appv1.Encode(deployment("registry.example.com/hello:2"), subjects.ContentTypeJSON)
+	p.must(err)
+	before := w.metric("appbridge_api_write_retries_total")
+	p.must(w.nc.PublishRequest(w.subject(subjects.APIDeploy, checkout), inbox, request))
+	soon(t, "it is tried again", func() error {
+		if w.metric("appbridge_api_write_retries_total") < before+2 {
+			return errNotYet
+		}
+		return nil
+	})
+	p.must(proxy.Heal())
+	w.outcome(w.next(sub), subjects.OutcomeUpdated)
+}
+
+// A right that is missing is named.
+func TestMissingRights(t *testing.T) {
+	p := newPlace(t)
+	user, err := p.User("writer-" + p.namespace)
+	p.must(err)
+	w := serve(t, func(s *setup) { s.cfg, s.cache, s.kube = p.cfg, p.bridge, user })
+	in := " in namespace " + p.namespace
+	w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deployment("registry.example.com/hello:1")),
+		subjects.CodeInternal, "lacks the right get on services.serving.knative.dev"+in)
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "reader"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{kservice.GroupVersion().Group}, Resources: []string{"services"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
+		},
+	}
+	p.must(p.Client.Create(t.Context(), role))
+	p.must(p.Client.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "writer-" + p.namespace}},
+	}))
+	soon(t, "the right to get is given", func() error {
+		if w.json(w.subject(subjects.APIStop, checkout), nil).Header.Get(subjects.HeaderServiceErrorCode) != "" {
+			return errNotYet
+		}
+		return nil
+	})
+	w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deployment("registry.example.com/hello:1")),
+		subjects.CodeInternal, "lacks the right create on services.serving.knative.dev"+in)
+	svc := p.create(p.app(checkout))
+	w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deployment("registry.example.com/hello:2")),
+		subjects.CodeInternal, "lacks the right update on services.serving.knative.dev"+in)
+	w.refused(w.json(w.subject(subjects.APIStop, checkout), nil), subjects.CodeInternal, "lacks the right patch on services.serving.knative.dev"+in)
+	w.refused(w.json(w.subject(subjects.APIDelete, checkout), nil), subjects.CodeInternal, "lacks the right delete on services.serving.knative.dev"+in)
+	pod := p.pod("one", svc.Name)
+	w.refused(w.json(w.subject(subjects.APIDeleteReplica, checkout), &appv1.ReplicaIdentifier{Name: pod.Name}),
+		subjects.CodeInternal, "lacks the right delete on pods"+in)
+	p.podStays(pod)
+	p.untouched(svc)
+	stranger := serve(t, func(s *setup) {
+		s.cfg, s.cache = p.cfg, p.bridge
+		s.kube = rest.AnonymousClientConfig(admin(p.Cluster))
+		s.kube.BearerToken = "nonsense"
+	})
+	text := stranger.refused(stranger.json(stranger.subject(subjects.APIDelete, checkout), nil), subjects.CodeInternal, "does not accept the credentials of appbridge")
+	if strings.Contains(text, "nonsense") {
+		t.Errorf("it tells the credentials: %q", text)
+	}
+}
