@@ -336,7 +336,7 @@ func (w *world) refused(answer *nats.Msg, code subjects.Code, says ...string) st
 func wellFormed(answer *nats.Msg) error {
 	text := answer.Header.Get(subjects.HeaderServiceError)
 	switch {
-	case string(answer.Data) != text+"\n" && !(strings.HasSuffix(text, "…") && strings.HasPrefix(string(answer.Data), strings.TrimSuffix(text, "…"))):
+	case !strings.HasSuffix(text, "…") && string(answer.Data) != text+"\n", !strings.HasPrefix(string(answer.Data), strings.TrimSuffix(text, "…")):
 		return fmt.Errorf("the body is %q, want the line of the header, %q", answer.Data, text)
 	case bytes.Count(answer.Data, []byte("\n")) != 1:
 		return fmt.Errorf("the body is %q, want one line", answer.Data)
