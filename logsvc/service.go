@@ -23,8 +23,6 @@ const (
 	// ServiceName is what `nats micro` knows the service by, and the queue group
 	// in which all replicas share the requests.
 	ServiceName = "appbridge-logs"
-	// unknownVersion stands for a version that is not a semantic one.
-	unknownVersion = "0.0.0"
 	// flushTimeout is how long the last messages have to get out.
 	flushTimeout = time.Second
 )
@@ -90,25 +88,19 @@ func (s *Service) Run(ctx context.Context) error {
 
 // register makes the micro service; closed is closed when it has ended.
 func (s *Service) register(serving context.Context, closed chan struct{}) (micro.Service, error) {
-	version, metadata := s.cfg.Version, map[string]string{
-		"cluster":      s.cfg.ClusterName,
-		"version":      s.cfg.Version,
-		"inbox-prefix": s.cfg.InboxPrefix,
-		// Not an endpoint: each stream listens to its own.
-		"stop": s.names.Prefix() + ".logs.stop.<project>.<stream id>",
-	}
 	config := micro.Config{
-		Name: ServiceName, QueueGroup: ServiceName, Version: version,
-		Description:  "Logs of Flyte's apps: get the last lines, tail or open a stream",
-		Metadata:     metadata,
+		Name: ServiceName, QueueGroup: ServiceName, Version: s.cfg.Version,
+		Description: "Logs of Flyte's apps: get the last lines, tail or open a stream",
+		Metadata: map[string]string{
+			"cluster":      s.cfg.ClusterName,
+			"inbox-prefix": s.cfg.InboxPrefix,
+			// Not an endpoint: each stream listens to its own.
+			"stop": s.names.Prefix() + ".logs.stop.<project>.<stream id>",
+		},
 		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 		DoneHandler:  func(micro.Service) { close(closed) },
 	}
-	service, err := micro.AddService(s.nc, config)
-	if errors.Is(err, micro.ErrConfigValidation) {
-		config.Version = unknownVersion
-		service, err = micro.AddService(s.nc, config)
-	}
+	service, err := answer.AddService(s.nc, config)
 	if err != nil {
 		return nil, fmt.Errorf("add the log service: %w", err)
 	}

@@ -1,117 +1,67 @@
 package appsvc_test
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
-// deployCase is one entry of deploy.json.
-type deployCase struct {
-	Name   string               `json:"name"`
-	Config strict[deployConfig] `json:"config"`
-	Steps  []deployStep         `json:"steps"`
-}
-
-type deployConfig struct {
-	conformanceConfig
-	Namespace             string `json:"namespace"`
-	DefaultRequestTimeout string `json:"defaultRequestTimeout"`
-	MaxRequestTimeout     string `json:"maxRequestTimeout"`
-	SuffixTemplate        string `json:"namespacedNameSuffixTemplate"`
-}
-
-// deployStep is one thing that is done. App is there when it is about another app
-// than the step before; Object is what a seed puts into the cluster.
-type deployStep struct {
-	Op     string                     `json:"op"`
-	App    json.RawMessage            `json:"app"`
-	Object *unstructured.Unstructured `json:"object"`
-	Expect strict[deployExpect]       `json:"expect"`
-}
-
-// deployExpect is how things are after a step.
-type deployExpect struct {
-	Error         string                     `json:"error"`
-	Panic         string                     `json:"panic"`
-	NotFound      bool                       `json:"notFound"`
-	KServiceName  string                     `json:"kserviceName"`
-	KService      *unstructured.Unstructured `json:"kservice"`
-	RevisionsLeft []string                   `json:"revisionsLeft"`
-	Unstable      []string                   `json:"unstable"`
-}
-
 func conformDeploy(t *testing.T, path string) int {
-	cases := readCases[deployCase](t, path)
 	c := cluster.Get(t)
 	server := newServer(t, func(o *natsOptions) { o.JetStream, o.StoreDir = true, t.TempDir() })
-	cache := startBridge(t, server.ClientURL(), c, configuredNamespace)
+	cache := startBridge(t, server.ClientURL(), c, corpus.Namespace)
 	steps := 0
-	for _, one := range cases {
-		t.Run(one.Name, func(t *testing.T) {
-			stage := &stage{Cluster: c, world: serve(t, func(s *setup) {
-				s.url, s.cache, s.kube = server.ClientURL(), cache, admin(c)
-				s.cfg = one.Config.Value.apply(t, s.cfg)
-			})}
-			stage.clear()
-			defer stage.clear()
-			for i, step := range one.Steps {
-				stage.step = fmt.Sprintf("step %d, %s", i, step.Op)
-				if !stage.play(step) {
-					t.Logf("%s: Flyte goes on from something that is refused here", stage.step)
-					break
-				}
-				steps++
+	cases := corpus.Each(t, path, func(t *testing.T, one corpus.DeployCase) {
+		config := one.Config.Value
+		stage := &stage{Cluster: c, config: config, world: serve(t, func(s *setup) {
+			s.url, s.cache, s.kube = server.ClientURL(), cache, admin(c)
+			s.cfg.App, s.cfg.Deploy = config.KService(), config.Deploy()
+		})}
+		stage.clear()
+		defer stage.clear()
+		for i, step := range one.Steps {
+			stage.step = fmt.Sprintf("step %d, %s", i, step.Op)
+			if !stage.play(step) {
+				t.Logf("%s: Flyte goes on from something that is refused here", stage.step)
+				break
 			}
-		})
-	}
+			steps++
+		}
+	})
 	t.Logf("conformance: deploy.json: %d steps compared", steps)
-	return min(len(cases), steps)
+	return min(cases, steps)
 }
 
-func (c deployConfig) apply(t *testing.T, cfg appsvc.Config) appsvc.Config {
-	t.Helper()
-	duration := func(text string) time.Duration {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
+// TestConformanceDefaults plays a made-up case with what the corpus does not
+// configure: a default environment, in an order of its own, and service account.
+func TestConformanceDefaults(t *testing.T) {
+	if cases := conformDeploy(t, filepath.Join(repositoryRoot, corpus.DefaultsFile)); cases != 1 {
+		t.Errorf("got %d cases, want 1", cases)
 	}
-	cfg.App = c.kservice()
-	cfg.Deploy = kservice.DeployConfig{
-		Namespace:             c.Namespace,
-		DefaultRequestTimeout: duration(c.DefaultRequestTimeout),
-		MaxRequestTimeout:     duration(c.MaxRequestTimeout),
-		SuffixTemplate:        c.SuffixTemplate,
-	}
-	return cfg
 }
 
 // stage is the cluster in which a case is played.
 type stage struct {
 	*testenv.Cluster
 	*world
+
+	config corpus.DeployConfig
 
 	step string
 	app  *appv1.App // the last one named
@@ -136,8 +86,7 @@ func (s *stage) clear() {
 }
 
 func (s *stage) id() subjects.AppID {
-	id := s.app.GetMetadata().GetId()
-	return subjects.AppID{Project: id.GetProject(), Domain: id.GetDomain(), Name: id.GetName()}
+	return corpus.AppID(s.app)
 }
 
 // object is the app's Knative Service, nil when there is none.
@@ -155,13 +104,10 @@ func (s *stage) object() *unstructured.Unstructured {
 }
 
 // play does a step and tells whether the case can go on.
-func (s *stage) play(step deployStep) bool {
+func (s *stage) play(step corpus.DeployStep) bool {
 	s.t.Helper()
-	if len(step.App) > 0 {
-		s.app = &appv1.App{}
-		if err := protojson.Unmarshal(step.App, s.app); err != nil {
-			s.t.Fatal(err)
-		}
+	if app := step.App(s.t); app != nil {
+		s.app = app
 	}
 	var answer *nats.Msg
 	if step.Op == "seed" {
@@ -272,7 +218,7 @@ func (s *stage) stored(object *unstructured.Unstructured) (*unstructured.Unstruc
 	return stored, s.Client.Create(s.t.Context(), stored, client.DryRunAll)
 }
 
-func (s *stage) compare(before, after *unstructured.Unstructured, want deployExpect, answer *nats.Msg, op string) {
+func (s *stage) compare(before, after *unstructured.Unstructured, want corpus.DeployExpect, answer *nats.Msg, op string) {
 	s.t.Helper()
 	s.revisionsLeft(want.RevisionsLeft)
 	if want.KServiceName != kservice.Name(s.id()) {
@@ -295,7 +241,8 @@ func (s *stage) compare(before, after *unstructured.Unstructured, want deployExp
 	if err != nil {
 		s.t.Fatalf("%s: what Flyte writes cannot be stored: %v", s.step, err)
 	}
-	if diff := cmp.Diff(after.Object["spec"], stored.Object["spec"]); diff != "" {
+	gotObject, wantObject := s.config.SortDefaultEnv(after.Object), s.config.SortDefaultEnv(stored.Object)
+	if diff := cmp.Diff(gotObject["spec"], wantObject["spec"]); diff != "" {
 		s.t.Errorf("%s: spec, got, want: %s", s.step, diff)
 	}
 	if diff := cmp.Diff(after.GetLabels(), want.KService.GetLabels()); diff != "" {
@@ -305,13 +252,8 @@ func (s *stage) compare(before, after *unstructured.Unstructured, want deployExp
 	if !proto.Equal(s.specOf(got), s.specOf(wanted)) {
 		s.t.Errorf("%s: spec annotation:\n got %v\nwant %v", s.step, s.specOf(got), s.specOf(wanted))
 	}
-	for _, path := range want.Unstable {
-		key := strings.TrimSuffix(strings.TrimPrefix(path, "metadata.annotations["), "]")
-		if key != kservice.AnnotationSpec && key != kservice.AnnotationSpecSHA {
-			s.t.Errorf("%s: unstable %q: not one that this test knows", s.step, path)
-		}
-		delete(got, key)
-		delete(wanted, key)
+	if err := want.ForgetUnstable(got, wanted); err != nil {
+		s.t.Errorf("%s: %v", s.step, err)
 	}
 	if diff := cmp.Diff(got, wanted); diff != "" {
 		s.t.Errorf("%s: annotations, got, want: %s", s.step, diff)
@@ -346,8 +288,7 @@ func (s *stage) writes(before, after, want *unstructured.Unstructured, answer *n
 		s.t.Errorf("%s: the answer tells of version %s, want %s", s.step, got, want)
 	}
 	response := read(s.world, answer, &appv1.UpdateResponse{}) // a CreateResponse has the same form
-	id := response.GetApp().GetMetadata().GetId()
-	if got := (subjects.AppID{Project: id.GetProject(), Domain: id.GetDomain(), Name: id.GetName()}); got != s.id() {
+	if got := corpus.AppID(response.GetApp()); got != s.id() {
 		s.t.Errorf("%s: the answer tells of %s, want %s", s.step, got, s.id())
 	}
 }
@@ -355,20 +296,9 @@ func (s *stage) writes(before, after, want *unstructured.Unstructured, answer *n
 // specOf reads the spec annotation, and holds the digest to the bytes beside it.
 func (s *stage) specOf(annotations map[string]string) *appv1.Spec {
 	s.t.Helper()
-	written, ok := annotations[kservice.AnnotationSpec]
-	if !ok {
-		return nil
-	}
-	wire, err := base64.StdEncoding.DecodeString(written)
+	spec, err := corpus.Spec(annotations)
 	if err != nil {
-		s.t.Fatal(err)
-	}
-	if got, want := annotations[kservice.AnnotationSpecSHA], kservice.SpecDigest(wire); got != want {
-		s.t.Errorf("%s: the digest of %s: got %q, want %q", s.step, written, got, want)
-	}
-	spec := &appv1.Spec{}
-	if err := proto.Unmarshal(wire, spec); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%s: %v", s.step, err)
 	}
 	return spec
 }

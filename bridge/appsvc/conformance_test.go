@@ -1,9 +1,7 @@
 package appsvc_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,28 +14,15 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
-const (
-	// conformanceEnv names the folder with the corpus; a relative path starts
-	// at the root of the repository.
-	conformanceEnv     = "APPBRIDGE_CONFORMANCE_DIR"
-	repositoryRoot     = "../.."
-	conformanceDefault = "testdata/conformance"
-	// configuredNamespace is the one that the corpus is held to.
-	configuredNamespace = "flyte"
-)
+const repositoryRoot = "../.."
 
 // TestConformance plays the parts of the corpus that are about operations through
 // the service.
 func TestConformance(t *testing.T) {
-	dir := os.Getenv(conformanceEnv)
-	if dir == "" {
-		dir = conformanceDefault
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(repositoryRoot, dir)
-	}
+	dir := corpus.Dir(repositoryRoot)
 	for _, part := range []struct {
 		name string
 		run  func(t *testing.T, path string) int
@@ -57,57 +42,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// conformanceConfig is the configuration as the corpus writes it.
-type conformanceConfig struct {
-	BaseDomain string `json:"baseDomain"`
-	Scheme     string `json:"scheme"`
-	Port       int32  `json:"port"`
-}
-
-func (c conformanceConfig) kservice() kservice.Config {
-	return kservice.Config{BaseDomain: c.BaseDomain, Scheme: c.Scheme, Port: c.Port}
-}
-
-// conformanceID is an identifier as the corpus writes it.
-type conformanceID struct {
-	Org     string `json:"org"`
-	Project string `json:"project"`
-	Domain  string `json:"domain"`
-	Name    string `json:"name"`
-}
-
-func (i conformanceID) appID() subjects.AppID {
-	return subjects.AppID{Project: i.Project, Domain: i.Domain, Name: i.Name}
-}
-
-// request asks for the app under its whole identifier.
-func (i conformanceID) request() *appv1.GetRequest {
-	return &appv1.GetRequest{Identifier: &appv1.GetRequest_AppId{
-		AppId: &appv1.Identifier{Org: i.Org, Project: i.Project, Domain: i.Domain, Name: i.Name},
-	}}
-}
-
-// strict is an expectation: a key that the test does not know must not pass
-// without being checked.
-type strict[T any] struct{ Value T }
-
-func (s *strict[T]) UnmarshalJSON(data []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	return dec.Decode(&s.Value)
-}
-
-func readCases[T any](t *testing.T, path string) []T {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("read the corpus: %v", err)
-	}
-	var out []T
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return out
+// requestFor asks for the app under its whole identifier.
+func requestFor(id corpus.ID) *appv1.GetRequest {
+	return &appv1.GetRequest{Identifier: &appv1.GetRequest_AppId{AppId: id.Message()}}
 }
 
 func decodeJSON[T any](t *testing.T, raw []byte) *T {
@@ -130,28 +67,17 @@ func trimmed(t *testing.T, raw []byte) *kservice.Service {
 }
 
 func conformNames(t *testing.T, path string) int {
-	type nameCase struct {
-		Name       string            `json:"name"`
-		Config     conformanceConfig `json:"config"`
-		Identifier conformanceID     `json:"identifier"`
-		Expect     strict[struct {
-			KServiceName       string `json:"kserviceName"`
-			KServiceNameBase64 string `json:"kserviceNameBase64"`
-			PublicURL          string `json:"publicUrl"`
-			NoIngress          bool   `json:"noIngress"`
-		}] `json:"expect"`
-	}
-	cases := readCases[nameCase](t, path)
-	worlds := map[conformanceConfig]*world{}
+	cases := corpus.ReadList[corpus.NameCase](t, path)
+	worlds := map[corpus.Config]*world{}
 	asked := 0
 	for _, c := range cases {
-		if c.Identifier.appID().Validate() != nil {
+		if c.Identifier.AppID().Validate() != nil {
 			continue // an empty part has no subject
 		}
 		w := worlds[c.Config]
 		if w == nil {
 			w = serve(t, func(s *setup) {
-				s.kube, s.cfg.App = untouchable(t), c.Config.kservice()
+				s.kube, s.cfg.App = untouchable(t), c.Config.KService()
 			})
 			worlds[c.Config] = w
 		}
@@ -159,10 +85,10 @@ func conformNames(t *testing.T, path string) int {
 		t.Run(c.Name, func(t *testing.T) {
 			w.t = t
 			var request proto.Message
-			if message := c.Identifier.request(); proto.Size(message) > 0 {
+			if message := requestFor(c.Identifier); proto.Size(message) > 0 {
 				request = message
 			}
-			got := read(w, w.json(w.subject(subjects.APIIngress, c.Identifier.appID()), request), &appv1.Ingress{})
+			got := read(w, w.json(w.subject(subjects.APIIngress, c.Identifier.AppID()), request), &appv1.Ingress{})
 			want := &appv1.Ingress{PublicUrl: c.Expect.Value.PublicURL}
 			if !proto.Equal(got, want) || c.Expect.Value.NoIngress != (got.GetPublicUrl() == "") {
 				t.Errorf("got %v, want %+v", got, c.Expect.Value)
@@ -174,19 +100,12 @@ func conformNames(t *testing.T, path string) int {
 }
 
 func conformList(t *testing.T, path string) int {
-	type listCase struct {
-		Name      string            `json:"name"`
-		Project   string            `json:"project"`
-		Domain    string            `json:"domain"`
-		KServices []json.RawMessage `json:"kservices"`
-		Expect    []string          `json:"expect"`
-	}
-	cases := readCases[listCase](t, path)
+	cases := corpus.ReadList[corpus.ListCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			cache := &memory{}
 			for _, raw := range c.KServices {
-				if svc := trimmed(t, raw); svc.Namespace == configuredNamespace {
+				if svc := trimmed(t, raw); svc.Namespace == corpus.Namespace {
 					cache.add(svc)
 				}
 			}
@@ -222,21 +141,12 @@ func conformList(t *testing.T, path string) int {
 }
 
 func conformReplicas(t *testing.T, path string) int {
-	type replicasCase struct {
-		Name       string            `json:"name"`
-		Identifier conformanceID     `json:"identifier"`
-		KServices  []json.RawMessage `json:"kservices"`
-		Pods       []json.RawMessage `json:"pods"`
-		Expect     strict[struct {
-			Replicas []json.RawMessage `json:"replicas"`
-		}] `json:"expect"`
-	}
-	cases := readCases[replicasCase](t, path)
+	cases := corpus.ReadList[corpus.ReplicasCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			cache := &memory{}
 			for _, raw := range c.KServices {
-				if svc := trimmed(t, raw); svc.Namespace == configuredNamespace {
+				if svc := trimmed(t, raw); svc.Namespace == corpus.Namespace {
 					cache.add(svc)
 				}
 			}
@@ -244,7 +154,7 @@ func conformReplicas(t *testing.T, path string) int {
 				cache.pods = append(cache.pods, *decodeJSON[corev1.Pod](t, raw))
 			}
 			w := serve(t, func(s *setup) { s.cache, s.kube = cache, untouchable(t) })
-			list := read(w, w.json(w.subject(subjects.APIReplicas, c.Identifier.appID()), c.Identifier.request()), &appv1.ReplicaList{})
+			list := read(w, w.json(w.subject(subjects.APIReplicas, c.Identifier.AppID()), requestFor(c.Identifier)), &appv1.ReplicaList{})
 			want := &appv1.ReplicaList{}
 			for _, raw := range c.Expect.Value.Replicas {
 				replica := &appv1.Replica{}

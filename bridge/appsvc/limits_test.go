@@ -3,6 +3,7 @@ package appsvc_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,5 +144,27 @@ func TestReadYourWrite(t *testing.T) {
 		}
 		write(subjects.APIDelete, nil, subjects.OutcomeDeleted)
 		p.refused(p.ask(p.subject(subjects.APIGet, id), "", nil), subjects.CodeNotFound)
+	}
+}
+
+// A variable of the app stands in the place of the configured one: the API server lets
+// no name come twice.
+func TestDefaultEnv(t *testing.T) {
+	p := newPlace(t)
+	w := serve(t, func(s *setup) {
+		s.cache, s.kube = p.bridge, admin(p.Cluster)
+		s.cfg.Namespaces, s.cfg.Deploy.Namespace = []string{p.namespace}, p.namespace
+		s.cfg.Deploy.DefaultEnv = map[string]string{"REGION": "eu", "LEVEL": "info"}
+	})
+	request := deployment("registry.example.com/hello:1")
+	request.App.Spec.GetContainer().Env = []*appv1.KeyValuePair{{Key: "LEVEL", Value: "debug"}, {Key: "MODE", Value: "fast"}}
+	w.outcome(w.json(w.subject(subjects.APIDeploy, checkout), request), subjects.OutcomeCreated)
+	var got []string
+	for _, v := range p.present(kservice.Name(checkout)).Spec.Template.Spec.Containers[0].Env {
+		got = append(got, v.Name+"="+v.Value)
+	}
+	want := []string{"REGION=eu", "LEVEL=debug", "MODE=fast"}
+	if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+		t.Errorf("got %q, want first %q", got, want)
 	}
 }

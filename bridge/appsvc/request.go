@@ -51,19 +51,25 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 	if len(r.body) > maxBody {
 		return nil, answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want at most %d", len(r.body), maxBody)
 	}
-	r.form, err = formOf(msg.Headers().Get(subjects.HeaderContentType))
+	r.form, err = formOf(msg.Headers())
 	return r, err
 }
 
-// formOf reads a content type.
-func formOf(header string) (string, error) {
-	if header == "" {
+// formOf reads the content type, whose name a person may write in any case.
+func formOf(headers micro.Headers) (string, error) {
+	written := headers.Get(subjects.HeaderContentType)
+	for name, values := range headers {
+		if written == "" && strings.EqualFold(name, subjects.HeaderContentType) && len(values) > 0 {
+			written = values[0]
+		}
+	}
+	if written == "" {
 		return subjects.ContentTypeJSON, nil
 	}
-	form, _, err := mime.ParseMediaType(header)
+	form, _, err := mime.ParseMediaType(written)
 	if err != nil || form != subjects.ContentTypeJSON && form != subjects.ContentTypeProtobuf {
 		return "", answer.Errorf(subjects.CodeInvalidArgument, "%s: %s: want %s or %s",
-			subjects.HeaderContentType, shown(header), subjects.ContentTypeJSON, subjects.ContentTypeProtobuf)
+			subjects.HeaderContentType, shown(written), subjects.ContentTypeJSON, subjects.ContentTypeProtobuf)
 	}
 	return form, nil
 }

@@ -82,6 +82,15 @@ func TestContentTypes(t *testing.T) {
 			}
 		})
 	}
+	lower, err := w.nc.RequestMsg(&nats.Msg{
+		Subject: get, Data: wire, Header: nats.Header{strings.ToLower(subjects.HeaderContentType): {subjects.ContentTypeProtobuf}},
+	}, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := lower.Header.Get(subjects.HeaderContentType); got != subjects.ContentTypeProtobuf {
+		t.Errorf("a header in small letters: got the form %q, want %q", got, subjects.ContentTypeProtobuf)
+	}
 	for _, form := range []string{"text/plain", "application/x-protobuf", "json", ";", "application/json; charset", strings.Repeat("x", 5000), "\x1b[31m"} {
 		for op := range allOps() {
 			w.refused(w.ask(w.subject(op, checkout), form, text), subjects.CodeInvalidArgument,

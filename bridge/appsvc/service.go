@@ -24,8 +24,6 @@ const (
 	// ServiceName is what `nats micro` knows the service by, and the queue group
 	// in which all replicas share the requests.
 	ServiceName = "flyte-apps"
-	// unknownVersion stands for a version that is not a semantic one.
-	unknownVersion = "0.0.0"
 	// writeTimeout is how long a write may take.
 	writeTimeout = time.Minute
 	// heldBytes is how much the bodies of all writes may be that are served at one
@@ -174,18 +172,13 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		Description: "Flyte's apps: get, list, replicas, ingress; deploy, stop, delete, delete-replica",
 		Metadata: map[string]string{
 			"cluster":      s.cfg.ClusterName,
-			"version":      s.cfg.Version,
 			"inbox-prefix": s.cfg.InboxPrefix,
 			"writes":       strconv.FormatBool(s.cfg.EnableWrites),
 		},
 		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 		DoneHandler:  func(micro.Service) { close(closed) },
 	}
-	service, err := micro.AddService(s.nc, config)
-	if errors.Is(err, micro.ErrConfigValidation) {
-		config.Version = unknownVersion
-		service, err = micro.AddService(s.nc, config)
-	}
+	service, err := answer.AddService(s.nc, config)
 	if err != nil {
 		return nil, fmt.Errorf("add the app service: %w", err)
 	}

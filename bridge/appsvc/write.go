@@ -82,6 +82,7 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 		return nil, "", answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	manifest.Name = found.at.Name
+	manifest.DropOverridden(cfg)
 	switch {
 	case found.object == nil:
 		now, err := s.kube.createService(ctx, manifest)

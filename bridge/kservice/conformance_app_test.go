@@ -17,6 +17,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 // nowMark stands in the corpus where Flyte puts the time of conversion.
@@ -24,10 +25,10 @@ const nowMark = `"<now>"`
 
 type appCase struct {
 	Name      string            `json:"name"`
-	Config    conformanceConfig `json:"config"`
+	Config    corpus.Config     `json:"config"`
 	KService  json.RawMessage   `json:"kservice"`
 	Revisions []json.RawMessage `json:"revisions"`
-	Expect    strict[struct {
+	Expect    corpus.Strict[struct {
 		App          json.RawMessage `json:"app"`
 		AppProto     string          `json:"appProtoBase64"`
 		Error        string          `json:"error"`
@@ -47,7 +48,7 @@ func runCases(t *testing.T, dir string) int {
 		}
 		t.Run(strings.TrimSuffix(entry.Name(), ".json"), func(t *testing.T) {
 			var c appCase
-			if err := json.Unmarshal(readFile(t, filepath.Join(dir, entry.Name())), &c); err != nil {
+			if err := json.Unmarshal(corpus.ReadFile(t, filepath.Join(dir, entry.Name())), &c); err != nil {
 				t.Fatal(err)
 			}
 			checkAppCase(t, c)
@@ -62,7 +63,7 @@ func checkAppCase(t *testing.T, c appCase) {
 	rev := latestReady(svc, decodeAll[*kservice.Revision](t, c.Revisions))
 	svcBefore, revBefore := svc.DeepCopy(), rev.DeepCopy()
 
-	got, err := kservice.Convert(svc, rev, c.Config.kservice())
+	got, err := kservice.Convert(svc, rev, c.Config.KService())
 
 	if !reflect.DeepEqual(svc, svcBefore) || !reflect.DeepEqual(rev, revBefore) {
 		t.Error("Convert changed its input")
@@ -90,7 +91,7 @@ func checkAppCase(t *testing.T, c appCase) {
 	if err != nil {
 		t.Fatalf("Trim: %v", err)
 	}
-	again, err := kservice.Convert(trimmed.(*kservice.Service), rev, c.Config.kservice())
+	again, err := kservice.Convert(trimmed.(*kservice.Service), rev, c.Config.KService())
 	if err != nil {
 		t.Fatalf("Convert after Trim: %v", err)
 	}

@@ -1,8 +1,8 @@
 package kservice_test
 
 import (
-	"encoding/base64"
 	"encoding/json"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -19,41 +19,36 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 // runDeploy plays every case of deploy.json on objects in memory. That a foreign
 // object is not taken over is not for these functions to see, so here it is, as in
 // Flyte.
 func runDeploy(t *testing.T, path string) int {
-	raws := readList[json.RawMessage](t, path)
-	for _, raw := range raws {
-		var named struct {
-			Name string `json:"name"`
+	return corpus.Each(t, path, func(t *testing.T, c corpus.DeployCase) {
+		world := &deployWorld{
+			config:    c.Config.Value,
+			services:  map[string]map[string]any{},
+			revisions: map[string]bool{},
 		}
-		if err := json.Unmarshal(raw, &named); err != nil {
-			t.Fatalf("%s: %v", path, err)
+		for i, step := range c.Steps {
+			t.Run(strconv.Itoa(i)+"-"+step.Op, func(t *testing.T) { world.play(t, step) })
 		}
-		t.Run(named.Name, func(t *testing.T) {
-			var c deployCase
-			if err := json.Unmarshal(raw, &c); err != nil {
-				t.Fatal(err)
-			}
-			world := &deployWorld{
-				cfg:       c.Config.Value.kservice(),
-				services:  map[string]map[string]any{},
-				revisions: map[string]bool{},
-			}
-			for i, step := range c.Steps {
-				t.Run(strconv.Itoa(i)+"-"+step.Op, func(t *testing.T) { world.play(t, step) })
-			}
-		})
+	})
+}
+
+// TestConformanceDefaults plays a made-up case with what the corpus does not
+// configure: a default environment, in an order of its own, and service account.
+func TestConformanceDefaults(t *testing.T) {
+	if cases := runDeploy(t, filepath.Join(repositoryRoot, corpus.DefaultsFile)); cases != 1 {
+		t.Errorf("got %d cases, want 1", cases)
 	}
-	return len(raws)
 }
 
 // deployWorld is a cluster that stores what it is given.
 type deployWorld struct {
-	cfg       kservice.DeployConfig
+	config    corpus.DeployConfig
 	services  map[string]map[string]any // by name
 	revisions map[string]bool           // by name
 	app       *appv1.App                // the last one named
@@ -61,16 +56,16 @@ type deployWorld struct {
 	ended bool
 }
 
-func (w *deployWorld) play(t *testing.T, step deployStep) {
+func (w *deployWorld) play(t *testing.T, step corpus.DeployStep) {
 	t.Helper()
 	if w.ended {
 		return
 	}
-	if app := step.app(t); app != nil {
+	if app := step.App(t); app != nil {
 		w.app = app
 	}
 	want := step.Expect.Value
-	name := kservice.Name(appID(w.app))
+	name := kservice.Name(corpus.AppID(w.app))
 	switch step.Op {
 	case "seed":
 		w.seed(t, name, step.Object)
@@ -89,12 +84,11 @@ func (w *deployWorld) play(t *testing.T, step deployStep) {
 	}
 }
 
-func (w *deployWorld) seed(t *testing.T, name string, object map[string]any) {
+func (w *deployWorld) seed(t *testing.T, name string, seeded *unstructured.Unstructured) {
 	t.Helper()
-	seeded := unstructured.Unstructured{Object: object}
 	switch kind := seeded.GetKind(); kind {
 	case "Service":
-		w.put(seeded.GetName(), object)
+		w.put(seeded.GetName(), seeded.Object)
 	case "Revision":
 		w.revisions[seeded.GetName()] = true
 	case "ServiceStatus":
@@ -102,7 +96,7 @@ func (w *deployWorld) seed(t *testing.T, name string, object map[string]any) {
 		if svc == nil {
 			t.Fatalf("a status for %s, which is not there", name)
 		}
-		svc["status"] = object["status"]
+		svc["status"] = seeded.Object["status"]
 		w.put(name, svc)
 	default:
 		t.Fatalf("kind %q: not one that this test knows", kind)
@@ -119,10 +113,10 @@ func (w *deployWorld) put(name string, content map[string]any) {
 
 func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
 	t.Helper()
-	id := appID(w.app)
+	id, cfg := corpus.AppID(w.app), w.config.Deploy()
 	before := proto.CloneOf(w.app)
-	found := kservice.ValidateApp(id, w.app, w.cfg)
-	manifest, err := kservice.Build(id, w.app, w.cfg)
+	found := kservice.ValidateApp(id, w.app, cfg)
+	manifest, err := kservice.Build(id, w.app, cfg)
 	if !proto.Equal(w.app, before) {
 		t.Error("the app was changed")
 	}
@@ -182,7 +176,7 @@ func (w *deployWorld) stop(t *testing.T, name string) {
 	delete(w.revisions, ready)
 }
 
-func (w *deployWorld) check(t *testing.T, name string, want deployExpect) {
+func (w *deployWorld) check(t *testing.T, name string, want corpus.DeployExpect) {
 	t.Helper()
 	if want.KServiceName != "" && name != want.KServiceName {
 		t.Errorf("name: got %q, want %q", name, want.KServiceName)
@@ -202,7 +196,7 @@ func (w *deployWorld) check(t *testing.T, name string, want deployExpect) {
 			t.Errorf("got %v, want no such object", got)
 		}
 		return
-	case len(want.KService) == 0:
+	case want.KService == nil:
 		if want.Error == "" && want.Panic == "" {
 			t.Error("the step has no expectation")
 		}
@@ -210,32 +204,15 @@ func (w *deployWorld) check(t *testing.T, name string, want deployExpect) {
 	case !ok:
 		t.Fatal("got no such object, want one")
 	}
-	gotService, wantService := serviceOf(t, got), serviceOf(t, want.KService)
+	gotService := serviceOf(t, w.config.SortDefaultEnv(got))
+	wantService := serviceOf(t, w.config.SortDefaultEnv(want.KService.Object))
 	checkSpecAnnotations(t, gotService, wantService)
-	for _, path := range want.Unstable {
-		if !forgetUnstable(gotService, wantService, path) {
-			t.Errorf("unstable %q: not one that this test knows", path)
-		}
+	if err := want.ForgetUnstable(gotService.Annotations, wantService.Annotations); err != nil {
+		t.Error(err)
 	}
 	if !equality.Semantic.DeepEqual(gotService, wantService) {
 		t.Errorf("got, want: %s", cmp.Diff(gotService, wantService))
 	}
-}
-
-// forgetUnstable evens out what differs from run to run in Flyte.
-func forgetUnstable(got, want *servingv1.Service, path string) bool {
-	switch path {
-	case "metadata.annotations[" + kservice.AnnotationSpec + "]":
-		// checkSpecAnnotations has compared what is in it.
-		delete(got.Annotations, kservice.AnnotationSpec)
-		delete(want.Annotations, kservice.AnnotationSpec)
-	case "metadata.annotations[" + kservice.AnnotationSpecSHA + "]":
-		delete(got.Annotations, kservice.AnnotationSpecSHA)
-		delete(want.Annotations, kservice.AnnotationSpecSHA)
-	default:
-		return false
-	}
-	return true
 }
 
 // checkSpecAnnotations compares the spec of two objects as messages, and each
@@ -250,19 +227,8 @@ func checkSpecAnnotations(t *testing.T, got, want *servingv1.Service) {
 
 func specOf(t *testing.T, svc *servingv1.Service) *appv1.Spec {
 	t.Helper()
-	written, ok := svc.Annotations[kservice.AnnotationSpec]
-	if !ok {
-		return nil
-	}
-	wire, err := base64.StdEncoding.DecodeString(written)
+	spec, err := corpus.Spec(svc.Annotations)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := svc.Annotations[kservice.AnnotationSpecSHA], kservice.SpecDigest(wire); got != want {
-		t.Errorf("digest of %s: got %q, want %q", written, got, want)
-	}
-	spec := &appv1.Spec{}
-	if err := proto.Unmarshal(wire, spec); err != nil {
 		t.Fatal(err)
 	}
 	return spec
@@ -279,11 +245,30 @@ func serviceOf(t *testing.T, from any) *servingv1.Service {
 			t.Fatal(err)
 		}
 	}
-	var out strict[servingv1.Service]
+	var out corpus.Strict[servingv1.Service]
 	if err := json.Unmarshal(raw, &out); err != nil {
 		t.Fatalf("not a Knative Service: %v\n%s", err, raw)
 	}
 	return &out.Value
+}
+
+// mergePatch applies a JSON merge patch (RFC 7386).
+func mergePatch(object, patch map[string]any) map[string]any {
+	if object == nil {
+		object = map[string]any{}
+	}
+	for key, value := range patch {
+		switch v := value.(type) {
+		case nil:
+			delete(object, key)
+		case map[string]any:
+			inner, _ := object[key].(map[string]any)
+			object[key] = mergePatch(inner, v)
+		default:
+			object[key] = v
+		}
+	}
+	return object
 }
 
 // deployedObject is a manifest as an object that Kubernetes' types can hold.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 // defaultBuffer is what a subscriber of the corpus holds when a case does not
@@ -16,7 +17,7 @@ const defaultBuffer = 100
 
 type eventCase struct {
 	Name      string            `json:"name"`
-	Config    conformanceConfig `json:"config"`
+	Config    corpus.Config     `json:"config"`
 	Revisions []json.RawMessage `json:"revisions"`
 	Subscribe []string          `json:"subscribe"`
 	Buffer    *int              `json:"buffer"`
@@ -24,7 +25,7 @@ type eventCase struct {
 		Op       string          `json:"op"`
 		KService json.RawMessage `json:"kservice"`
 	} `json:"steps"`
-	Expect strict[[]struct {
+	Expect corpus.Strict[[]struct {
 		Subscription string `json:"subscription"`
 		Responses    []struct {
 			WatchResponse json.RawMessage `json:"watchResponse"`
@@ -40,7 +41,7 @@ type told struct {
 }
 
 func runEvents(t *testing.T, path string) int {
-	cases := readList[eventCase](t, path)
+	cases := corpus.ReadList[eventCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			want := c.Expect.Value
@@ -85,7 +86,7 @@ func playSteps(t *testing.T, c eventCase) []told {
 		if !gone && !kservice.Managed(svc) {
 			continue
 		}
-		app, err := kservice.Convert(svc, latestReady(svc, revisions), c.Config.kservice())
+		app, err := kservice.Convert(svc, latestReady(svc, revisions), c.Config.KService())
 		if err != nil {
 			continue
 		}

@@ -14,21 +14,11 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 func runNames(t *testing.T, path string) int {
-	type nameCase struct {
-		Name       string            `json:"name"`
-		Config     conformanceConfig `json:"config"`
-		Identifier conformanceID     `json:"identifier"`
-		Expect     strict[struct {
-			KServiceName       string `json:"kserviceName"`
-			KServiceNameBase64 string `json:"kserviceNameBase64"`
-			PublicURL          string `json:"publicUrl"`
-			NoIngress          bool   `json:"noIngress"`
-		}] `json:"expect"`
-	}
-	cases := readList[nameCase](t, path)
+	cases := corpus.ReadList[corpus.NameCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			want := c.Expect.Value
@@ -40,14 +30,14 @@ func runNames(t *testing.T, path string) int {
 				}
 				name = string(raw)
 			}
-			id := c.Identifier.appID()
+			id := c.Identifier.AppID()
 			if got := kservice.Name(id); got != name {
 				t.Errorf("name: got %q, want %q", got, name)
 			}
 			if (want.PublicURL == "") != want.NoIngress {
 				t.Fatalf("the case must expect either a public URL or none: %+v", want)
 			}
-			if got := kservice.PublicURL(id, c.Config.kservice()); got != want.PublicURL {
+			if got := kservice.PublicURL(id, c.Config.KService()); got != want.PublicURL {
 				t.Errorf("public URL: got %q, want %q", got, want.PublicURL)
 			}
 			if strings.Contains(id.Project+id.Domain, "/") {
@@ -56,7 +46,7 @@ func runNames(t *testing.T, path string) int {
 			svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{
 				Annotations: map[string]string{kservice.AnnotationAppID: id.String()},
 			}}
-			app, err := kservice.Convert(svc, nil, c.Config.kservice())
+			app, err := kservice.Convert(svc, nil, c.Config.KService())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,12 +63,12 @@ func runPodStatus(t *testing.T, path string) int {
 	type podCase struct {
 		Name   string          `json:"name"`
 		Pod    json.RawMessage `json:"pod"`
-		Expect strict[struct {
+		Expect corpus.Strict[struct {
 			Status string `json:"status"`
 			Reason string `json:"reason"`
 		}] `json:"expect"`
 	}
-	cases := readList[podCase](t, path)
+	cases := corpus.ReadList[podCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			status, reason := kservice.PodStatus(decode[*corev1.Pod](t, c.Pod))
@@ -91,33 +81,24 @@ func runPodStatus(t *testing.T, path string) int {
 }
 
 func runReplicas(t *testing.T, path string) int {
-	type replicasCase struct {
-		Name       string            `json:"name"`
-		Identifier conformanceID     `json:"identifier"`
-		KServices  []json.RawMessage `json:"kservices"`
-		Pods       []json.RawMessage `json:"pods"`
-		Expect     strict[struct {
-			Replicas []json.RawMessage `json:"replicas"`
-		}] `json:"expect"`
-	}
-	cases := readList[replicasCase](t, path)
+	cases := corpus.ReadList[corpus.ReplicasCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			var svc *kservice.Service
 			for _, candidate := range decodeAll[*kservice.Service](t, c.KServices) {
-				if candidate.Namespace == configuredNamespace && candidate.Name == kservice.Name(c.Identifier.appID()) {
+				if candidate.Namespace == corpus.Namespace && candidate.Name == kservice.Name(c.Identifier.AppID()) {
 					svc = candidate
 				}
 			}
 			var pods []corev1.Pod
 			for _, pod := range decodeAll[*corev1.Pod](t, c.Pods) {
-				if pod.Namespace == configuredNamespace {
+				if pod.Namespace == corpus.Namespace {
 					pods = append(pods, *pod)
 				}
 			}
-			id := c.Identifier.message()
+			id := c.Identifier.Message()
 			got := kservice.Replicas(id, svc, pods)
-			if !proto.Equal(id, c.Identifier.message()) {
+			if !proto.Equal(id, c.Identifier.Message()) {
 				t.Error("Replicas changed the identifier")
 			}
 			want := make([]*appv1.Replica, len(c.Expect.Value.Replicas))
@@ -136,19 +117,12 @@ func runReplicas(t *testing.T, path string) int {
 }
 
 func runList(t *testing.T, path string) int {
-	type listCase struct {
-		Name      string            `json:"name"`
-		Project   string            `json:"project"`
-		Domain    string            `json:"domain"`
-		KServices []json.RawMessage `json:"kservices"`
-		Expect    []string          `json:"expect"`
-	}
-	cases := readList[listCase](t, path)
+	cases := corpus.ReadList[corpus.ListCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			var services []*kservice.Service
 			for _, svc := range decodeAll[*kservice.Service](t, c.KServices) {
-				if svc.Namespace != configuredNamespace {
+				if svc.Namespace != corpus.Namespace {
 					continue
 				}
 				if _, err := kservice.Trim(svc); err != nil {

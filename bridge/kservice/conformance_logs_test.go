@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/appbridge/appbridge/logsvc/logline"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 func runLogLines(t *testing.T, path string) int {
@@ -15,7 +16,7 @@ func runLogLines(t *testing.T, path string) int {
 		Name      string `json:"name"`
 		Raw       string `json:"raw"`
 		RawBase64 string `json:"rawBase64"`
-		Expect    strict[struct {
+		Expect    corpus.Strict[struct {
 			Timestamp       string `json:"timestamp"`
 			Seconds         int64  `json:"seconds"`
 			Nanos           int    `json:"nanos"`
@@ -24,7 +25,7 @@ func runLogLines(t *testing.T, path string) int {
 			NotMarshallable bool   `json:"notMarshallable"`
 		}] `json:"expect"`
 	}
-	cases := readList[strict[lineCase]](t, path)
+	cases := corpus.ReadList[corpus.Strict[lineCase]](t, path)
 	for _, strictCase := range cases {
 		c := strictCase.Value
 		t.Run(c.Name, func(t *testing.T) {
@@ -64,7 +65,7 @@ func runLogStreams(t *testing.T, path string) int {
 		BatchSize     int        `json:"batchSize"`
 		ExpectBatches [][]string `json:"expectBatches"`
 	}
-	cases := readList[strict[streamCase]](t, path)
+	cases := corpus.ReadList[corpus.Strict[streamCase]](t, path)
 	for _, strictCase := range cases {
 		c := strictCase.Value
 		t.Run(c.Name, func(t *testing.T) {

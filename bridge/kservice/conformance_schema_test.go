@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 type schemaField struct {
@@ -27,7 +28,7 @@ func runSchema(t *testing.T, path string) int {
 		Messages map[string][]schemaField  `json:"messages"`
 		Enums    map[string]map[string]int `json:"enums"`
 	}
-	if err := json.Unmarshal(readFile(t, path), &schema); err != nil {
+	if err := json.Unmarshal(corpus.ReadFile(t, path), &schema); err != nil {
 		t.Fatal(err)
 	}
 	ours := ourSchema()

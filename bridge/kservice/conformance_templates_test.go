@@ -14,6 +14,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
 // TestConformanceTemplates compares the template of the Knative Services in cases/
@@ -21,7 +22,7 @@ import (
 func TestConformanceTemplates(t *testing.T) {
 	groups := []string{"container", "pod", "autoscaling", "security", "timeout"}
 	checked, unreadable, unbuildable := 0, 0, 0
-	dir := filepath.Join(conformanceDir(t), "cases")
+	dir := filepath.Join(corpus.Dir(repositoryRoot), "cases")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatalf("read the corpus: %v", err)
@@ -32,7 +33,7 @@ func TestConformanceTemplates(t *testing.T) {
 			Group    string          `json:"group"`
 			KService json.RawMessage `json:"kservice"`
 		}
-		if err := json.Unmarshal(readFile(t, filepath.Join(dir, entry.Name())), &c); err != nil {
+		if err := json.Unmarshal(corpus.ReadFile(t, filepath.Join(dir, entry.Name())), &c); err != nil {
 			t.Fatalf("%s: %v", entry.Name(), err)
 		}
 		if !slices.Contains(groups, c.Group) {

@@ -1,7 +1,6 @@
 package kservice_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -13,25 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
-const (
-	// conformanceEnv names the folder with the corpus; a relative path starts
-	// at the root of the repository.
-	conformanceEnv     = "APPBRIDGE_CONFORMANCE_DIR"
-	repositoryRoot     = "../.."
-	conformanceDefault = "testdata/conformance"
-	// configuredNamespace is the one that the corpus' lists and replicas are
-	// held to.
-	configuredNamespace = "flyte"
-)
+const repositoryRoot = "../.."
 
 // TestConformance runs every case of the corpus. A file that it does not know
 // fails it, so that a grown corpus cannot go unnoticed.
 func TestConformance(t *testing.T) {
-	dir := conformanceDir(t)
+	dir := corpus.Dir(repositoryRoot)
 
 	checks := map[string]func(t *testing.T, path string) int{
 		"cases":           runCases,
@@ -76,73 +65,6 @@ func TestConformance(t *testing.T) {
 			t.Errorf("%s: missing from %s", name, dir)
 		}
 	}
-}
-
-func conformanceDir(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv(conformanceEnv)
-	if dir == "" {
-		dir = conformanceDefault
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(repositoryRoot, dir)
-	}
-	return dir
-}
-
-// conformanceConfig is the configuration as the corpus writes it.
-type conformanceConfig struct {
-	BaseDomain string `json:"baseDomain"`
-	Scheme     string `json:"scheme"`
-	Port       int32  `json:"port"`
-}
-
-func (c conformanceConfig) kservice() kservice.Config {
-	return kservice.Config{BaseDomain: c.BaseDomain, Scheme: c.Scheme, Port: c.Port}
-}
-
-// conformanceID is an identifier as the corpus writes it.
-type conformanceID struct {
-	Org     string `json:"org"`
-	Project string `json:"project"`
-	Domain  string `json:"domain"`
-	Name    string `json:"name"`
-}
-
-func (i conformanceID) appID() subjects.AppID {
-	return subjects.AppID{Project: i.Project, Domain: i.Domain, Name: i.Name}
-}
-
-func (i conformanceID) message() *appv1.Identifier {
-	return &appv1.Identifier{Org: i.Org, Project: i.Project, Domain: i.Domain, Name: i.Name}
-}
-
-// strict is an expectation: a key that the test does not know must not pass
-// without being checked.
-type strict[T any] struct{ Value T }
-
-func (s *strict[T]) UnmarshalJSON(data []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	return dec.Decode(&s.Value)
-}
-
-func readFile(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("read the corpus: %v", err)
-	}
-	return data
-}
-
-func readList[T any](t *testing.T, path string) []T {
-	t.Helper()
-	var out []T
-	if err := json.Unmarshal(readFile(t, path), &out); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return out
 }
 
 // decoder decodes objects as client-go does for an informer.

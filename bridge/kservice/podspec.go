@@ -83,6 +83,21 @@ func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
 	first.Env = env
 }
 
+// DropOverridden takes away the configured variables that the app has as well. Flyte's
+// deploy leaves both for the later one to count, but Knative's definition lets
+// no name come twice.
+func (m *Manifest) DropOverridden(cfg DeployConfig) {
+	if len(m.Template.PodSpec.Containers) == 0 {
+		return
+	}
+	first := &m.Template.PodSpec.Containers[0]
+	defaults, rest := first.Env[:len(cfg.DefaultEnv)], first.Env[len(cfg.DefaultEnv):]
+	defaults = slices.DeleteFunc(defaults, func(v corev1.EnvVar) bool {
+		return slices.ContainsFunc(rest, func(own corev1.EnvVar) bool { return own.Name == v.Name })
+	})
+	first.Env = slices.Concat(defaults, rest)
+}
+
 // endpointPattern is how an app reaches another one of the same project and
 // domain; the app itself puts the other's name in.
 func endpointPattern(id subjects.AppID, cfg DeployConfig) string {

@@ -50,6 +50,9 @@ func TestAbandoned(t *testing.T) {
 	}
 	t.Logf("%d requests in %s", all, time.Since(began).Round(time.Millisecond))
 	if n := w.bridge.Metric(t, `appbridge_log_requests_total{op="tail",result="gone"}`); n != all {
+		for _, result := range []string{"Unavailable", "DeadlineExceeded", "ResourceExhausted", "Internal", "NotFound", "eof", "error", "limit"} {
+			t.Logf("%s: %v", result, w.bridge.Metric(t, `appbridge_log_requests_total{op="tail",result="`+result+`"}`))
+		}
 		t.Errorf("%v ended because nobody listened", n)
 	}
 	eventually(t, "the kubelet hears of every end", func() error {
