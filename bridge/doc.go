@@ -39,6 +39,13 @@
 // seconds (gone, changed, keys missing, written by somebody else), and at the
 // cluster's version, which must not step back.
 //
+// # What can be read
+//
+// App operations read the states that the source holds (Bridge.App, Bridge.Apps),
+// whether this bridge leads or not, and how far the informers have come
+// (Bridge.Newest), which package appsvc holds against the stream. The pods of apps
+// have informers of their own, since no event depends on them.
+//
 // # What keeps the order
 //
 // Not that one bridge runs, nor that a queue has no bug: the stream refuses an
