@@ -33,6 +33,7 @@ type positionModel struct {
 	states  map[subjects.AppID][]positionState // every state of an app, oldest first
 	shown   map[subjects.AppID]int             // which of them the cache shows
 	waiting map[string][]subjects.AppID        // by namespace: apps whose next state is to be shown
+	listed  map[string]int                     // version of the newest list of a namespace
 }
 
 // step changes an app and publishes the event.
@@ -61,6 +62,21 @@ func (m *positionModel) step(id subjects.AppID) {
 	m.waiting[id.Domain] = append(m.waiting[id.Domain], id)
 }
 
+// touch changes an app's Knative Service, or makes it, and publishes the event.
+func (m *positionModel) touch(id subjects.AppID) (sequence uint64) {
+	states := m.states[id]
+	now, kind := states[len(states)-1], subjects.Updated
+	m.version++
+	if now.version == 0 {
+		kind, now.uid = subjects.Created, fmt.Sprintf("%s-%d", id.Name, m.version)
+	}
+	now.version, now.change = m.version, m.version
+	now.sequence = m.r.publish(id, kind, positionHeader(now.uid, now.version, now.revision, 0))
+	m.states[id] = append(states, now)
+	m.waiting[id.Domain] = append(m.waiting[id.Domain], id)
+	return now.sequence
+}
+
 // show has the cache show the state of an app with the given index.
 func (m *positionModel) show(id subjects.AppID, index int) {
 	s := m.states[id][index]
@@ -73,7 +89,8 @@ func (m *positionModel) show(id subjects.AppID, index int) {
 	} else {
 		c.apps[id] = positionEntry(id, s.uid, s.version, s.revision, s.count)
 	}
-	if s.change == s.version || s.version == 0 { // the others are changes of Revisions
+	// The others are changes of Revisions, or shown by a list, which has no order.
+	if (s.change == s.version || s.version == 0) && s.change > m.listed[id.Domain] {
 		if newest, _ := strconv.Atoi(c.newest[id.Domain]); newest < s.change {
 			c.newest[id.Domain] = strconv.Itoa(s.change)
 		}
@@ -92,7 +109,7 @@ func (m *positionModel) watch(namespace string) {
 // relist has the cache show what a namespace is now, app by app in no order.
 func (m *positionModel) relist(namespace string) {
 	m.waiting[namespace] = nil
-	m.r.cache.list(namespace, m.version)
+	m.listed[namespace] = m.version
 	for _, i := range m.random.Perm(len(m.apps)) {
 		if id := m.apps[i]; id.Domain == namespace {
 			m.show(id, len(m.states[id])-1)
@@ -140,6 +157,7 @@ func TestPositionModel(t *testing.T) {
 	m := &positionModel{
 		r: r, random: rand.New(rand.NewPCG(seed, 1)), version: 8,
 		states: map[subjects.AppID][]positionState{}, shown: map[subjects.AppID]int{}, waiting: map[string][]subjects.AppID{},
+		listed: map[string]int{},
 	}
 	for i := range 6 {
 		id := positionApp(fmt.Sprintf("a%d", i))
@@ -152,9 +170,11 @@ func TestPositionModel(t *testing.T) {
 		r.p = newPosition(r.js, subjects.DefaultStream, r.names, r.cache, nil, zap.NewNop())
 		r.follow()
 		m.play(300)
-		m.step(positionApp("a0"))
-		states := m.states[positionApp("a0")]
-		last := states[len(states)-1].sequence
+		// What was shown by a list counts when a change behind it is watched.
+		var last uint64
+		for _, id := range m.apps[:2] {
+			last = m.touch(id)
+		}
 		r.followed(last)
 		for namespace := range m.waiting {
 			for len(m.waiting[namespace]) > 0 {
