@@ -51,12 +51,15 @@ chaos: cluster-bin build ## Try to break every promise with faults at random (CH
 	@go build -buildvcs=false -o bin/chaos ./testdata/chaos
 	@exec bin/chaos --bin bin/appbridge $(CHAOS_ARGS)
 
+# One package at a time: most have an API server and NATS servers of their own, and two
+# cores are not enough for two. What is not a test is built first, in parallel.
 .PHONY: test
 test: cluster-bin ## Run all tests with the race detector: unit, fuzz seeds, conformance, end to end
 ifneq ($(RACE),)
 	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
 endif
-	$(if $(RACE),CGO_ENABLED=1 )go test $(RACE) -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
+	$(if $(RACE),CGO_ENABLED=1 )go build $(RACE) -o /dev/null $(PACKAGES)
+	$(if $(RACE),CGO_ENABLED=1 )go test $(RACE) -p 1 -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: test-unit
 test-unit: ## Run the fast tests alone, in seconds: the contract, the conversion, conformance
