@@ -33,7 +33,8 @@ type Cache interface {
 	// Newest is a resourceVersion up to which everything that happened to the
 	// Knative Services of a namespace has been shown, deletions included, so
 	// that none of it is going to be shown any more; empty when that is not known.
-	// It has to move on by itself: what was shown and what a list said count both.
+	// It counts what a watch showed and the list before it, but no later list, since
+	// what the watch brought before that may still be on its way.
 	// Of an empty namespace it is one that holds for every namespace that is watched.
 	Newest(namespace string) string
 }
