@@ -43,6 +43,13 @@ const (
 	// HeaderNamespace holds the namespace of the Knative Service. A stopped App
 	// does not carry it.
 	HeaderNamespace = "Flyte-Namespace"
+	// HeaderAppStatus holds one word for the App's state: STOPPED for a stopped app,
+	// else what the condition of type Ready maps to (ACTIVE, PENDING, FAILED,
+	// DEPLOYING), else absent; never on a delete.
+	HeaderAppStatus = "Flyte-Status"
+	// HeaderPreviousAppStatus holds the HeaderAppStatus of the app's previous event;
+	// absent on a create, and where the previous event has none.
+	HeaderPreviousAppStatus = "Flyte-Previous-Status"
 	// HeaderRevision names the Revision that gave current_replicas; absent
 	// without one.
 	HeaderRevision = "Flyte-Revision"
@@ -82,6 +89,13 @@ const (
 	// TruncatedStatus in HeaderTruncated: a delete whose App is its id alone,
 	// since a delete has to get through.
 	TruncatedStatus = "status"
+)
+
+// Headers of a notice of loss: the first and the last sequence of the event
+// stream that were acknowledged and are lost. Numbers are decimal.
+const (
+	HeaderLostFrom = "Flyte-Lost-From"
+	HeaderLostTo   = "Flyte-Lost-To"
 )
 
 // Headers of a refused request, those of every NATS micro service.
