@@ -16,6 +16,9 @@ type NATSOptions struct {
 	Servers int
 	// MaxPayload is the largest message in bytes. 0: the server's own default.
 	MaxPayload int32
+	// Account has clients without credentials use an account of their own instead of the global
+	// one, which takes no limits.
+	Account bool
 	// Logf, when set, is told what takes time. It may be testing.T's.
 	Logf func(format string, args ...any)
 }
@@ -32,6 +35,7 @@ type NATS struct {
 	guard   *guard
 	servers []*natsServer
 	routes  map[[2]int]*Proxy // from the first to the second
+	account bool
 	logf    func(format string, args ...any)
 }
 
@@ -57,7 +61,7 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	n := &NATS{bin: path, logf: opts.Logf, routes: map[[2]int]*Proxy{}}
+	n := &NATS{bin: path, logf: opts.Logf, account: opts.Account, routes: map[[2]int]*Proxy{}}
 	if n.logf == nil {
 		n.logf = func(string, ...any) {}
 	}

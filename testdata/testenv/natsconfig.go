@@ -1,7 +1,9 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,6 +21,34 @@ const (
 	nobody = loopback + ":1"
 )
 
+// natsAccount is the account of NATSOptions.Account, and its only user.
+const natsAccount = "apps"
+
+// NATSLimits are the limits of the servers that a restart can change.
+type NATSLimits struct {
+	// MaxPayload is the largest message in bytes. 0: the server's own default.
+	MaxPayload int32
+	// FileStore is the disk space in bytes that JetStream may use on each server. 0: 4 GB.
+	FileStore int64
+	// AccountStore is the disk space in bytes that the clients' account may use in JetStream, all
+	// replicas counted. 0: no limit. It needs NATSOptions.Account.
+	AccountStore int64
+}
+
+// SetLimits writes limits into the configurations of all servers. A server reads its configuration
+// when it starts.
+func (n *NATS) SetLimits(limits NATSLimits) error {
+	if limits.AccountStore != 0 && !n.account {
+		return errors.New("set the limits of NATS: an account limit needs NATSOptions.Account")
+	}
+	for i, s := range n.servers {
+		if err := os.WriteFile(s.config, []byte(n.config(i, limits)), 0o600); err != nil {
+			return fmt.Errorf("write the configuration of %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
 // configure chooses addresses and writes a configuration for each server.
 func (n *NATS) configure(opts NATSOptions) error {
 	for i := range opts.Servers {
@@ -33,7 +63,7 @@ func (n *NATS) configure(opts NATSOptions) error {
 		}
 		n.servers = append(n.servers, s)
 	}
-	for i, from := range n.servers {
+	for i := range n.servers {
 		for j, to := range n.servers {
 			if i == j {
 				continue
@@ -44,14 +74,11 @@ func (n *NATS) configure(opts NATSOptions) error {
 			}
 			n.routes[[2]int{i, j}] = proxy
 		}
-		if err := os.WriteFile(from.config, []byte(n.config(i, opts)), 0o600); err != nil {
-			return fmt.Errorf("write the configuration of %s: %w", from.name, err)
-		}
 	}
-	return nil
+	return n.SetLimits(NATSLimits{MaxPayload: opts.MaxPayload})
 }
 
-func (n *NATS) config(i int, opts NATSOptions) string {
+func (n *NATS) config(i int, limits NATSLimits) string {
 	s := n.servers[i]
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -60,10 +87,18 @@ func (n *NATS) config(i int, opts NATSOptions) string {
 	line("http: %q", s.monitor)
 	line("ping_interval: %q", natsPing)
 	line("ping_max: 2")
-	if opts.MaxPayload != 0 {
-		line("max_payload: %d", opts.MaxPayload)
+	if limits.MaxPayload != 0 {
+		line("max_payload: %d", limits.MaxPayload)
 	}
-	line("jetstream { store_dir: %q, max_memory_store: 256MB, max_file_store: 4GB }", s.data)
+	line("jetstream { store_dir: %q, max_memory_store: 256MB, max_file_store: %d }", s.data, cmp.Or(limits.FileStore, 4<<30))
+	if n.account {
+		store := "enabled"
+		if limits.AccountStore != 0 {
+			store = fmt.Sprintf("{ max_store: %d }", limits.AccountStore)
+		}
+		line("accounts { %s: { jetstream: %s, users: [ { user: %s, password: %s } ] } }", natsAccount, store, natsAccount, natsAccount)
+		line("no_auth_user: %s", natsAccount)
+	}
 	if n.Size() == 1 {
 		return b.String()
 	}

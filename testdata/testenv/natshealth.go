@@ -162,7 +162,7 @@ func details(info *natsserver.JSInfo) []natsserver.StreamDetail {
 
 func (s *natsServer) jetStream(ctx context.Context) (*natsserver.JSInfo, error) {
 	info := &natsserver.JSInfo{}
-	return info, s.get(ctx, "/jsz?streams=true&config=true", info)
+	return info, s.get(ctx, "/jsz?streams=true&config=true&raft=true", info)
 }
 
 // get asks the monitoring port, which a partition does not touch.
