@@ -39,6 +39,7 @@ func (w *walk) bucket(entry *Message, known bool) {
 	for _, name := range sharedHeaders(entry.Header, w.last.Header) {
 		switch got, want := entry.Header[name], w.last.Header[name]; {
 		case slices.Equal(got, want):
+		case name == subjects.HeaderTruncated && w.last.kind != subjects.Deleted: // the App shows whether it is true
 		case name == subjects.CEDataContentType && w.last.kind != subjects.Deleted && len(got) == 1: // an encoding of its own
 		default:
 			wrong("header %s is %q, the event's %q (%s)", name, got, want, w.lastText())
@@ -63,9 +64,32 @@ func (w *walk) bucket(entry *Message, known bool) {
 		wrong("decode the App: %v", err)
 		return
 	}
-	if w.last.app != nil && !sameApp(app, w.last.app, form) {
-		wrong("the App is not that of the last event, %s: %s", w.lastText(), difference(app, w.last.app))
+	if want := w.entryApp(entry); want != nil && !sameApp(app, want, form) {
+		wrong("the App is not that of the last event, %s: %s", w.lastText(), difference(app, want))
 	}
+}
+
+// entryApp is the App that an entry has to show: that of the last event, but for
+// what one of the two had to leave out and the other had not.
+func (w *walk) entryApp(entry *Message) *appv1.App {
+	cut := entry.Header.Get(subjects.HeaderTruncated)
+	if leftOut(cut) == leftOut(w.last.get(subjects.HeaderTruncated)) {
+		return w.last.app
+	}
+	whole := w.last.full
+	if whole == nil {
+		whole = w.last.app
+	}
+	return without(whole, cut)
+}
+
+// leftOut are the fields of an App, and of nothing beside it, that a header
+// says were left out.
+func leftOut(truncated string) (fields [2]bool) {
+	for i, field := range []string{subjects.TruncatedSpec, subjects.TruncatedStatus} {
+		fields[i] = slices.Contains(list(truncated), field)
+	}
+	return fields
 }
 
 // sharedHeaders are the names of the headers that an entry has in common with

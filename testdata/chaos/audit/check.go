@@ -68,7 +68,7 @@ func (a *audit) app(id subjects.AppID, events []*event, entry *Message) Report {
 	if !known {
 		h = &history{id: id}
 	}
-	w := &walk{audit: a, history: h, pos: -1, revisions: map[string]uint64{}, counts: map[[2]string]bool{}}
+	w := newWalk(a, h)
 	w.report.Changes = len(h.states)
 	w.survey(events)
 	for _, e := range events {
@@ -80,17 +80,28 @@ func (a *audit) app(id subjects.AppID, events []*event, entry *Message) Report {
 }
 
 // sort parts the stream by app and looks at what concerns it as a whole: the
-// order of its sequences, and that no message id comes twice.
+// order of its sequences, that none has two meanings, and that no message id
+// comes twice.
 func (a *audit) sort(r *Report) map[subjects.AppID][]*event {
 	events := map[subjects.AppID][]*event{}
 	ids := make(map[string]uint64, len(a.in.Events))
+	reuse := newReuse(a)
 	var newest uint64
 	for i := range a.in.Events {
 		msg := &a.in.Events[i]
+		if i > 0 && msg.Epoch > a.in.Events[i-1].Epoch {
+			newest = 0
+		}
+		if problem, found := reuse.check(msg); found {
+			r.Reused = append(r.Reused, problem)
+		}
 		if msg.Sequence <= newest {
 			r.Reordered = append(r.Reordered, Problem{msg.Subject, msg.Sequence, fmt.Sprintf("the stream steps back: the message before has sequence %d", newest)})
 		}
 		newest = max(newest, msg.Sequence)
+		if a.in.Subjects.IsLost(msg.Subject) || a.in.Subjects.IsNotice(msg.Subject) {
+			continue
+		}
 		if msg.Header.Get(subjects.CEType) == "" {
 			r.Foreign++
 			continue
@@ -101,8 +112,9 @@ func (a *audit) sort(r *Report) map[subjects.AppID][]*event {
 			continue
 		}
 		r.Events++
-		e := &event{Message: msg, id: id, kind: kind}
-		if msgID := msg.Header.Get(subjects.HeaderMsgID); msgID != "" {
+		_, lost := a.lossOf(msg)
+		e := &event{Message: msg, id: id, kind: kind, lost: lost}
+		if msgID := msg.Header.Get(subjects.HeaderMsgID); msgID != "" && !lost {
 			if first, again := ids[msgID]; again {
 				e.repeated = first
 			} else {
@@ -141,6 +153,7 @@ func (r *Report) add(o *Report) {
 	r.Foreign += o.Foreign
 	r.Merged += o.Merged
 	r.Excused += o.Excused
+	r.Taken += o.Taken
 	r.Lost = append(r.Lost, o.Lost...)
 	r.Duplicated = append(r.Duplicated, o.Duplicated...)
 	r.Reordered = append(r.Reordered, o.Reordered...)

@@ -141,7 +141,7 @@ func counts(r audit.Report) string {
 	for _, c := range []struct {
 		name     string
 		problems []audit.Problem
-	}{{"lost", r.Lost}, {"duplicated", r.Duplicated}, {"reordered", r.Reordered}, {"drift", r.Drift}} {
+	}{{"lost", r.Lost}, {"duplicated", r.Duplicated}, {"reordered", r.Reordered}, {"drift", r.Drift}, {"reused", r.Reused}} {
 		if len(c.problems) > 0 {
 			out = append(out, c.name)
 		}
@@ -155,7 +155,7 @@ func TestStory(t *testing.T) {
 	if !r.OK() || r.Merged != 1 || r.Excused != 5 || r.Foreign != 0 || r.Events != len(w.steps) {
 		t.Errorf("%s merged=%d foreign=%d, want 1 merged, 5 excused and nothing wrong in %d events\n%v", r, r.Merged, r.Foreign, len(w.steps), r.Problems())
 	}
-	want := "changes=" + strconv.Itoa(r.Changes) + " events=" + strconv.Itoa(r.Events) + " excused=5 lost=0 duplicated=0 reordered=0 drift=0"
+	want := "changes=" + strconv.Itoa(r.Changes) + " events=" + strconv.Itoa(r.Events) + " excused=5 lost=0 duplicated=0 reordered=0 drift=0 reused=0"
 	if r.String() != want {
 		t.Errorf("got %q, want %q", r, want)
 	}

@@ -32,6 +32,11 @@ func (w *walk) chain(e *event) {
 	if w.repeat != 0 && got == text(w.repeat) {
 		previous = w.repeat
 	}
+	for _, sequence := range w.linked {
+		if got == text(sequence) {
+			previous = sequence
+		}
+	}
 	if got != text(previous) {
 		w.reordered(e, "header %s is %q, want %q", subjects.HeaderPreviousSequence, got, text(previous))
 	}

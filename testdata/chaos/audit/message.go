@@ -18,8 +18,10 @@ type event struct {
 	id       subjects.AppID
 	kind     subjects.EventKind
 	repeated uint64 // the sequence of an earlier message with the same id, 0 if none
+	lost     bool   // a rollback took it
 
 	app, old *appv1.App // nil until decode
+	full     *appv1.App // app with what was left out of it; nil while that is not known
 	raw      []byte     // app as it stands in the message, if that is known
 }
 

@@ -29,6 +29,9 @@ type published struct {
 	sequence uint64
 	header   nats.Header
 	app      *appv1.App
+	taken    bool
+	removed  bool
+	before   *published // of the same app
 }
 
 // render writes the steps as the bridge does, and the bucket that follows.
@@ -43,17 +46,32 @@ func (w *world) render() audit.Input {
 		Subjects: s, Bucket: bucket, ClusterName: "test", App: kservice.Config{BaseDomain: "example.com"},
 	}
 	last, shown := map[subjects.AppID]*published{}, map[subjects.AppID]*published{}
+	epoch, sequence := 0, uint64(0)
 	for i, step := range w.steps {
-		sequence := uint64(i + 1)
+		for ; epoch < len(w.losses) && w.losses[epoch].end == i; epoch++ {
+			in.Losses = append(in.Losses, w.losses[epoch].render(&in, &sequence, epoch))
+			rewind(last)
+			rewind(shown)
+		}
+		sequence++
 		msg, now := w.event(&in, step, last[step.app.id], sequence)
 		if step.message != nil {
 			step.message(&msg)
 		}
+		msg.Epoch = epoch
+		if step.removed {
+			in.Removed = append(in.Removed, subjects.LostRange{From: sequence, To: sequence})
+		}
 		in.Events = append(in.Events, msg)
+		now.taken, now.removed, now.before = step.taken, step.removed, last[step.app.id]
 		last[step.app.id] = now
 		if w.frozen == 0 || i < w.frozen || step.app.name != "checkout" {
 			shown[step.app.id] = now
 		}
+	}
+	if epoch < len(w.losses) {
+		in.Losses = append(in.Losses, w.losses[epoch].render(&in, &sequence, epoch))
+		rewind(shown)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(shown), func(a, b subjects.AppID) int { return strings.Compare(a.String(), b.String()) }) {
 		in.Entries = append(in.Entries, w.entry(id, shown[id], uint64(len(in.Entries)+1)))
@@ -66,6 +84,13 @@ func (w *world) render() audit.Input {
 
 func (w *world) event(in *audit.Input, s *step, prev *published, sequence uint64) (audit.Message, *published) {
 	id, now := s.app.id, &published{sequence: sequence}
+	if s.forgotten {
+		prev = nil
+	}
+	known := prev // the newest event; prev is what the content goes on from
+	for w.bucket && !s.removed && prev != nil && prev.removed {
+		prev = prev.before
+	}
 	exists := prev != nil && prev.kind != subjects.Deleted
 	if s.again {
 		first := in.Events[prev.sequence-1]
@@ -133,8 +158,8 @@ func (w *world) event(in *audit.Input, s *step, prev *published, sequence uint64
 		payload = kservice.Deleted(now.app)
 	}
 	var before uint64
-	if prev != nil {
-		before = prev.sequence
+	if known != nil {
+		before = known.sequence
 		h.Set(subjects.HeaderPreviousSequence, strconv.FormatUint(before, 10))
 	}
 	key, _ := id.Key()

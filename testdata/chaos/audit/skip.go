@@ -18,6 +18,7 @@ func (w *walk) skipped(from, to int, e *event) {
 			required := w.requiredDelete(from, to, e)
 			for i := from; i < to; i++ {
 				if i == required {
+					w.taken[i] = false
 					w.miss(i, e, "another object follows without it")
 				} else {
 					w.excuse(i)
@@ -26,6 +27,11 @@ func (w *walk) skipped(from, to int, e *event) {
 			return
 		}
 		note = "synthesized without a known gap"
+	}
+	if e != nil {
+		if required := w.requiredDelete(from, to, e); required >= 0 {
+			w.taken[required] = false
+		}
 	}
 	w.judge(from, to, e, note)
 }
@@ -44,8 +50,9 @@ func (w *walk) requiredDelete(from, to int, e *event) int {
 	return -1
 }
 
-// judge looks at skipped states one by one: updates that e says it stands for
-// are merged, whole lives inside a gap are excused, all else is lost.
+// judge looks at skipped states one by one: those whose event a rollback took
+// are excused, updates that e says it stands for are merged, whole lives inside
+// a gap are excused, all else is lost.
 func (w *walk) judge(from, to int, e *event, note string) {
 	credit := 0
 	if e != nil {
@@ -54,6 +61,8 @@ func (w *walk) judge(from, to int, e *event, note string) {
 	update := func(i int) {
 		switch {
 		case w.states[i].shown:
+		case w.taken[i]:
+			w.report.Taken++
 		case credit > 0 && w.states[i].uid == e.uid():
 			credit--
 			w.report.Merged++
@@ -102,7 +111,8 @@ func (w *walk) judge(from, to int, e *event, note string) {
 			}
 			return
 		}
-		span(i, end, w.inGap(i, end))
+		// Of a life whose beginning was taken nothing is owed: it came and went.
+		span(i, end, w.taken[i] || w.inGap(i, end))
 		i = end + 1
 	}
 }
@@ -131,7 +141,11 @@ func (w *walk) inGap(first, last int) bool {
 }
 
 func (w *walk) excuse(i int) {
-	if !w.states[i].shown {
+	switch {
+	case w.states[i].shown:
+	case w.taken[i]:
+		w.report.Taken++
+	default:
 		w.report.Excused++
 	}
 }
@@ -140,6 +154,10 @@ func (w *walk) excuse(i int) {
 func (w *walk) miss(i int, e *event, note string) {
 	s := &w.states[i]
 	if s.shown {
+		return
+	}
+	if w.taken[i] {
+		w.report.Taken++
 		return
 	}
 	what := []string{"no event tells the " + s.String()}

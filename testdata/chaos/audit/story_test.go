@@ -86,7 +86,7 @@ func TestReports(t *testing.T) {
 	}
 	one := audit.Report{Changes: 3, Events: 2, Excused: 1, Lost: []audit.Problem{p}}
 	sum := one.Plus(audit.Report{Changes: 4, Foreign: 1, Drift: []audit.Problem{p, p}})
-	if got, want := sum.String(), "changes=7 events=2 excused=1 lost=1 duplicated=0 reordered=0 drift=2"; got != want {
+	if got, want := sum.String(), "changes=7 events=2 excused=1 lost=1 duplicated=0 reordered=0 drift=2 reused=0"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if sum.OK() || len(sum.Problems()) != 3 || len(one.Problems()) != 1 {

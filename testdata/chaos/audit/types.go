@@ -36,6 +36,18 @@ type Message struct {
 	Header   nats.Header
 	Data     []byte
 	Stored   time.Time
+	// Epoch is how often the stream had been rolled back to an earlier copy when this was read.
+	Epoch int
+}
+
+// Loss is a range of sequences that a rollback of the stream took away. It concerns the messages
+// that were read before.
+type Loss struct {
+	subjects.LostRange
+	Epoch int    // the last one before the rollback
+	First uint64 // the stream's first sequence at the rollback; what was removed before is below
+	// Unseen is a range that no bridge named, because nothing survived that knew of it.
+	Unseen bool
 }
 
 // Gap is a time in which the bridge may not have seen everything: of that, the
@@ -49,9 +61,11 @@ type Gap struct {
 // bridge has had the time to catch up.
 type Input struct {
 	Changes     []Change  // Services and Revisions, one history, in order of resourceVersion
-	Events      []Message // everything the stream ever held, in the order a consumer read it
+	Events      []Message // everything the stream ever held, by epoch and sequence
 	Entries     []Message // the newest message of every key of the bucket
 	Gaps        []Gap
+	Losses      []Loss               // what rollbacks took, as bridges named it, or Unseen
+	Removed     []subjects.LostRange // what was removed from the stream before it was projected, as bridges named it
 	Subjects    subjects.Subjects
 	Bucket      string
 	ClusterName string
@@ -65,22 +79,24 @@ type Report struct {
 	Foreign int // messages in the stream that are no events
 	Merged  int // states that a later event says it stands for
 	Excused int // states that came and went in a gap
+	Taken   int // states whose only event a rollback took
 
 	Lost       []Problem // a state without an event
 	Duplicated []Problem // a state told twice
 	Reordered  []Problem // a state told out of its order, or a link to the wrong event before
 	Drift      []Problem // the stream, or the bucket, says what is not so
+	Reused     []Problem // a sequence with two meanings
 }
 
 // OK tells whether nothing is wrong.
 func (r Report) OK() bool {
-	return len(r.Lost)+len(r.Duplicated)+len(r.Reordered)+len(r.Drift) == 0
+	return len(r.Lost)+len(r.Duplicated)+len(r.Reordered)+len(r.Drift)+len(r.Reused) == 0
 }
 
 // Problems are all problems, the lost states first.
 func (r Report) Problems() []Problem {
 	var all []Problem
-	for _, some := range [][]Problem{r.Lost, r.Duplicated, r.Reordered, r.Drift} {
+	for _, some := range [][]Problem{r.Lost, r.Duplicated, r.Reordered, r.Drift, r.Reused} {
 		all = append(all, some...)
 	}
 	return all
@@ -93,17 +109,19 @@ func (r Report) Plus(o Report) Report {
 	r.Foreign += o.Foreign
 	r.Merged += o.Merged
 	r.Excused += o.Excused
+	r.Taken += o.Taken
 	r.Lost = append(r.Lost[:len(r.Lost):len(r.Lost)], o.Lost...)
 	r.Duplicated = append(r.Duplicated[:len(r.Duplicated):len(r.Duplicated)], o.Duplicated...)
 	r.Reordered = append(r.Reordered[:len(r.Reordered):len(r.Reordered)], o.Reordered...)
 	r.Drift = append(r.Drift[:len(r.Drift):len(r.Drift)], o.Drift...)
+	r.Reused = append(r.Reused[:len(r.Reused):len(r.Reused)], o.Reused...)
 	return r
 }
 
 // String is the report in one line.
 func (r Report) String() string {
-	return fmt.Sprintf("changes=%d events=%d excused=%d lost=%d duplicated=%d reordered=%d drift=%d",
-		r.Changes, r.Events, r.Excused, len(r.Lost), len(r.Duplicated), len(r.Reordered), len(r.Drift))
+	return fmt.Sprintf("changes=%d events=%d excused=%d lost=%d duplicated=%d reordered=%d drift=%d reused=%d",
+		r.Changes, r.Events, r.Excused, len(r.Lost), len(r.Duplicated), len(r.Reordered), len(r.Drift), len(r.Reused))
 }
 
 // Problem is one thing that is wrong.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -25,6 +26,20 @@ type walk struct {
 	// counts are the versions of Revisions that have an event of their own: one
 	// that tells a state that another has told.
 	counts map[[2]string]bool
+
+	// Of what rollbacks took, and of what was removed before it was projected:
+	trail   []mark            // where the walk stood before each event
+	taken   []bool            // by state: an event that is lost told it
+	counted map[string]uint64 // the newest version of each Revision that a lost event showed
+	rewound *Loss             // the walk is back at what survived this, and has not gone on
+	linked  []uint64          // sequences that the next event may refer to instead of last's
+}
+
+func newWalk(a *audit, h *history) *walk {
+	return &walk{
+		audit: a, history: h, pos: -1, revisions: map[string]uint64{}, counts: map[[2]string]bool{},
+		taken: make([]bool, len(h.states)), counted: map[string]uint64{},
+	}
 }
 
 // survey notes what the events tell, in whatever order they do.
@@ -39,7 +54,7 @@ func (w *walk) survey(events []*event) {
 			w.counts[revisionOf(e)] = true
 		}
 		told[key] = true
-		if i, known := w.index[key]; known {
+		if i, known := w.index[key]; known && !e.lost {
 			w.states[i].shown = true
 		}
 	}
@@ -73,8 +88,9 @@ func (w *walk) drift(e *event, format string, args ...any) {
 // exists tells whether the app is there by what the stream says.
 func (w *walk) exists() bool { return w.last != nil && w.last.kind != subjects.Deleted }
 
-// step takes the app's next event.
-func (w *walk) step(e *event) {
+// take goes on with an event.
+func (w *walk) take(e *event) {
+	w.trail = append(w.trail, mark{e, w.pos, w.good, w.last, w.repeat})
 	if e.repeated != 0 {
 		w.duplicated(e, "sequence %d has the same message id %s", e.repeated, e.get(subjects.HeaderMsgID))
 		w.repeat = e.Sequence
@@ -89,6 +105,7 @@ func (w *walk) step(e *event) {
 		w.place(e)
 	}
 	w.last, w.repeat = e, 0
+	w.rewound, w.linked = nil, nil
 }
 
 // place finds the state that an event tells.
@@ -183,7 +200,7 @@ func (w *walk) oldApp(e *event) {
 		if e.old != nil {
 			w.drift(e, "carries old_app although %s says that it does not", subjects.HeaderTruncated)
 		}
-	case !sameApp(e.old, w.last.app, e.get(subjects.CEDataContentType)):
+	case !sameApp(e.old, w.last.app, e.get(subjects.CEDataContentType)) && (w.last.full == nil || !sameApp(e.old, w.last.full, e.get(subjects.CEDataContentType))):
 		w.drift(e, "old_app is not the App of the event before, sequence %d", w.last.Sequence)
 	}
 }
@@ -204,6 +221,10 @@ func revisionOf(e *event) [2]string {
 
 // end looks at what is left after the last event.
 func (w *walk) end() {
+	w.rewindLost(math.MaxInt)
+	if last := len(w.states) - 1; last > w.pos && (w.exists() || !w.states[last].gone) {
+		w.taken[last] = false // it is owed all the same
+	}
 	w.skipped(w.pos+1, len(w.states), nil)
 	if w.pos < 0 || w.pos != len(w.states)-1 || w.states[w.pos].gone || w.last != w.good {
 		return
@@ -212,7 +233,8 @@ func (w *walk) end() {
 	if err != nil {
 		return // payload has said so
 	}
-	want, err := w.convert(svc, w.named(svc).last(), w.good)
+	want, err := w.convert(svc, w.named(svc).last())
+	want = without(want, w.good.get(subjects.HeaderTruncated))
 	if err == nil && !sameApp(w.good.app, want, w.good.get(subjects.CEDataContentType)) {
 		w.drift(w.good, "the last App of the stream is not the cluster's: %s", difference(w.good.app, want))
 	}

@@ -32,6 +32,8 @@ type world struct {
 	steps   []*step
 	apps    []*app
 	away    bool // a gap: nothing is told
+	losses  []loss
+	bucket  bool // what follows a removed event goes on from the bucket
 
 	// Of the rendering:
 	form   string             // content type; empty: JSON
@@ -76,6 +78,9 @@ type step struct {
 	first             bool
 	waiting           bool                 // so that the next may merge into it
 	again             bool                 // stored a second time
+	taken             bool                 // by a rollback
+	removed           bool                 // before it was projected
+	forgotten         bool                 // the events before it are not known
 	change            func(*appv1.App)     // of the App that is told
 	message           func(*audit.Message) // of the finished event
 }
@@ -279,6 +284,12 @@ func (w *world) gap(do func()) {
 	w.away = false
 	w.now = w.now.Add(5 * time.Second)
 	w.gaps = append(w.gaps, audit.Gap{From: from, To: w.now, Why: "the bridge was killed"})
+	w.compare()
+	w.now = w.now.Add(5 * time.Second)
+}
+
+// compare tells the net difference between what was told and what is.
+func (w *world) compare() {
 	for _, a := range w.apps {
 		there, told := a.exists && a.managed, a.told != nil && !a.told.remove
 		if told && (!there || a.told.uid != a.uid) {
@@ -294,7 +305,6 @@ func (w *world) gap(do func()) {
 			a.tell(next)
 		}
 	}
-	w.now = w.now.Add(5 * time.Second)
 }
 
 // random does something that can be done to the app.

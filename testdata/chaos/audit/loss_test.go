@@ -1,0 +1,361 @@
+package audit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/chaos/audit"
+)
+
+// loss is a rollback: the steps from begin up to (not including) end are gone.
+type loss struct {
+	begin, end int
+	unseen     bool // the sequences are given out again
+}
+
+// render names the loss at the stream's end, as the bridge does: a notice above it.
+func (l loss) render(in *audit.Input, sequence *uint64, epoch int) audit.Loss {
+	found := audit.Loss{LostRange: subjects.LostRange{From: *sequence - uint64(l.end-l.begin) + 1, To: *sequence}, Epoch: epoch, Unseen: l.unseen}
+	if l.unseen {
+		*sequence = found.From - 1
+		return found
+	}
+	*sequence++
+	in.Events = append(in.Events, audit.Message{
+		Subject: in.Subjects.Notice(), Sequence: *sequence, Epoch: epoch + 1,
+		Header: nats.Header{subjects.HeaderLostFrom: {strconv.FormatUint(found.From, 10)}, subjects.HeaderLostTo: {strconv.FormatUint(found.To, 10)}},
+	})
+	return found
+}
+
+// rewind goes back to what survived.
+func rewind(last map[subjects.AppID]*published) {
+	for id := range last {
+		for last[id] != nil && last[id].taken {
+			last[id] = last[id].before
+		}
+		if last[id] == nil {
+			delete(last, id)
+		}
+	}
+}
+
+// rollBack takes the newest steps away, and tells the net difference.
+func (w *world) rollBack(steps int, unseen bool) {
+	begin := max(len(w.steps)-steps, 0)
+	if n := len(w.losses); n > 0 {
+		begin = max(begin, w.losses[n-1].end)
+	}
+	if begin == len(w.steps) {
+		return
+	}
+	for _, s := range w.steps[begin:] {
+		s.taken = true
+	}
+	w.losses = append(w.losses, loss{begin, len(w.steps), unseen})
+	for _, a := range w.apps {
+		a.told = nil
+		for _, s := range w.steps {
+			if s.app == a && !s.taken {
+				a.told = s
+			}
+		}
+	}
+	w.compare()
+}
+
+// lossStory is a world in which a rollback takes updates, a replica count, a
+// delete and a create, and a whole life.
+func lossStory(t testing.TB, unseen bool) *world {
+	w := newWorld(t)
+	a, other, brief := w.app("checkout"), w.app("storefront"), w.app("brief")
+	note := func(text string) { a.note, other.note, brief.note = text, text, text }
+	note("before")
+	a.create()
+	other.create()
+	a.roll(1)
+	a.edit()
+	note("lost")
+	begin := len(w.steps)
+	a.edit()
+	a.scale(3)
+	a.edit()
+	brief.create()
+	brief.edit()
+	brief.delete()
+	other.delete()
+	other.create()
+	note("compared")
+	w.rollBack(len(w.steps)-begin, unseen)
+	note("after")
+	a.edit()
+	other.edit()
+	a.delete()
+	a.create()
+	return w
+}
+
+func TestLossNamed(t *testing.T) {
+	for _, unseen := range []bool{false, true} {
+		w := lossStory(t, unseen)
+		r := audit.Check(w.render())
+		// Two edits of the first, the second's delete is told again, a life of three.
+		if !r.OK() || r.Taken != 4 || r.Foreign != 0 {
+			t.Errorf("unseen %v: %s taken=%d foreign=%d, want 4 states taken and nothing wrong\n%v", unseen, r, r.Taken, r.Foreign, r.Problems())
+		}
+	}
+}
+
+// TestLossAtTheEnd: nothing followed the rollback but the net difference.
+func TestLossAtTheEnd(t *testing.T) {
+	w := newWorld(t)
+	a := w.app("checkout")
+	a.create()
+	a.edit()
+	a.delete()
+	w.rollBack(2, false)
+	if r := audit.Check(w.render()); !r.OK() || r.Taken != 1 {
+		t.Errorf("%s taken=%d, want one state taken and nothing wrong\n%v", r, r.Taken, r.Problems())
+	}
+	w.steps = w.steps[:3] // the net difference is not told
+	w.wants(t, audit.Check(w.render()), "lost")
+}
+
+// wants requires exactly these kinds of problems.
+func (w *world) wants(t *testing.T, r audit.Report, want ...string) {
+	t.Helper()
+	if got := counts(r); got != strings.Join(want, " ") {
+		t.Errorf("counters that rose: %q, want %q\n%s\n%v", got, strings.Join(want, " "), r, r.Problems())
+	}
+}
+
+func TestLossFaults(t *testing.T) {
+	first := func(in *audit.Input, epoch int) int {
+		return slices.IndexFunc(in.Events, func(m audit.Message) bool { return m.Epoch == epoch && m.Header.Get(subjects.CEType) != "" })
+	}
+	for _, fault := range []struct {
+		name   string
+		unseen bool
+		steps  func(*world)
+		input  func(*audit.Input)
+		want   string
+	}{
+		{name: "not named", input: func(in *audit.Input) { in.Losses = nil }, want: "duplicated reordered drift"},
+		{name: "named too small", input: func(in *audit.Input) { in.Losses[0].From = in.Losses[0].To }, want: "duplicated reordered drift"},
+		{name: "named after it was over", input: func(in *audit.Input) { in.Losses[0].Epoch = -1 }, want: "duplicated reordered drift reused"},
+		{name: "final state not told again", steps: func(w *world) {
+			w.steps = slices.DeleteFunc(w.steps, func(s *step) bool {
+				return s.app.name == "storefront" && (s.note == "compared" || s.note == "after")
+			})
+		}, want: "lost"},
+		{name: "another object without a delete", steps: func(w *world) {
+			i := slices.IndexFunc(w.steps, func(s *step) bool { return s.app.name == "storefront" && s.note == "compared" && s.remove })
+			w.steps[i+1].kind = subjects.Updated
+			w.steps = slices.Delete(w.steps, i, i+1)
+		}, want: "lost"},
+		{name: "a state after the loss is lost", steps: func(w *world) {
+			w.steps = slices.DeleteFunc(w.steps, func(s *step) bool { return s.app.name == "checkout" && s.note == "after" && s.remove })
+		}, want: "lost"},
+		{name: "a sequence reused", input: func(in *audit.Input) {
+			stray := in.Events[in.Losses[0].From-1]
+			stray.Epoch, stray.Header, stray.Data = 1, nats.Header{}, []byte("another")
+			in.Events = slices.Insert(in.Events, first(in, 1)-1, stray)
+		}, want: "reused"},
+		{name: "a sequence of the range given out", input: func(in *audit.Input) {
+			i := in.Losses[0].From - 1
+			in.Events[i].Epoch, in.Events[i].Header = 1, nats.Header{}
+			in.Events = append(in.Events[:i:i], append(slices.Clone(in.Events[i+1:first(in, 1)-1]), append([]audit.Message{in.Events[i]}, in.Events[first(in, 1)-1:]...)...)...)
+		}, want: "reordered drift reused"},
+		{name: "a filler", input: func(in *audit.Input) {
+			in.Events = slices.Insert(in.Events, first(in, 1)-1, audit.Message{Subject: in.Subjects.Lost(), Sequence: in.Losses[0].From, Epoch: 1})
+		}, want: ""},
+		{name: "reused where a witness was", unseen: true, input: func(in *audit.Input) { in.Losses[0].Unseen = false }, want: "reused"},
+		{name: "reused beyond what was unseen", unseen: true, input: func(in *audit.Input) { in.Losses[0].From++ }, want: "reordered drift reused"},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			w := lossStory(t, fault.unseen)
+			if fault.steps != nil {
+				fault.steps(w)
+			}
+			in := w.render()
+			if fault.input != nil {
+				fault.input(&in)
+			}
+			w.wants(t, audit.Check(in), strings.Fields(fault.want)...)
+		})
+	}
+}
+
+// TestSurvivorPurged: the event that a rollback left is gone from the stream for
+// another reason, so that the app begins from nothing.
+func TestSurvivorPurged(t *testing.T) {
+	w := newWorld(t)
+	a := w.app("checkout")
+	a.create()
+	a.edit()
+	begin := len(w.steps)
+	a.edit()
+	a.edit()
+	w.rollBack(len(w.steps)-begin, false)
+	again := w.steps[len(w.steps)-1]
+	again.kind, again.forgotten = subjects.Created, true
+	in := w.render()
+	w.wants(t, audit.Check(in), "reordered")
+	in.Losses[0].First = uint64(begin) + 1
+	w.wants(t, audit.Check(in))
+}
+
+// removedStory is a world in which a purge takes an update, and a delete and a
+// create, before they were projected: what is told then goes on from the bucket.
+func removedStory(t testing.TB) *world {
+	w := newWorld(t)
+	a, b := w.app("checkout"), w.app("storefront")
+	a.create()
+	b.create()
+	a.edit()
+	kept := [2]*step{a.told, b.told}
+	removed := len(w.steps)
+	a.edit()
+	b.delete()
+	b.create()
+	for _, s := range w.steps[removed:] {
+		s.removed = true
+	}
+	for i, app := range []*app{a, b} {
+		app.told = kept[i]
+	}
+	w.compare()
+	a.edit()
+	b.edit()
+	return w
+}
+
+func TestRemoved(t *testing.T) {
+	w := removedStory(t)
+	w.bucket = true
+	in := w.render()
+	w.wants(t, audit.Check(in))
+	in.Removed = nil
+	if r := audit.Check(in); r.OK() {
+		t.Errorf("%s: what was told twice is right although no bridge named a removal", r)
+	}
+	// A bridge that knew what it had published goes on from there.
+	w = removedStory(t)
+	w.steps = slices.DeleteFunc(w.steps, func(s *step) bool { return s.synthesized })
+	w.wants(t, audit.Check(w.render()))
+}
+
+func TestTruncatedEntry(t *testing.T) {
+	without := func(w *world, m *audit.Message, spec, status bool) {
+		app := &appv1.App{}
+		if err := protojson.Unmarshal(m.Data, app); err != nil {
+			t.Fatal(err)
+		}
+		if spec {
+			app.Spec = nil
+		}
+		if status {
+			app.Status = nil
+		}
+		m.Data = w.encode(app)
+	}
+	for _, test := range []struct {
+		name  string
+		event string // what the last event leaves out
+		entry func(*world, *audit.Message)
+		want  string
+	}{
+		{name: "the entry alone", entry: func(w *world, m *audit.Message) {
+			without(w, m, true, false)
+			m.Header.Set(subjects.HeaderTruncated, "spec")
+		}},
+		{name: "the entry alone, the status too", entry: func(w *world, m *audit.Message) {
+			without(w, m, true, true)
+			m.Header.Set(subjects.HeaderTruncated, "spec,status")
+		}},
+		{name: "without a word", entry: func(w *world, m *audit.Message) { without(w, m, true, false) }, want: "drift"},
+		{name: "a word and nothing left out", entry: func(_ *world, m *audit.Message) { m.Header.Set(subjects.HeaderTruncated, "spec") }, want: "drift"},
+		{name: "more than it says", entry: func(w *world, m *audit.Message) {
+			without(w, m, true, true)
+			m.Header.Set(subjects.HeaderTruncated, "spec")
+		}, want: "drift"},
+		{name: "old_app, which no entry has", event: "old_app", entry: func(*world, *audit.Message) {}},
+		{name: "as the event", event: "old_app,spec", entry: func(*world, *audit.Message) {}},
+		{name: "the event alone, and the entry does not say so", event: "old_app,spec", entry: func(_ *world, m *audit.Message) { m.Header.Del(subjects.HeaderTruncated) }, want: "drift"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := story(t)
+			w.steps[w.at("edit-9")].truncated = test.event
+			in := w.render()
+			test.entry(w, entryOf(&in, "checkout"))
+			w.wants(t, audit.Check(in), strings.Fields(test.want)...)
+		})
+	}
+}
+
+// TestWholeAfterTruncated: what follows an event that left its spec out may show
+// the whole App, or what was told.
+func TestWholeAfterTruncated(t *testing.T) {
+	w := story(t)
+	i := w.at("edit-4")
+	w.steps[i].truncated = "old_app,spec"
+	in := w.render()
+	w.wants(t, audit.Check(in)) // old_app as it was told
+	j := w.at("edit-4b")
+	app, err := kservice.Convert(w.steps[i].service, w.steps[i].rev, in.App)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := w.decode(in.Events[j].Data)
+	payload.GetUpdateEvent().OldApp = app
+	in.Events[j].Data = w.encode(payload)
+	w.wants(t, audit.Check(in))
+	payload.GetUpdateEvent().OldApp.Metadata = nil
+	in.Events[j].Data = w.encode(payload)
+	w.wants(t, audit.Check(in), "drift")
+}
+
+// TestCleanWorldsWithLosses: rollbacks at random, named, leave nothing wrong.
+func TestCleanWorldsWithLosses(t *testing.T) {
+	taken := 0
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		w := newWorld(t)
+		for i := range 1 + rng.IntN(8) {
+			w.app(fmt.Sprintf("app-%d", i))
+		}
+		for range 12 {
+			for range 5 + rng.IntN(30) {
+				w.apps[rng.IntN(len(w.apps))].random(rng)
+			}
+			switch rng.IntN(4) {
+			case 0:
+				w.gap(func() {
+					for range 20 {
+						w.apps[rng.IntN(len(w.apps))].random(rng)
+					}
+				})
+			case 1, 2:
+				w.rollBack(1+rng.IntN(40), rng.IntN(3) == 0)
+			}
+		}
+		r := audit.Check(w.render())
+		if !r.OK() {
+			t.Fatalf("seed %d: %s\n%v", seed, r, r.Problems()[:min(10, len(r.Problems()))])
+		}
+		taken += r.Taken
+	}
+	if taken == 0 {
+		t.Error("no rollback took anything")
+	}
+}
