@@ -64,6 +64,18 @@ func (r *record) behind(sequence uint64) *record {
 	return next
 }
 
+// movedTo is the record as if its event stood at sequence: of an app whose later event was removed
+// before anything was made of it.
+func (r *record) movedTo(sequence uint64) *record {
+	next := &record{kind: subjects.Deleted}
+	if r != nil {
+		copied := *r
+		next = &copied
+	}
+	next.sequence = max(next.sequence, sequence)
+	return next
+}
+
 // recordOfHeader reads the fields that an event and its bucket entry share.
 func recordOfHeader(h nats.Header) (*record, error) {
 	r := &record{
