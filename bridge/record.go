@@ -22,6 +22,7 @@ type record struct {
 	resourceVersion string // of the state; on a delete that of the state before
 	generation      string
 	namespace       string
+	status          string // one word for the App's state; empty on a delete, and from an older version of appbridge
 	revision        string // that gave current_replicas
 	revisionVersion string
 	deletedVersion  string // resourceVersion of an observed deletion
@@ -83,6 +84,7 @@ func recordOfHeader(h nats.Header) (*record, error) {
 		resourceVersion: h.Get(subjects.HeaderResourceVersion),
 		generation:      h.Get(subjects.HeaderGeneration),
 		namespace:       h.Get(subjects.HeaderNamespace),
+		status:          h.Get(subjects.HeaderAppStatus),
 		revision:        h.Get(subjects.HeaderRevision),
 		revisionVersion: h.Get(subjects.HeaderRevisionResourceVersion),
 		deletedVersion:  h.Get(subjects.HeaderDeletedResourceVersion),
