@@ -5,8 +5,9 @@ import (
 )
 
 // remains returns, for every app of which that can be told, the changes that a
-// queue whose session has ended still holds. A nil queue holds none.
-func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects.AppID]state) map[subjects.AppID][]*change {
+// queue whose session has ended still holds. A nil queue holds none. lost are the ranges that the
+// stream lost.
+func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects.AppID]state, lost []subjects.LostRange) map[subjects.AppID][]*change {
 	if q == nil {
 		return nil
 	}
@@ -18,11 +19,28 @@ func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects
 		if s, ok := current[id]; ok {
 			now = &s
 		}
-		if changes, ok := q.remaining(id, records[id], now); ok {
+		if changes, ok := q.remaining(id, records[id], now, lost); ok {
 			remains[id] = changes
 		}
 	}
 	return remains
+}
+
+// advance moves records whose app's newest event was removed from the stream before it was
+// projected to where that event stood, as the queue of an ended session knows. So the id of the
+// app's next event differs from that of the removed one. What the stream lost does not count.
+func (q *queue) advance(records map[subjects.AppID]*record, lost []subjects.LostRange) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for id, a := range q.apps {
+		r, known := records[id], a.record.previous()
+		if !r.isDamaged() && r.previous() < known && !contains(lost, known) {
+			records[id] = r.movedTo(known)
+		}
+	}
 }
 
 // overflowed tells whether what waited was dropped at the hard limit.
@@ -42,7 +60,7 @@ func (q *queue) overflowed() bool {
 //
 // now is the app's present state, nil if it is gone; the changes have to end
 // there. mu must be held.
-func (q *queue) remaining(id subjects.AppID, r *record, now *state) (changes []*change, ok bool) {
+func (q *queue) remaining(id subjects.AppID, r *record, now *state, lost []subjects.LostRange) (changes []*change, ok bool) {
 	a := q.apps[id]
 	if q.full || a == nil || len(a.changes) == 0 || r.isDamaged() {
 		return nil, false
@@ -55,8 +73,8 @@ func (q *queue) remaining(id subjects.AppID, r *record, now *state) (changes []*
 		for len(changes) > 0 && changes[0].remove {
 			changes = changes[1:]
 		}
-	} else if r.previous() != a.record.previous() {
-		return nil, false
+	} else if r.previous() != a.record.previous() && !contains(lost, a.record.previous()) {
+		return nil, false // else they follow the last surviving event
 	}
 	return changes, follows(changes, r, now)
 }

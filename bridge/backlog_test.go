@@ -62,7 +62,7 @@ func TestRemaining(t *testing.T) {
 				now = &s
 			}
 			q.close()
-			changes, ok := q.remaining(testID, test.stored, now)
+			changes, ok := q.remaining(testID, test.stored, now, nil)
 			var got []string
 			for _, c := range changes {
 				switch {
@@ -101,11 +101,11 @@ func TestRemainingKnowsWhichDelete(t *testing.T) {
 	q.add(testID, removalOf(two, observation{deletedVersion: "9"}))
 	q.close()
 	last := &record{kind: subjects.Deleted, uid: "u1", resourceVersion: "5", deletedVersion: "9", sequence: 12}
-	if changes, ok := q.remaining(testID, last, nil); ok {
+	if changes, ok := q.remaining(testID, last, nil, nil); ok {
 		t.Errorf("all is published, and %d changes would be again", len(changes))
 	}
 	first := &record{kind: subjects.Deleted, uid: "u1", resourceVersion: "1", deletedVersion: "3", sequence: 12}
-	if changes, ok := q.remaining(testID, first, nil); !ok || len(changes) != 2 {
+	if changes, ok := q.remaining(testID, first, nil, nil); !ok || len(changes) != 2 {
 		t.Errorf("got %d changes, %t, want the last two", len(changes), ok)
 	}
 }
@@ -131,7 +131,7 @@ func TestCarriedChangesAreOwed(t *testing.T) {
 	q := newQueue(100, before.bytes/3, m) // as many bytes as make updates merge
 	defer q.close()
 	owed := 0
-	_, carried, _ := s.connect(q, before, nil, kservice.Config{}, func(string) bool { return true },
+	_, carried, _ := s.connect(q, before, nil, nil, kservice.Config{}, func(string) bool { return true },
 		func() func() { owed++; return func() { owed-- } }, func(error) {})
 	if carried != 24 || owed != 24 || q.length != 24 {
 		t.Errorf("carried %d, owed %d, queued %d, want 24 of each", carried, owed, q.length)
@@ -152,10 +152,10 @@ func TestRemainingEndsWithThePresent(t *testing.T) {
 	script(q, testID, "cu")
 	q.close()
 	now := state{service: testService("u1", "3", "True")}
-	if changes, ok := q.remaining(testID, nil, &now); ok {
+	if changes, ok := q.remaining(testID, nil, &now, nil); ok {
 		t.Errorf("%d changes remain that end with another state", len(changes))
 	}
-	if changes, ok := q.remaining(testID, nil, nil); ok {
+	if changes, ok := q.remaining(testID, nil, nil, nil); ok {
 		t.Errorf("%d changes remain of an app that is gone", len(changes))
 	}
 }
@@ -166,7 +166,7 @@ func TestRemainsKeepsWhatWasMerged(t *testing.T) {
 	script(q, testID, "cuuu")
 	q.close()
 	last := q.apps[testID].changes[1]
-	remains := q.remains(nil, map[subjects.AppID]state{testID: last.state})
+	remains := q.remains(nil, map[subjects.AppID]state{testID: last.state}, nil)
 	if got := fmt.Sprint(len(remains[testID]), remains[testID][1].merged); got != "2 2" {
 		t.Errorf("got %s changes and merged updates, want 2 2", got)
 	}

@@ -30,17 +30,21 @@ type Bridge struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	writes   jetstream.JetStream // the projector's: pending writes of its own
+	appends  jetstream.JetStream // the publisher's, likewise
 	log      *zap.Logger
 	metrics  *metrics
 
 	source     *source
 	pods       *pods // there once the cache can be read
 	clusterUID string
-	highest    uint64 // sequence of the newest acknowledged event of past sessions
+	// acknowledged is what stream and bucket have acknowledged, over all sessions.
+	acknowledged acknowledged
 	// found are the last messages that appends of past sessions ran into.
 	found map[subjects.AppID]*storedMessage
 	lived atomic.Bool // a session has been live
-	reach *reachability
+	// reported is the loss that was reported last and is not healed yet.
+	reported tail
+	reach    *reachability
 
 	status atomic.Pointer[string]  // why not ready; nil while live
 	unread atomic.Pointer[string]  // why the cache cannot be read; nil while it can
@@ -69,9 +73,13 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
+	appends, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
 	m := newMetrics(reg)
 	b := &Bridge{
-		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, log: log, metrics: m,
+		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, appends: appends, log: log, metrics: m,
 		source: newSource(log, m),
 		found:  map[subjects.AppID]*storedMessage{},
 		reach:  newReachability(log, m),
@@ -112,7 +120,7 @@ func (b *Bridge) checkConnection() error {
 
 // newStorage is where the events and the snapshot lie, not looked at yet.
 func (b *Bridge) newStorage() *storage {
-	return &storage{js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID}
+	return &storage{nc: b.nc, js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID}
 }
 
 // newBucket is the snapshot, read and written through js.
@@ -251,6 +259,9 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	case errors.Is(err, errStorageGone):
 		clear(b.found) // they were of what is gone
 		return "storage_gone", false
+	case errors.Is(err, errLostTail):
+		clear(b.found)
+		return "lost_tail", false
 	case errors.As(err, &other):
 		maps.Copy(b.found, other.found)
 		return causeOtherWriter, false

@@ -14,16 +14,17 @@ import (
 // present, these are taken instead: a new session loses no state that was seen.
 // owe is called for each change and returns what to call once it is published.
 // reset ends the session if an object's version steps back.
-func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, app kservice.Config, watched func(string) bool,
+func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, lost []subjects.LostRange, app kservice.Config, watched func(string) bool,
 	owe func() func(), reset context.CancelCauseFunc,
 ) (differences, carried int, unwatched []subjects.AppID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deleted = nil
+	before.advance(records, lost)
 	for id, r := range records {
 		q.load(id, r)
 	}
-	waiting := before.remains(records, s.current)
+	waiting := before.remains(records, s.current, lost)
 	changes, unwatched := reconcile(records, s.current, app, watched)
 	changes = slices.DeleteFunc(changes, func(o owed) bool { return waiting[o.app] != nil })
 	for _, o := range changes {

@@ -101,7 +101,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     k.clientset.CoordinationV1(),
+			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.acknowledged, b.clusterUID, b.log},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		}},
 		LeaseDuration:   leaseDuration,

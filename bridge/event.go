@@ -64,7 +64,7 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 		}
 		next.uid, next.resourceVersion = string(svc.UID), svc.ResourceVersion
 		next.generation = strconv.FormatInt(svc.Generation, 10)
-		next.namespace = svc.Namespace
+		next.namespace, next.status = svc.Namespace, kservice.StatusWord(svc)
 		var revision *kservice.Revision
 		if r := c.state.revision; r != nil {
 			revision, next.revision, next.revisionVersion = r, r.Name, r.ResourceVersion
@@ -112,6 +112,10 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 	set(subjects.HeaderResourceVersion, next.resourceVersion)
 	set(subjects.HeaderGeneration, next.generation)
 	set(subjects.HeaderNamespace, next.namespace)
+	set(subjects.HeaderAppStatus, next.status)
+	if next.kind != subjects.Created {
+		set(subjects.HeaderPreviousAppStatus, prev.status)
+	}
 	set(subjects.HeaderRevision, next.revision)
 	set(subjects.HeaderRevisionResourceVersion, next.revisionVersion)
 	set(subjects.HeaderDeletedResourceVersion, next.deletedVersion)

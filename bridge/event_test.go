@@ -161,6 +161,126 @@ func TestEventIsDeterministic(t *testing.T) {
 	}
 }
 
+// The status headers of an app's life. What follows is made from what is read back, from the event
+// or from its bucket entry, as after a restart.
+func TestEventStatus(t *testing.T) {
+	stopped := testService("u1", "103", "True")
+	stopped.Labels[kservice.LabelStopped] = "true"
+	silent := testService("u1", "104", "True")
+	silent.Status.Conditions = nil
+	none := [2]string{}
+	for _, from := range []string{"memory", "event", "entry"} {
+		t.Run(from, func(t *testing.T) {
+			e, b := testEncoder(), &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
+			var prev *record
+			for i, step := range []struct {
+				name   string
+				change *change
+				old    bool // by a version of appbridge without these headers
+				want   [2]string
+			}{
+				{"created", newUpsert(state{service: testService("u1", "100", "Unknown")}, true), false, [2]string{"PENDING", ""}},
+				{"ready", newUpsert(state{service: testService("u1", "101", "True")}, false), false, [2]string{"ACTIVE", "PENDING"}},
+				{"failed", newUpsert(state{service: testService("u1", "102", "False")}, false), false, [2]string{"FAILED", "ACTIVE"}},
+				{"stopped", newUpsert(state{service: stopped}, false), false, [2]string{"STOPPED", "FAILED"}},
+				{"without conditions", newUpsert(state{service: silent}, false), false, [2]string{"", "STOPPED"}},
+				{"ready after none", newUpsert(state{service: testService("u1", "105", "True")}, false), false, [2]string{"ACTIVE", ""}},
+				{"the same again", newUpsert(state{service: testService("u1", "106", "True")}, false), false, [2]string{"ACTIVE", "ACTIVE"}},
+				{"deleted", &change{remove: true, deletedVersion: "107"}, false, [2]string{"", "ACTIVE"}},
+				{"created after a delete", newUpsert(state{service: testService("u2", "108", "False")}, true), false, [2]string{"FAILED", ""}},
+				{"by an older version", newUpsert(state{service: testService("u2", "109", "True")}, false), true, none},
+				{"after an older version", newUpsert(state{service: testService("u2", "110", "True")}, false), false, [2]string{"ACTIVE", ""}},
+				{"by an older version again", newUpsert(state{service: testService("u2", "111", "True")}, false), true, none},
+				{"deleted after an older version", missedDelete(), false, none},
+			} {
+				ev, err := e.encode(testID, step.change, prev)
+				if err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+				if step.old {
+					ev.msg.Header.Del(subjects.HeaderAppStatus)
+					ev.msg.Header.Del(subjects.HeaderPreviousAppStatus)
+				}
+				sequence := uint64(i + 1)
+				next, err := recordOfEvent(ev.record.kind, sequence, ev.msg.Header, ev.msg.Data)
+				if err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+				entry, err := b.entry(testID, next, ev.msg.Header)
+				if err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+				for what, h := range map[string]nats.Header{"event": ev.msg.Header, "entry": entry.Header} {
+					for j, name := range []string{subjects.HeaderAppStatus, subjects.HeaderPreviousAppStatus} {
+						var want []string
+						if step.want[j] != "" {
+							want = []string{step.want[j]}
+						}
+						if got := h[name]; !slices.Equal(got, want) {
+							t.Errorf("%s: %s header %s is %q, want %q", step.name, what, name, got, want)
+						}
+					}
+				}
+				switch {
+				case step.old || from == "event":
+					prev = next
+				case from == "entry":
+					if prev, err = recordOfEntry(entry.Header, entry.Data); err != nil {
+						t.Fatalf("%s: %v", step.name, err)
+					}
+				default:
+					prev = ev.record
+					prev.sequence = sequence
+				}
+			}
+		})
+	}
+}
+
+// A state that an older version of appbridge published, without a status, is published: an upgrade
+// alone is no change, and the bucket's entry is what its event is.
+func TestStatusMissingIsNoChange(t *testing.T) {
+	e, now := testEncoder(), state{service: testService("u1", "100", "True"), revision: testRevision("99", 1)}
+	ev, err := e.encode(testID, newUpsert(now, true), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev.msg.Header.Del(subjects.HeaderAppStatus)
+	r, err := recordOfEvent(subjects.Created, 7, ev.msg.Header, ev.msg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.status != "" {
+		t.Fatalf("status %q: this test tests nothing", r.status)
+	}
+	b := &bucket{name: subjects.DefaultBucket, form: e.form}
+	entry, err := b.entry(testID, r, ev.msg.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBucket, err := recordOfEntry(entry.Header, entry.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, published := range map[string]*record{"event": r, "entry": inBucket} {
+		changes, _ := reconcile(map[subjects.AppID]*record{testID: published}, map[subjects.AppID]state{testID: now}, e.app,
+			func(string) bool { return true })
+		if len(changes) > 0 {
+			t.Errorf("%s: %d changes are owed, want none", name, len(changes))
+		}
+	}
+	c := comparison{
+		app: e.app, watched: func(string) bool { return true }, entry: b.entry, form: e.form, streamEnd: 7,
+		refused: func(subjects.AppID, state, *record) error { return nil },
+	}
+	differences, _ := c.compare(map[subjects.AppID]state{testID: now},
+		map[subjects.AppID]*lastEvent{testID: {record: r, header: ev.msg.Header}},
+		map[subjects.AppID]*held{testID: {record: inBucket, header: entry.Header}})
+	if len(differences) > 0 {
+		t.Errorf("verify finds %v, want nothing", differences)
+	}
+}
+
 // What does not fit loses old_app first, then the spec; a delete always fits.
 func TestEventTooLarge(t *testing.T) {
 	big := testService("u1", "100", "True")

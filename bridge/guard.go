@@ -40,7 +40,8 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		if !s.nc.IsConnected() {
 			continue
 		}
-		keys := s.projector.storedKeys() // before the look: what is there by then stays
+		// Before the look: what is there by then stays.
+		keys, acknowledged := s.projector.storedKeys(), s.acknowledged.get()
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
 		stream, bucket, err := known.present(look)
 		cancel()
@@ -51,6 +52,9 @@ func (s *session) guard(ctx context.Context, known storage) error {
 			return err
 		case stream == nil || bucket == nil:
 			continue // NATS is away for the moment, which is not this check's business
+		}
+		if err := endsBefore(acknowledged, stream, bucket); err != nil {
+			return err
 		}
 		if cfg := stream.Config; stream.State.Msgs < messages && cfg.MaxAge == 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgs <= 0 {
 			s.log.Warn("messages were taken out of the stream; the apps they were of go on without",
@@ -64,6 +68,19 @@ func (s *session) guard(ctx context.Context, known storage) error {
 			s.projector.lookAgain(errForeignWrite)
 		}
 	}
+}
+
+// endsBefore is the error of a stream, or a bucket's stream, that ends before what it acknowledged.
+func endsBefore(acknowledged witness, stream, bucket *jetstream.StreamInfo) error {
+	for _, s := range []struct {
+		info *jetstream.StreamInfo
+		want uint64
+	}{{stream, acknowledged.Stream}, {bucket, acknowledged.Bucket}} {
+		if s.info.State.LastSeq < s.want {
+			return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, s.info.Config.Name, s.info.State.LastSeq, s.want)
+		}
+	}
+	return nil
 }
 
 // present looks whether stream and bucket are still there, the same as before,
@@ -102,7 +119,9 @@ func (s *storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jets
 		return nil, nil //nolint:nilerr // no answer is none of the findings
 	case now == nil:
 		return nil, fmt.Errorf("%w: %s", errStorageGone, known.Config.Name)
-	case !now.Created.Equal(known.Created) || now.State.LastSeq < known.State.LastSeq:
+	case now.State.LastSeq < known.State.LastSeq:
+		return nil, fmt.Errorf("%w: stream %s ends at sequence %d, it had ended at %d", errLostTail, known.Config.Name, now.State.LastSeq, known.State.LastSeq)
+	case !now.Created.Equal(known.Created):
 		return nil, fmt.Errorf("%w: %s is another one than before", errStorageGone, known.Config.Name)
 	}
 	return now, nil

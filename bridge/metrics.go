@@ -17,6 +17,7 @@ type metrics struct {
 	fenceConflicts     prometheus.Counter
 	publishRetries     prometheus.Counter
 	foreignMessages    prometheus.Counter
+	lostSequences      *prometheus.CounterVec
 	projectionRestarts prometheus.Counter
 	snapshotWrites     prometheus.Counter
 	resyncs            *prometheus.CounterVec
@@ -29,6 +30,12 @@ type metrics struct {
 	pendingBytes       prometheus.Gauge
 	leader             prometheus.Gauge
 }
+
+// Labels of lostSequences.
+const (
+	storageStream = "stream"
+	storageBucket = "bucket"
+)
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
@@ -48,6 +55,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fenceConflicts:     counter("fence_conflicts_total", "Appends that the stream refused because the app's last sequence was another."),
 		publishRetries:     counter("publish_retries_total", "Appends that were tried again."),
 		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
+		lostSequences:      vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
 		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
@@ -66,10 +74,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, reason := range []string{reasonNoAppID, reasonMalformed, reasonEmptyPart, reasonTooLong, reasonConflict, reasonTooLarge, reasonConvert} {
 		m.rejected.WithLabelValues(reason)
 	}
+	for _, storage := range []string{storageStream, storageBucket} {
+		m.lostSequences.WithLabelValues(storage)
+	}
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages,
+	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences,
 		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,147 +18,118 @@ import (
 )
 
 const (
-	// publishWindow is how many apps may have an event under way at once.
-	publishWindow  = 128
+	// publishWindow is how many events may be unacknowledged at once, each of another app.
+	publishWindow = 256
+	// encodeAhead is how many events may be encoded before they can be sent.
+	encodeAhead    = 64
 	publishTimeout = 5 * time.Second
-	// conflictTime is how long a session that ran into another writer looks
-	// for more of the kind.
-	conflictTime = 200 * time.Millisecond
 )
 
 var (
-	// errStorageGone says that the stream or the bucket has been deleted.
+	// errStorageGone reports that the stream or the bucket has been deleted.
 	errStorageGone = errors.New("the stream or the bucket is gone")
-	// errOverflow says that waiting changes were dropped at the hard limit.
+	// errOverflow reports that pending changes were dropped at the hard limit.
 	errOverflow = errors.New("too many changes wait for the stream; they are dropped and found again by a resync")
 )
 
-// publisher appends the changes of a queue to the stream. Each append is
-// fenced by the sequence of the app's previous event, so a second writer, a
-// late retry or a bug cannot duplicate or reorder.
+// publisher appends the changes of a queue to the stream: one pipeline, in the order of the queue,
+// with one event of an app under way. Every append has two fences. It expects the sequence of its
+// app's previous event, and it expects the stream to end at the append before it. So the stream is
+// one chain: a second writer, a late retry or a bug cannot duplicate or reorder, and a stream that
+// ends before what was acknowledged refuses the first append after it.
+//
+// On a refusal or a missing answer sending stops. The publisher then asks the stream's leader which
+// of its events landed (settle), and goes on behind the last message.
 type publisher struct {
 	nc      *nats.Conn
-	js      jetstream.JetStream
+	js      jetstream.JetStream // gives up on an acknowledgement after publishTimeout
 	queue   *queue
 	encoder *encoder
-	bucket  *bucket
 	log     *zap.Logger
 	metrics *metrics
+	known   *acknowledged
+	lag     *lag // hears of every acknowledgement
 
-	// leads confirms that this bridge is the one that publishes.
-	leads func(context.Context) error
-	lag   *lag // is told of every acknowledgement
+	highest    atomic.Uint64          // stream sequence of the newest acknowledged event
+	maxMsgSize atomic.Int64           // of the stream, as of the newest look; 0 or less: no limit
+	trouble    atomic.Pointer[string] // why the newest append failed, nil if it did not
 
-	highest atomic.Uint64          // stream sequence of the newest acknowledged event
-	trouble atomic.Pointer[string] // what the newest try ran into, nil if it did not
-
-	mu        sync.Mutex
-	conflicts map[subjects.AppID]*storedMessage // what appends ran into
-	conflict  chan struct{}                     // closed at the first
+	// The rest belongs to the goroutine that sends.
+	chain   uint64    // sequence at which the next append expects the stream to end
+	settled uint64    // up to this sequence of the stream every message is accounted for
+	first   uint64    // first sequence of the stream, as of the newest look
+	flights []*flight // sent and not answered, oldest first
+	again   []*flight // to be sent again, before anything new
 }
 
-// run publishes until the queue is closed, ctx is done or an append can not go on.
+// flight is an event on its way into the stream.
+type flight struct {
+	id     subjects.AppID
+	change *change
+	prev   *record
+	ev     *event
+	// tries are the sequences that the stream had to end at for a try to land, of those tries whose
+	// fate is open. A try that expected sequence c has landed at c+1 or nowhere.
+	tries []uint64
+	// Of the newest try:
+	expected uint64
+	ok       <-chan *jetstream.PubAck
+	failed   <-chan error
+	landed   uint64 // stream sequence, 0 if it is not known to have landed
+	original uint64 // the stream remembers the message id, of a message at this sequence
+	err      error  // why it failed
+}
+
+// run publishes until ctx is done or the session has to end.
 func (p *publisher) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, p.queue.close)
 	defer stop()
-	for range publishWindow {
-		g.Go(func() error { return p.work(ctx) })
-	}
-	g.Go(func() error {
-		select {
-		case <-p.conflict:
-		case <-ctx.Done():
-			return nil
-		}
-		// What happened to one app probably happened to more: one new session
-		// for all of them.
-		select {
-		case <-time.After(conflictTime):
-		case <-ctx.Done():
-		}
-		return p.otherWriter()
-	})
+	encoded := make(chan *flight, encodeAhead)
+	g.Go(func() error { return p.encode(ctx, encoded) })
+	g.Go(func() error { return p.send(ctx, encoded) })
 	return g.Wait()
 }
 
-// ranInto notes that an app's newest message is not the one this bridge knows.
-func (p *publisher) ranInto(id subjects.AppID, m *storedMessage) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.conflicts) == 0 {
-		close(p.conflict)
-	}
-	p.conflicts[id] = m
-}
-
-func (p *publisher) otherWriter() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return &otherWriterError{maps.Clone(p.conflicts)}
-}
-
-func (p *publisher) work(ctx context.Context) error {
+// encode makes the events for the changes of the queue, in its order.
+func (p *publisher) encode(ctx context.Context, encoded chan<- *flight) error {
 	for {
 		id, c, prev, ok := p.queue.next()
 		if !ok || ctx.Err() != nil {
 			return nil
 		}
-		r, err := p.publish(ctx, id, c, prev)
-		var conflict *conflictError
-		switch {
-		case errors.As(err, &conflict):
-			p.ranInto(id, conflict.stored)
-			continue // without done: this app's changes wait for the next session
-		case err != nil && ctx.Err() != nil:
-			return nil
-		case err != nil:
+		f := &flight{id: id, change: c, prev: prev}
+		publish, err := p.prepare(f)
+		if err != nil {
 			return fmt.Errorf("app %s: %w", id, err)
 		}
-		p.queue.done(id, r)
-		if c.resynced != nil {
-			c.resynced()
+		if !publish {
+			p.finish(f, nil)
+			continue
+		}
+		select {
+		case encoded <- f:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
 
-// publish makes and appends the event for a change and returns the app's new
-// record, nil when there is nothing to tell.
-func (p *publisher) publish(ctx context.Context, id subjects.AppID, c *change, prev *record) (*record, error) {
-	if c.remove && !prev.exists() {
-		return nil, nil
+// prepare makes the event of f. It returns false if there is nothing to publish.
+func (p *publisher) prepare(f *flight) (bool, error) {
+	if f.change.remove && !f.prev.exists() {
+		return false, nil
 	}
-	if !c.remove && prev.exists() && prev.uid != string(c.state.service.UID) {
-		return nil, fmt.Errorf("state of %s follows one of %s without a delete", c.state.service.UID, prev.uid)
+	if !f.change.remove && f.prev.exists() && f.prev.uid != string(f.change.state.service.UID) {
+		return false, fmt.Errorf("state of %s follows one of %s without a delete", f.change.state.service.UID, f.prev.uid)
 	}
-	ev, err := p.encoder.encode(id, c, prev)
+	ev, err := p.encoder.encode(f.id, f.change, f.prev)
 	if err != nil {
-		p.leaveOut(id, err)
-		return nil, nil
+		p.leaveOut(f.id, err)
+		return false, nil
 	}
-	r, err := p.append(ctx, ev)
-	if errorCode(err) == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload) {
-		p.leaveOut(id, fmt.Errorf("%w: %w", errTooLarge, err))
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	p.acknowledged(r.sequence)
-	p.trouble.Store(nil)
-	p.metrics.published.WithLabelValues(string(r.kind)).Inc()
-	p.metrics.latency.Observe(time.Since(c.observed).Seconds())
-	p.log.Debug("published", zap.Stringer("app", id), zap.String("kind", string(r.kind)), zap.Uint64("sequence", r.sequence))
-	if r.kind == subjects.Deleted {
-		r.app = nil // kept for the next delete, which needs a create first
-	}
-	return r, nil
-}
-
-// same tells whether what is stored is what was sent. The id alone does not:
-// it leaves open the kind, and how many replicas there were.
-func same(stored, sent *record) bool {
-	return stored.kind == sent.kind && (stored.kind == subjects.Deleted || sameApp(stored.app, sent.app, stored.contentType))
+	f.ev = ev
+	return true, nil
 }
 
 func (p *publisher) leaveOut(id subjects.AppID, err error) {
@@ -167,142 +137,190 @@ func (p *publisher) leaveOut(id subjects.AppID, err error) {
 	p.log.Error("change is left out", zap.Stringer("app", id), zap.Error(err))
 }
 
-// acknowledged notes the newest sequence that an append brought back.
-func (p *publisher) acknowledged(sequence uint64) {
-	p.lag.note(sequence, time.Now())
+// finish takes the change of f off the queue. r is the app's new record, nil if nothing was published.
+func (p *publisher) finish(f *flight, r *record) {
+	p.queue.done(f.id, r)
+	if f.change.resynced != nil {
+		f.change.resynced()
+	}
+}
+
+// send appends what is encoded. Whatever stops the pipeline, it finds out what landed and goes on;
+// it returns an error only when another session has to follow.
+func (p *publisher) send(ctx context.Context, encoded <-chan *flight) error {
+	pause := newPause()
 	for {
-		seen := p.highest.Load()
-		if sequence <= seen || p.highest.CompareAndSwap(seen, sequence) {
-			return
-		}
-	}
-}
-
-// append stores an event and returns the app's record as the stream has it
-// then. It tries until the fate of the event is known; the bytes stay the same.
-func (p *publisher) append(ctx context.Context, ev *event) (stored *record, err error) {
-	err = retry(ctx, func() error {
-		try, cancel := context.WithTimeout(ctx, publishTimeout)
-		defer cancel()
-		ack, err := p.js.PublishMsg(try, ev.msg, jetstream.WithRetryAttempts(0))
-		switch code := errorCode(err); {
-		case err == nil && !ack.Duplicate:
-			ev.record.sequence = ack.Sequence
-			stored = ev.record
+		reached := p.highest.Load()
+		err := p.pipeline(ctx, encoded)
+		if ctx.Err() != nil {
 			return nil
-		case err == nil, // a duplicate of what may have been purged since
-			code == codeWrongLastSequence, code == codeFilterInProcess, code == codeDuplicateInProcess:
-			if err != nil {
-				p.metrics.fenceConflicts.Inc()
+		}
+		if endsSession(err) {
+			return err
+		}
+		p.report(err)
+		p.drain(ctx)
+		if err := p.settle(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
 			}
-			stored, err = p.resolve(ctx, ev)
-			return err
-		case code == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload):
-			return permanent(err)
-		default:
 			return err
 		}
-	}, func(err error, next time.Duration) {
-		p.metrics.publishRetries.Inc()
-		text := err.Error()
-		p.trouble.Store(&text)
-		level := zap.WarnLevel
-		if !p.nc.IsConnected() {
-			level = zap.DebugLevel // that is one trouble, told once, not one an app
+		if p.highest.Load() > reached {
+			pause.Reset()
+			continue
 		}
-		p.log.Log(level, "publish will be tried again", zap.Stringer("app", ev.id), zap.Duration("in", next), zap.Error(err))
-	})
-	return stored, err
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
-// conflictError says that an app's newest message in the stream is not the one
-// this bridge knows.
-type conflictError struct{ stored *storedMessage }
-
-func (e *conflictError) Error() string {
-	return fmt.Sprintf("the newest message of the app is another one, at sequence %d", e.stored.sequence)
+// report shows why the pipeline stopped.
+func (p *publisher) report(err error) {
+	p.metrics.publishRetries.Inc()
+	text := err.Error()
+	p.trouble.Store(&text)
+	level := zap.WarnLevel
+	if !p.nc.IsConnected() {
+		level = zap.DebugLevel // which is logged once, as a lost connection
+	}
+	p.log.Log(level, "appending stopped; the stream's leader is asked what has landed",
+		zap.Int("unacknowledged", len(p.flights)), zap.Error(err))
 }
 
-// otherWriterError ends a session that ran into messages it does not know. The
-// next session starts from them.
-type otherWriterError struct {
-	found map[subjects.AppID]*storedMessage // nil: known from the stream itself
+// pipeline sends until something goes wrong and returns what that is, nil if ctx is done.
+func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error {
+	for {
+		var next <-chan *flight
+		if len(p.flights) < publishWindow {
+			if len(p.again) > 0 {
+				f := p.again[0]
+				p.again = p.again[1:]
+				if err := p.launch(ctx, f); err != nil {
+					return err
+				}
+				continue
+			}
+			next = encoded
+		}
+		var ok <-chan *jetstream.PubAck
+		var failed <-chan error
+		if len(p.flights) > 0 {
+			ok, failed = p.flights[0].ok, p.flights[0].failed
+		}
+		select {
+		case f := <-next:
+			if err := p.launch(ctx, f); err != nil {
+				return err
+			}
+		case ack := <-ok:
+			f := p.flights[0]
+			f.acknowledged(ack)
+			if f.landed == 0 || f.landed != p.settled+1 {
+				return fmt.Errorf("the stream acknowledged app %s unexpectedly, at sequence %d (duplicate: %t)", f.id, ack.Sequence, ack.Duplicate)
+			}
+			p.flights = p.flights[1:]
+			p.settled = f.landed
+			p.stored(f)
+		case err := <-failed:
+			p.flights[0].refused(err)
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
-func (e *otherWriterError) Error() string {
-	return fmt.Sprintf("another writer appended to the stream (apps: %d)", max(1, len(e.found)))
+// launch sends the event of f behind the one that was sent last. An error stops the pipeline; f is
+// then in flights or in again.
+func (p *publisher) launch(ctx context.Context, f *flight) error {
+	if f.ev.fence > 0 && f.ev.fence < p.first {
+		// Its app's last event is among those that were removed.
+		if err := p.refresh(ctx, f); err != nil {
+			p.again = slices.Insert(p.again, 0, f)
+			return err
+		}
+		if f.landed > 0 {
+			p.stored(f)
+			return nil
+		}
+	}
+	f.expected, f.landed, f.original, f.err = p.chain, 0, 0, nil
+	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.chain, 10))
+	future, err := p.js.PublishMsgAsync(f.ev.msg, jetstream.WithRetryAttempts(0))
+	if errors.Is(err, nats.ErrMaxPayload) {
+		p.remake(f, err)
+		return nil
+	}
+	if !slices.Contains(f.tries, p.chain) {
+		f.tries = append(f.tries, p.chain)
+	}
+	if err != nil {
+		p.again = slices.Insert(p.again, 0, f)
+		return fmt.Errorf("append an event of app %s: %w", f.id, err)
+	}
+	p.chain++
+	f.ok, f.failed = future.Ok(), future.Err()
+	p.flights = append(p.flights, f)
+	return nil
 }
 
-// resolve finds out, from the stream's leader, what a refused or repeated
-// append means.
-func (p *publisher) resolve(ctx context.Context, ev *event) (*record, error) {
-	filter := ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
-	last, err := lastMessage(ctx, p.nc, p.encoder.stream, filter)
+// acknowledged takes the answer to the newest try.
+func (f *flight) acknowledged(ack *jetstream.PubAck) {
+	if ack.Duplicate || ack.Sequence != f.expected+1 {
+		f.original = ack.Sequence
+		f.drop(f.expected)
+		return
+	}
+	f.landed = ack.Sequence
+}
+
+// refused takes the error of the newest try. One that the server answered with has not landed.
+func (f *flight) refused(err error) {
+	f.err = err
+	if errorCode(err) != 0 {
+		f.drop(f.expected)
+	}
+}
+
+// drop forgets a try that has not landed and cannot land any more.
+func (f *flight) drop(expected uint64) {
+	f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c == expected })
+}
+
+// stored makes an event that is in the stream the app's newest.
+func (p *publisher) stored(f *flight) {
+	r := f.ev.record
+	r.sequence = f.landed
+	p.known.noteStream(r.sequence)
+	p.lag.note(r.sequence, time.Now())
+	p.highest.Store(max(p.highest.Load(), r.sequence))
+	p.trouble.Store(nil)
+	p.metrics.published.WithLabelValues(string(r.kind)).Inc()
+	p.metrics.latency.Observe(time.Since(f.change.observed).Seconds())
+	p.log.Debug("published", zap.Stringer("app", f.id), zap.String("kind", string(r.kind)), zap.Uint64("sequence", r.sequence))
+	if r.kind == subjects.Deleted {
+		r.app = nil // kept for the next delete, which needs a create first
+	}
+	p.finish(f, r)
+}
+
+// remake encodes an event again that was refused for its size, under the limits of now. It is never
+// called while an earlier try may still land.
+func (p *publisher) remake(f *flight, refusal error) {
+	size := f.ev.msg.Size()
+	publish, err := p.prepare(f)
 	switch {
-	case errors.Is(err, errNoMessage):
-		return nil, p.resolveRemoved(ctx, ev, 0)
-	case err != nil:
-		return nil, err
-	case last.header.Get(subjects.HeaderMsgID) == ev.msg.Header.Get(subjects.HeaderMsgID) && last.sequence > ev.fence:
-		// An earlier try had landed, or another bridge was first with the same;
-		// what is stored is the new state.
-		r, err := last.record(p.encoder.subjects)
-		if err != nil || !same(r, ev.record) {
-			return nil, permanent(&conflictError{last})
-		}
-		return r, nil
-	case last.sequence == ev.fence:
-		return nil, errors.New("an earlier try is still in process")
-	case last.sequence < ev.fence:
-		return nil, p.resolveRemoved(ctx, ev, last.sequence)
+	case err != nil || !publish: // prepare has reported it
+		p.finish(f, nil)
+	case f.ev.msg.Size() >= size:
+		p.leaveOut(f.id, fmt.Errorf("%w: %d bytes: %w", errTooLarge, size, refusal))
+		p.finish(f, nil)
 	default:
-		return nil, permanent(&conflictError{last})
+		f.tries = nil
+		p.again = slices.Insert(p.again, 0, f)
 	}
-}
-
-// resolveRemoved handles an app whose last event is no longer in the stream:
-// retention, a purge or a hand took it, and its last sequence with it. What is
-// left, zero if nothing is, may be expected instead as long as the bucket shows
-// that nobody went on from there, and this bridge is known to lead: a purge
-// could have taken the event of another that does.
-func (p *publisher) resolveRemoved(ctx context.Context, ev *event, left uint64) error {
-	if ev.fence == 0 {
-		return errors.New("the stream remembers the message id of an event that was purged, or an earlier try is still in process")
-	}
-	look, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	stream, err := p.js.Stream(look, p.encoder.stream)
-	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", p.encoder.stream, err)
-	}
-	if last := stream.CachedInfo().State.LastSeq; last < ev.fence {
-		return permanent(fmt.Errorf("%w: stream %s ends at %d, the app's last event was %d", errStorageGone, p.encoder.stream, last, ev.fence))
-	}
-	subject, err := p.bucket.subject(ev.id)
-	if err != nil {
-		return permanent(err)
-	}
-	entry, err := lastMessage(ctx, p.nc, subjects.BucketStream(p.bucket.name), subject)
-	if errors.Is(err, errNoMessage) {
-		return permanent(fmt.Errorf("%w: neither the stream nor the bucket knows app %s any more", errStorageGone, ev.id))
-	}
-	if err != nil {
-		return fmt.Errorf("look up the bucket's position: %w", err)
-	}
-	position, err := strconv.ParseUint(entry.header.Get(subjects.HeaderEventSequence), 10, 64)
-	switch {
-	case err != nil:
-		return permanent(fmt.Errorf("%w: the bucket entry of app %s has no position", errStorageGone, ev.id))
-	case position < ev.previous:
-		return errors.New("the bucket is still behind")
-	case position > ev.fence:
-		return permanent(fmt.Errorf("%w: the bucket entry of app %s is at sequence %d, expected %d", errStorageGone, ev.id, position, ev.fence))
-	}
-	if err := p.leads(look); err != nil {
-		return fmt.Errorf("confirm that this bridge leads: %w", err)
-	}
-	p.log.Info("the stream no longer holds the app's last event; the next one follows what is left",
-		zap.Stringer("app", ev.id), zap.Uint64("was", ev.fence), zap.Uint64("left", left))
-	ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(left, 10))
-	return errors.New("try again without the previous event")
 }

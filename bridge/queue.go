@@ -248,6 +248,15 @@ func (q *queue) done(id subjects.AppID, r *record) {
 	q.metrics.pending(q.length, q.bytes)
 }
 
+// behind notes a message at sequence on an app's subject that is no event. Of an app with an event
+// under way the publisher's fence is moved by the publisher itself.
+func (q *queue) behind(id subjects.AppID, sequence uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.app(id)
+	a.record = a.record.behind(sequence)
+}
+
 // empty returns a channel that is closed once nothing waits.
 func (q *queue) empty() <-chan struct{} {
 	q.mu.Lock()

@@ -22,6 +22,7 @@ type record struct {
 	resourceVersion string // of the state; on a delete that of the state before
 	generation      string
 	namespace       string
+	status          string // one word for the App's state; empty on a delete, and from an older version of appbridge
 	revision        string // that gave current_replicas
 	revisionVersion string
 	deletedVersion  string // resourceVersion of an observed deletion
@@ -64,6 +65,18 @@ func (r *record) behind(sequence uint64) *record {
 	return next
 }
 
+// movedTo is the record as if its event stood at sequence: of an app whose later event was removed
+// before anything was made of it.
+func (r *record) movedTo(sequence uint64) *record {
+	next := &record{kind: subjects.Deleted}
+	if r != nil {
+		copied := *r
+		next = &copied
+	}
+	next.sequence = max(next.sequence, sequence)
+	return next
+}
+
 // recordOfHeader reads the fields that an event and its bucket entry share.
 func recordOfHeader(h nats.Header) (*record, error) {
 	r := &record{
@@ -71,6 +84,7 @@ func recordOfHeader(h nats.Header) (*record, error) {
 		resourceVersion: h.Get(subjects.HeaderResourceVersion),
 		generation:      h.Get(subjects.HeaderGeneration),
 		namespace:       h.Get(subjects.HeaderNamespace),
+		status:          h.Get(subjects.HeaderAppStatus),
 		revision:        h.Get(subjects.HeaderRevision),
 		revisionVersion: h.Get(subjects.HeaderRevisionResourceVersion),
 		deletedVersion:  h.Get(subjects.HeaderDeletedResourceVersion),

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -26,6 +28,9 @@ type session struct {
 	queue     *queue
 	publisher *publisher
 	projector *projector
+
+	// publishFrom is the sequence up to which the stream has been read.
+	publishFrom uint64
 
 	group  *errgroup.Group         // everything the session started
 	cancel context.CancelCauseFunc // ends it
@@ -58,9 +63,6 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	b.source.unwatch()
 	b.setStatus("not publishing")
 	b.newest.Store(nil)
-	if s.publisher != nil {
-		b.highest = max(b.highest, s.publisher.highest.Load())
-	}
 	switch {
 	case err != nil:
 		return err
@@ -81,6 +83,7 @@ func (s *session) start(ctx context.Context) error {
 	})); err != nil {
 		return err
 	}
+	s.publishFrom = s.storage.stream.State.LastSeq
 	for id, m := range s.found {
 		if _, err := m.record(s.subjects); err == nil && snap.records[id].fence() < m.sequence && m.sequence <= snap.position {
 			snap.records[id] = &record{damaged: true} // the bucket should have shown it
@@ -100,7 +103,8 @@ func (s *session) start(ctx context.Context) error {
 
 	// What was published is taken before the cluster is listed, and the caches
 	// reach the list: so no record is newer than what it is compared with. What
-	// others append after this, the fence and watch find.
+	// others append after this, the fences and watch find.
+	s.publishFrom = max(s.publishFrom, s.projector.followed.Load())
 	records := s.projector.take()
 	for id, m := range s.found {
 		if !correct(records, id, m, s.subjects) {
@@ -121,23 +125,109 @@ func (s *session) start(ctx context.Context) error {
 // and reads the bucket. Everything is looked at before anything is made or
 // marked: what is refused stays as it was.
 func (s *session) open(ctx context.Context) (*snapshot, error) {
-	if err := s.storage.inspect(ctx); err != nil {
+	st := s.storage
+	s.bucket.lost = nil
+	if err := st.inspect(ctx); err != nil {
 		return nil, err
 	}
-	snap := &snapshot{records: map[subjects.AppID]*record{}}
-	if s.storage.bucket != nil {
-		var err error
-		if snap, err = s.bucket.load(ctx); err != nil {
+	snap, err := s.loadBucket(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.identify(s.acknowledged.get(), snap.position); err != nil {
+		return nil, err
+	}
+	missing, err := st.tailOf(s.acknowledged.get(), snap.position, snap.last)
+	if err != nil {
+		return nil, err
+	}
+	if missing.stream.To > 0 {
+		// What the entries of the lost range reflect cannot be compared with the stream.
+		s.bucket.lost = append(s.bucket.lost, missing.stream)
+		if snap, err = s.loadBucket(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.storage.checkPosition(ctx, snap); err != nil {
+	if err := st.checkPosition(ctx, snap); err != nil {
 		return nil, err
 	}
-	if err := s.markMissing(ctx, snap); err != nil {
+	if missing != (tail{}) {
+		if err := st.confirmTail(ctx); err != nil {
+			return nil, err
+		}
+		s.reportLoss(missing)
+	}
+	s.acknowledged.adopt(st.id, st.clusterUID)
+	s.acknowledged.noteStream(snap.position)
+	if err := st.establish(ctx, s.acknowledged.get()); err != nil {
 		return nil, err
 	}
-	return snap, s.storage.establish(ctx, max(s.highest, snap.position))
+	if err := s.heal(ctx, missing, snap); err != nil {
+		return nil, err
+	}
+	return snap, s.markMissing(ctx, snap)
+}
+
+// loadBucket reads the bucket, if there is one.
+func (s *session) loadBucket(ctx context.Context) (*snapshot, error) {
+	if s.storage.bucket == nil {
+		return &snapshot{records: map[subjects.AppID]*record{}}, nil
+	}
+	s.bucket.lost = appendMissing(s.bucket.lost, s.storage.lost())
+	return s.bucket.load(ctx)
+}
+
+// appendMissing appends the ranges that are not there yet.
+func appendMissing(ranges, more []subjects.LostRange) []subjects.LostRange {
+	for _, r := range more {
+		if !slices.Contains(ranges, r) {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
+}
+
+// reportLoss names what is lost, once for each range.
+func (s *session) reportLoss(missing tail) {
+	for _, l := range []struct {
+		lost, reported *subjects.LostRange
+		storage, text  string
+		name           zap.Field
+	}{
+		{&missing.stream, &s.reported.stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream)},
+		{&missing.bucket, &s.reported.bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket)},
+	} {
+		if l.lost.To == 0 || l.reported.Contains(l.lost.From) && l.reported.Contains(l.lost.To) {
+			continue // an earlier try to heal it was interrupted
+		}
+		*l.reported = *l.lost
+		s.metrics.lostSequences.WithLabelValues(l.storage).Add(float64(l.lost.To - l.lost.From + 1))
+		s.log.Error(l.text, l.name, zap.Uint64("from", l.lost.From), zap.Uint64("to", l.lost.To))
+	}
+}
+
+// heal carries stream and bucket past what they lost.
+func (s *session) heal(ctx context.Context, missing tail, snap *snapshot) error {
+	if lost := missing.stream; lost.To > 0 {
+		s.setStatus(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
+		noticed, err := s.storage.healStream(ctx, s.nc, lost)
+		if err != nil {
+			return err
+		}
+		s.acknowledged.noteStream(noticed)
+		s.log.Info("the lost range is filled", zap.Stringer("lost", lost), zap.Uint64("notice", noticed))
+		s.reported.stream = subjects.LostRange{}
+	}
+	if lost := missing.bucket; lost.To > 0 {
+		s.setStatus(fmt.Sprintf("the bucket lost acknowledged entries %s; carrying it past them", lost))
+		last, err := s.storage.healBucket(ctx, snap, lost.To)
+		if err != nil {
+			return err
+		}
+		snap.last = last
+		s.reported.bucket = subjects.LostRange{}
+	}
+	return nil
 }
 
 // markMissing finds the apps that the stream knows and the bucket does not,
@@ -189,13 +279,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
 	before := s.waiting.Load()
 	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
-	s.publisher = &publisher{
-		nc: s.nc, js: s.js, queue: s.queue, bucket: s.bucket, log: s.log, metrics: s.metrics,
-		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) }, lag: &s.projector.lag,
-		encoder:   s.newEncoder(s.maxMessage),
-		conflicts: map[subjects.AppID]*storedMessage{}, conflict: make(chan struct{}),
-	}
-	s.publisher.highest.Store(s.projector.followed.Load())
+	s.publisher = s.newPublisher()
 	s.newest.Store(s)
 
 	// Ready once all differences are published; one more keeps it from being
@@ -209,7 +293,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		}
 	}
 	s.setStatus("publishing the differences that the comparison found")
-	differences, carried, unwatched := s.source.connect(s.queue, before, records, s.cfg.App, watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := s.source.connect(s.queue, before, records, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
@@ -228,6 +312,19 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 	finish()
 }
 
+// newPublisher makes the publisher of the session, which goes on behind what has been read.
+func (s *session) newPublisher() *publisher {
+	p := &publisher{
+		nc: s.nc, js: s.appends, queue: s.queue, log: s.log, metrics: s.metrics,
+		known: &s.acknowledged, lag: &s.projector.lag,
+		chain:  s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
+	}
+	p.encoder = s.newEncoder(func() int { return maxMessage(s.nc, p.maxMsgSize.Load()) })
+	p.maxMsgSize.Store(int64(s.storage.stream.Config.MaxMsgSize))
+	p.highest.Store(s.publishFrom)
+	return p
+}
+
 // stopWith flushes and ends the session once stop is done.
 func (s *session) stopWith(ctx, stop context.Context) error {
 	select {
@@ -244,13 +341,16 @@ func (s *session) stopWith(ctx, stop context.Context) error {
 	return nil
 }
 
-// maxMessage is the largest message that the server and the stream take.
-func (s *session) maxMessage() int {
-	payload := s.nc.MaxPayload()
-	if limit := int64(s.storage.stream.Config.MaxMsgSize); limit > 0 && limit < payload {
+// fenceBytes is room for the headers that are set when a message is sent.
+const fenceBytes = 64
+
+// maxMessage is the largest message that the server takes now, and a stream with the given limit.
+func maxMessage(nc *nats.Conn, limit int64) int {
+	payload := nc.MaxPayload()
+	if limit > 0 && limit < payload {
 		payload = limit
 	}
-	return int(payload)
+	return int(payload) - fenceBytes
 }
 
 // until tries op until it works, the context ends, or waiting will not help.

@@ -26,6 +26,8 @@ type snapshot struct {
 	positionID string
 	last       uint64 // the last sequence of the bucket's own stream
 	foreign    uint64 // keys that can be no app's
+	// smallest is the smallest message of the bucket, nil if there is none.
+	smallest *nats.Msg
 	// rewrites are entries in another encoding than the configured one.
 	rewrites []entry
 }
@@ -36,6 +38,9 @@ type bucket struct {
 	js   jetstream.JetStream
 	name string
 	form string // content type of the entries to write
+	// lost are the ranges that the stream has lost. An entry that reflects one of their sequences
+	// counts as damaged: the app's last surviving event is what was published of it.
+	lost []subjects.LostRange
 	log  *zap.Logger
 }
 
@@ -70,6 +75,7 @@ func (b *bucket) load(ctx context.Context) (*snapshot, error) {
 }
 
 func (b *bucket) add(snap *snapshot, msg jetstream.Msg, sequence uint64) {
+	snap.keepSmallest(msg)
 	key, err := subjects.ParseBucketSubject(b.name, msg.Subject())
 	if err != nil {
 		snap.foreign++
@@ -88,6 +94,10 @@ func (b *bucket) add(snap *snapshot, msg jetstream.Msg, sequence uint64) {
 		snap.records[id] = &record{damaged: true, entry: sequence}
 		return
 	}
+	if contains(b.lost, r.sequence) {
+		snap.records[id] = &record{damaged: true, entry: sequence}
+		return
+	}
 	if r.sequence > snap.position {
 		snap.position, snap.positionID = r.sequence, msg.Headers().Get(subjects.CEID)
 	}
@@ -102,6 +112,19 @@ func (b *bucket) add(snap *snapshot, msg jetstream.Msg, sequence uint64) {
 		h.Set(subjects.CEDataContentType, form)
 		snap.rewrites = append(snap.rewrites, entry{msg: &nats.Msg{Subject: msg.Subject(), Header: h, Data: data}, app: id, exists: true})
 	}
+}
+
+// keepSmallest keeps a copy of the smallest message, without the headers that fenced it.
+func (s *snapshot) keepSmallest(msg jetstream.Msg) {
+	if s.smallest != nil && len(msg.Data()) >= len(s.smallest.Data) {
+		return
+	}
+	h := nats.Header(maps.Clone(msg.Headers()))
+	if h == nil {
+		h = nats.Header{}
+	}
+	h.Del(subjects.HeaderExpectedLastSequence)
+	s.smallest = &nats.Msg{Subject: msg.Subject(), Header: h, Data: msg.Data()}
 }
 
 // purge removes a key, up to sequence upTo of the bucket's stream: not what was

@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
@@ -23,12 +26,15 @@ const (
 
 // storage looks at, makes and marks the stream and the bucket.
 type storage struct {
+	nc         *nats.Conn
 	js         jetstream.JetStream
 	log        *zap.Logger
 	cfg        Config
 	subjects   subjects.Subjects
 	clusterUID string
 
+	// id is the identity of the stream, once identify has found it.
+	id string
 	// What inspect and establish found; nil for what does not exist.
 	stream, bucket *jetstream.StreamInfo
 }
@@ -126,49 +132,79 @@ func (s *storage) inspectBucket() error {
 	return s.checkCluster("bucket", s.cfg.Bucket, cfg)
 }
 
-// checkPosition makes sure that the bucket reflects this stream and no other.
-func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
-	if s.stream == nil || snap.position == 0 {
-		return nil // a stream that is made anew continues behind the bucket
+// identify finds out which history stream and bucket hold. position is the highest one that an
+// entry of the bucket reflects. What has no identity yet, from an older version or from a backup,
+// counts as the same if it is of this cluster.
+func (s *storage) identify(known witness, position uint64) error {
+	bucketID := ""
+	if s.bucket != nil {
+		bucketID = s.bucket.Config.Metadata[subjects.MetadataStreamID]
 	}
-	other := &ConfigError{
-		Field: "bucket", Value: s.cfg.Bucket,
-		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written anew", s.cfg.Bucket),
+	if s.stream == nil {
+		s.id = cmp.Or(bucketID, known.StreamID, rand.Text())
+		return nil
 	}
-	// Looked up anew: another bridge may have gone on while the bucket was read.
-	stream, err := s.js.Stream(ctx, s.cfg.Stream)
-	if err != nil {
-		return unavailable("look up stream "+s.cfg.Stream, err)
-	}
-	if last := stream.CachedInfo().State.LastSeq; snap.position > last {
-		other.Problem = fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together", snap.position, s.cfg.Stream, last)
-		return other
-	}
-	msg, err := stream.GetMsg(ctx, snap.position)
+	streamID := s.stream.Config.Metadata[subjects.MetadataStreamID]
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return nil // retention took it
-	case err != nil:
-		return fmt.Errorf("read sequence %d of stream %s: %w", snap.position, s.cfg.Stream, err)
-	}
-	if id := msg.Header.Get(subjects.CEID); id != snap.positionID {
-		other.Problem = fmt.Sprintf("it reflects event %s at sequence %d, where stream %s holds %q: they do not belong together",
-			snap.positionID, snap.position, s.cfg.Stream, id)
-		return other
+	case streamID != "" && position > 0 && bucketID != "" && bucketID != streamID:
+		return s.otherHistory(fmt.Sprintf("it reflects sequence %d of a stream with id %s, stream %s has id %s: they do not belong together",
+			position, bucketID, s.cfg.Stream, streamID))
+	case streamID != "":
+		s.id = streamID
+	case !s.madeByHand():
+		s.id = cmp.Or(bucketID, known.StreamID, rand.Text())
+	case position > 0:
+		s.id = cmp.Or(bucketID, rand.Text())
+	default:
+		s.id = rand.Text()
 	}
 	return nil
 }
 
-// establish makes what is missing and marks what is not marked yet. A stream
-// that is made continues behind sequence known.
-func (s *storage) establish(ctx context.Context, known uint64) (err error) {
+// madeByHand reports whether an operator made the stream and no bridge has marked it yet.
+func (s *storage) madeByHand() bool {
+	m := s.stream.Config.Metadata
+	return m[subjects.MetadataStreamID] == "" && m[subjects.MetadataClusterUID] == ""
+}
+
+// otherHistory is the error of a bucket that does not reflect this stream.
+func (s *storage) otherHistory(problem string) error {
+	return &ConfigError{
+		Field: "bucket", Value: s.cfg.Bucket, Problem: problem,
+		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written anew", s.cfg.Bucket),
+	}
+}
+
+// checkPosition makes sure that the bucket reflects this stream and no other: that the stream has
+// the event at the bucket's position, unless it was removed.
+func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
+	if s.stream == nil || snap.position == 0 {
+		return nil // a stream that is made anew continues behind the bucket
+	}
+	msg, err := messageAt(ctx, s.nc, s.cfg.Stream, snap.position)
+	switch {
+	case errors.Is(err, errNoMessage):
+		return nil // retention took it, or it is in a lost range
+	case err != nil:
+		return fmt.Errorf("read sequence %d of stream %s: %w", snap.position, s.cfg.Stream, err)
+	}
+	if id := msg.header.Get(subjects.CEID); id != snap.positionID {
+		return s.otherHistory(fmt.Sprintf("it reflects event %s at sequence %d, where stream %s holds %q: they do not belong together",
+			snap.positionID, snap.position, s.cfg.Stream, id))
+	}
+	return nil
+}
+
+// establish makes what is missing and marks what is not marked yet. What is made continues behind
+// the sequences that were acknowledged.
+func (s *storage) establish(ctx context.Context, known witness) (err error) {
 	if s.stream == nil {
-		if s.stream, err = s.createStream(ctx, known); err != nil {
+		if s.stream, err = s.createStream(ctx, known.Stream); err != nil {
 			return err
 		}
 	}
 	if s.bucket == nil {
-		if s.bucket, err = s.createBucket(ctx); err != nil {
+		if s.bucket, err = s.createBucket(ctx, known.Bucket); err != nil {
 			return err
 		}
 	}
@@ -187,6 +223,7 @@ func (s *storage) metadata() map[string]string {
 	return map[string]string{
 		subjects.MetadataClusterUID:  s.clusterUID,
 		subjects.MetadataClusterName: s.cfg.ClusterName,
+		subjects.MetadataStreamID:    s.id,
 	}
 }
 
@@ -196,7 +233,7 @@ func (s *storage) bucketMetadata() map[string]string {
 	return metadata
 }
 
-func (s *storage) createBucket(ctx context.Context) (*jetstream.StreamInfo, error) {
+func (s *storage) createBucket(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
 	if _, err := s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket:      s.cfg.Bucket,
 		Description: "Current state of Flyte apps, written by appbridge",
@@ -208,7 +245,17 @@ func (s *storage) createBucket(ctx context.Context) (*jetstream.StreamInfo, erro
 		return nil, s.explainCreate("create bucket "+s.cfg.Bucket, err)
 	}
 	s.log.Info("created the bucket", zap.String("bucket", s.cfg.Bucket))
-	info, err := s.info(ctx, subjects.BucketStream(s.cfg.Bucket))
+	name := subjects.BucketStream(s.cfg.Bucket)
+	if known > 0 {
+		stream, err := s.js.Stream(ctx, name)
+		if err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSequence(known+1))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, known, err)
+		}
+	}
+	info, err := s.info(ctx, name)
 	if err == nil && info == nil {
 		err = fmt.Errorf("bucket %s is gone already", s.cfg.Bucket)
 	}
@@ -282,7 +329,7 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 	}
 }
 
-// mark writes metadata that a stream lacks.
+// mark writes metadata that a stream lacks. An empty value removes the key.
 func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
 	missing := map[string]string{}
 	for k, v := range metadata {
@@ -299,6 +346,7 @@ func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamI
 		cfg.Metadata = map[string]string{}
 	}
 	maps.Copy(cfg.Metadata, missing)
+	maps.DeleteFunc(cfg.Metadata, func(_, v string) bool { return v == "" })
 	stream, err := s.js.UpdateStream(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mark %s %s: %w", what, cfg.Name, err)

@@ -19,15 +19,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a JetStream server with the stream and the bucket, and a publisher
-// whose queue the test plays itself.
+// rig is a JetStream server with the stream and the bucket, and a publisher.
 type rig struct {
-	t      *testing.T
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	stream jetstream.Stream
-	pub    *publisher
-	bucket *bucket
+	t       *testing.T
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	storage *storage
+	stream  jetstream.Stream
+	pub     *publisher
+	bucket  *bucket
 }
 
 func newRig(t *testing.T) *rig {
@@ -54,10 +54,10 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	e := testEncoder()
-	store := &storage{js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: "c1", cfg: Config{
+	store := &storage{nc: nc, js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: "c1", cfg: Config{
 		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, StreamReplicas: 1,
 	}}
-	if err := errors.Join(store.inspect(t.Context()), store.establish(t.Context(), 0)); err != nil {
+	if err := errors.Join(store.inspect(t.Context()), store.identify(witness{}, 0), store.establish(t.Context(), witness{})); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), subjects.DefaultStream)
@@ -66,11 +66,9 @@ func newRig(t *testing.T) *rig {
 	}
 	m := testMetrics()
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
-	return &rig{t: t, nc: nc, js: js, stream: stream, bucket: b, pub: &publisher{
-		nc: nc, js: js, queue: newQueue(10, 1<<20, m), encoder: e, bucket: b, log: zap.NewNop(), metrics: m,
-		leads: func(context.Context) error { return nil }, lag: &lag{},
-		conflicts: map[subjects.AppID]*storedMessage{}, conflict: make(chan struct{}),
-	}}
+	r := &rig{t: t, nc: nc, js: js, storage: store, stream: stream, bucket: b}
+	r.pub = r.publisher(e, m)
+	return r
 }
 
 func (r *rig) event(version string, prev *record) *event {
@@ -82,14 +80,15 @@ func (r *rig) event(version string, prev *record) *event {
 	return ev
 }
 
-// append appends an event and returns its record.
+// append appends an event, without a publisher, and returns its record.
 func (r *rig) append(ev *event) *record {
 	r.t.Helper()
-	stored, err := r.pub.append(r.t.Context(), ev)
-	if err != nil {
-		r.t.Fatal(err)
+	ack, err := r.js.PublishMsg(r.t.Context(), ev.msg)
+	if err != nil || ack.Duplicate {
+		r.t.Fatalf("append: %+v, %v", ack, err)
 	}
-	return stored
+	ev.record.sequence = ack.Sequence
+	return ev.record
 }
 
 // project runs a projector until the bucket reflects the stream.
@@ -124,127 +123,6 @@ func (r *rig) count() uint64 {
 		r.t.Fatal(err)
 	}
 	return info.State.Msgs
-}
-
-// An app whose newest event somebody took out of the stream goes on after what
-// is left.
-func TestAppendAfterLastRemoved(t *testing.T) {
-	r := newRig(t)
-	first := r.append(r.event("1", nil))
-	second := r.append(r.event("2", first))
-	r.project()
-	if err := r.stream.DeleteMsg(t.Context(), second.sequence); err != nil {
-		t.Fatal(err)
-	}
-	third := r.append(r.event("3", second))
-	if third.sequence != 3 || r.count() != 2 {
-		t.Errorf("stored at %d; the stream holds %d messages, want it at 3 of 2", third.sequence, r.count())
-	}
-	if msg, err := r.stream.GetMsg(t.Context(), 3); err != nil || msg.Header.Get(subjects.HeaderPreviousSequence) != "2" {
-		t.Errorf("got %v, %v, want an event that follows sequence 2", msg, err)
-	}
-}
-
-// A retry of an append that had landed finds itself and stores nothing.
-func TestAppendAgain(t *testing.T) {
-	r := newRig(t)
-	first := r.append(r.event("1", nil))
-	again := r.append(r.event("1", nil))
-	if first.sequence != again.sequence || r.count() != 1 {
-		t.Errorf("stored at %d, then at %d; the stream holds %d messages", first.sequence, again.sequence, r.count())
-	}
-}
-
-// An append after somebody else's is refused, whoever that was.
-func TestAppendAfterOther(t *testing.T) {
-	r := newRig(t)
-	first := r.append(r.event("1", nil))
-	r.append(r.event("2", first))
-	_, err := r.pub.append(t.Context(), r.event("3", first))
-	if !errors.As(err, new(*conflictError)) || r.count() != 2 {
-		t.Errorf("got %v; the stream holds %d messages", err, r.count())
-	}
-}
-
-// After a purge an app's next event starts from none, as long as the bucket
-// shows that this bridge knows its last one.
-func TestAppendAfterPurge(t *testing.T) {
-	r := newRig(t)
-	first := r.append(r.event("1", nil))
-	r.project()
-	if err := r.stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	second := r.append(r.event("2", first))
-	if second.sequence != 2 {
-		t.Errorf("stored at %d, want 2", second.sequence)
-	}
-	msg, err := r.stream.GetMsg(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := msg.Header.Get(subjects.HeaderMsgID), "u1/2/1"; got != want {
-		t.Errorf("message id %s, want %s", got, want)
-	}
-}
-
-// If the bucket is past what this bridge knows, somebody else went on.
-func TestAppendAfterPurgeByOther(t *testing.T) {
-	r := newRig(t)
-	first := r.append(r.event("1", nil))
-	r.append(r.event("2", first))
-	r.project()
-	if err := r.stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.pub.append(t.Context(), r.event("3", first)); !errors.Is(err, errStorageGone) || r.count() != 0 {
-		t.Errorf("got %v; the stream holds %d messages", err, r.count())
-	}
-}
-
-// A purge keeps the duplicate window: an append that the server calls a
-// duplicate of what is no longer there is not believed.
-func TestAppendDuplicateOfPurged(t *testing.T) {
-	r := newRig(t)
-	r.append(r.event("1", nil))
-	if err := r.stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if stored, err := r.pub.append(ctx, r.event("1", nil)); err == nil {
-		t.Errorf("believes that %+v is stored; the stream holds %d messages", stored, r.count())
-	}
-}
-
-// The same message id with another content is another bridge's event: an id
-// leaves open the kind and the replicas. What was to be said must not follow
-// it unseen, since it may be older.
-func TestPublishOverOtherContent(t *testing.T) {
-	r := newRig(t)
-	svc := testService("u1", "1", "True")
-	created, err := r.pub.publish(t.Context(), testID, newUpsert(state{service: svc}, true), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	scaled := func(n int32) *change {
-		return newUpsert(state{service: svc, revision: testRevision(fmt.Sprint(n), n)}, false)
-	}
-	if _, err := r.pub.publish(t.Context(), testID, scaled(2), created); err != nil {
-		t.Fatal(err)
-	}
-	var conflict *conflictError
-	if got, err := r.pub.publish(t.Context(), testID, scaled(3), created); !errors.As(err, &conflict) {
-		t.Errorf("other replicas: got %+v, %v, want a conflict", got, err)
-	}
-	gone := removalOf(state{service: svc}, observation{})
-	if got, err := r.pub.publish(t.Context(), testID, gone, created); !errors.As(err, &conflict) {
-		t.Errorf("a delete: got %+v, %v, want a conflict", got, err)
-	}
-	again, err := r.pub.publish(t.Context(), testID, scaled(2), created)
-	if err != nil || again.sequence != 2 || r.count() != 2 {
-		t.Errorf("a retry gave %+v, %v; the stream holds %d messages, want the event at 2 of 2", again, err, r.count())
-	}
 }
 
 // What an append ran into corrects the record that the next session starts from.

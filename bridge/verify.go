@@ -167,13 +167,11 @@ func (v *verifier) entries() *bucket {
 
 // refused tells what the publisher would say of a state.
 func (v *verifier) refused(s *sides) func(subjects.AppID, state, *record) error {
-	limits := &session{Bridge: v.Bridge, storage: s.storage}
-	e := v.newEncoder(func() int {
-		if s.storage.stream == nil {
-			return int(v.nc.MaxPayload())
-		}
-		return limits.maxMessage()
-	})
+	var limit int64
+	if s.storage.stream != nil {
+		limit = int64(s.storage.stream.Config.MaxMsgSize)
+	}
+	e := v.newEncoder(func() int { return maxMessage(v.nc, limit) })
 	return func(id subjects.AppID, now state, prev *record) error {
 		if prev != nil && prev.exists() && prev.uid != string(now.service.UID) {
 			prev = &record{kind: subjects.Deleted, sequence: prev.sequence} // a delete comes between

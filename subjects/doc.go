@@ -39,6 +39,20 @@
 //
 //	appbridge-stream          FLYTE_APPS
 //
+// Stream and bucket carry the identity of the stream, a random text that is set when they are made
+// or first marked. A stream that is created again in the place of a missing one keeps the identity,
+// and so does one that is restored from a backup. Stream and bucket with different identities do
+// not belong together; one without it, from an older version of appbridge, fits any.
+//
+//	appbridge-stream-id       pX2mVQkQGm3rXo0dJq8b1w
+//
+// The stream names the newest ranges of sequences that it lost, oldest loss first, and the range of
+// which there is no notice yet (see Messages of the stream itself). Both ends belong to a range.
+// See [ParseLostRanges] and [ParseLostRange].
+//
+//	appbridge-lost-ranges     1040-1047,2101-2101
+//	appbridge-lost-pending    3307-3350
+//
 // When an operator accepts that the cluster's history was reset (etcd restored
 // from a backup), both also say up to which sequence of the stream the events
 // belong to the history that is over:
@@ -54,6 +68,8 @@
 //	                   flyte.apps.events.shop.production.checkout.deleted
 //	  of one app       flyte.apps.events.shop.production.checkout.*
 //	  of all apps      flyte.apps.events.>
+//	of the stream      flyte.apps.events.lost
+//	                   flyte.apps.events.notice
 //	log requests       flyte.apps.logs.get.shop.production.checkout
 //	                   flyte.apps.logs.tail.shop.production.checkout
 //	                   flyte.apps.logs.open.shop.production.checkout
@@ -90,6 +106,12 @@
 // An app that is gone leaves a marker: an entry with the header KV-Operation,
 // whose value is DEL or PURGE. An entry without that header is a value.
 //
+// Markers stay for ever unless appbridge runs with --marker-max-age. Then it removes markers that
+// are older, but never the bucket's newest message and never the one that has the highest
+// Flyte-Event-Sequence. So the position of the bucket (below) is as exact as with all markers. A
+// reader that keeps a copy and reads the bucket again drops every app that has neither an entry nor
+// a marker.
+//
 // # Payloads
 //
 // An event carries a WatchResponse, a bucket entry an App. Both are messages of
@@ -122,6 +144,8 @@
 //	Flyte-Resource-Version            48213
 //	Flyte-Generation                  3
 //	Flyte-Namespace                   flyte
+//	Flyte-Status                      ACTIVE
+//	Flyte-Previous-Status             PENDING
 //	Flyte-Revision                    checkout-shop-production-00003
 //	Flyte-Revision-Resource-Version   48209
 //	Flyte-Deleted-Resource-Version    48377
@@ -143,6 +167,21 @@
 // found by comparing, not by watching) and Flyte-Final-State-Unknown (the last
 // state before the delete was not seen).
 //
+// Flyte-Status is one word for the state that the event leaves: STOPPED for a stopped app, else what
+// the condition of type Ready says, ACTIVE, PENDING or FAILED. Flyte-Previous-Status is the
+// Flyte-Status of the same app's previous event. So a consumer of headers alone can react to a
+// transition: in the example above the app became ready. A create has only the first, a delete only
+// the second:
+//
+//	created   Flyte-Status PENDING
+//	updated   Flyte-Status ACTIVE     Flyte-Previous-Status PENDING
+//	updated   Flyte-Status STOPPED    Flyte-Previous-Status ACTIVE
+//	deleted                           Flyte-Previous-Status STOPPED
+//
+// Flyte-Status is absent while the Service has no condition of type Ready, and on events of an older
+// version of appbridge. Flyte-Previous-Status is absent where the previous event has no Flyte-Status.
+// A reader accepts words that it does not know.
+//
 // A bucket entry or marker repeats the Flyte- and ce- headers of its event, and
 // adds the stream sequence of that event:
 //
@@ -157,12 +196,60 @@
 // stores anything:
 //
 //	Nats-Expected-Stream                          FLYTE_APPS
+//	Nats-Expected-Last-Sequence                   52
 //	Nats-Expected-Last-Subject-Sequence           17
 //	Nats-Expected-Last-Subject-Sequence-Subject   flyte.apps.events.shop.production.checkout.*
-//	Nats-Expected-Last-Sequence                   52
 //
-// The last one is for the bucket: the sequence, in the bucket's stream, of the
-// entry written before.
+// Nats-Expected-Last-Sequence is the sequence of the stream's last message: all appends are one
+// chain. A stream that ends before what was acknowledged refuses the next append, so that no
+// sequence is given to a second event. The other two are the sequence of the app's previous event
+// and the filter of that app: its events stay in order whatever else is appended. A message that
+// belongs to no app has neither of them.
+//
+// Every write of the bucket carries Nats-Expected-Last-Sequence as well: the sequence, in the
+// bucket's stream, of the entry written before. The fences stay on the stored messages. They mean
+// nothing to a reader.
+//
+// # Messages of the stream itself
+//
+// Messages that belong to no app have one token where an event has four, so that a filter for a
+// project, a domain or an app never matches them: not even flyte.apps.events.lost.> of a project
+// that is called lost. They have no body and none of the headers of an event. A reader of
+// flyte.apps.events.> skips subjects that it does not know.
+//
+// A stream can come back with less than it acknowledged: power loss of a single server, a volume
+// rolled back, a restore of an older backup. appbridge then never gives a lost sequence to another
+// event. It takes the place of the lost messages with fillers, and appends one notice behind them:
+//
+//	flyte.apps.events.lost      a filler
+//	flyte.apps.events.notice    a notice of loss
+//
+// Fillers are purged at once, so that most readers never receive one. A reader skips a filler. It
+// can do so because sequences still only grow; a gap in them is no loss, since retention and purges
+// make gaps too.
+//
+// A notice names the first and the last lost sequence:
+//
+//	Flyte-Lost-From   1040
+//	Flyte-Lost-To     1047
+//
+// Events with these sequences were acknowledged, and a reader may have received them. They are no
+// longer part of the history. A reader of a notice
+//
+//   - keeps reading: its position is right, and every later event has a higher sequence;
+//   - expects events that contradict what it received with a sequence in the range. An app whose last
+//     event lies in the range is published again, compared with its last event that is left. Such
+//     an event is synthesized, refers to the event that is left (Flyte-Previous-Sequence), may have
+//     another kind than the lost one, and may repeat the id of a lost one: a reader that drops known
+//     ids forgets those of the range;
+//   - reads the bucket again if it keeps the state of apps: an app that came and went inside the
+//     range has no event, and the bucket does not have it. An entry or a marker with a
+//     Flyte-Event-Sequence in the range is about to be replaced: the reader reads again until there
+//     is none.
+//
+// A reader with the filter of a project receives no notice, unless it adds flyte.apps.events.notice
+// as a second filter. The metadata of the stream name the newest ranges for a reader that was
+// not there. See [ParseNotice].
 //
 // # Errors
 //

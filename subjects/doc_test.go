@@ -99,7 +99,7 @@ func TestDocNamesEveryConstant(t *testing.T) {
 			}
 		}
 	}
-	if want := 60; found < want {
+	if want := 80; found < want {
 		t.Errorf("found %d constants, want at least %d", found, want)
 	}
 }

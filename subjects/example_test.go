@@ -139,6 +139,50 @@ func ExampleMessageID() {
 	// true <nil>
 }
 
+// A reader of all events skips what it does not know, and learns from a notice which of the events
+// that it received are no longer part of the history.
+func ExampleParseNotice() {
+	s, _ := subjects.New(subjects.DefaultPrefix)
+	for _, msg := range []struct {
+		subject string
+		header  map[string]string
+	}{
+		{"flyte.apps.events.lost", nil},
+		{"flyte.apps.events.notice", map[string]string{subjects.HeaderLostFrom: "1040", subjects.HeaderLostTo: "1047"}},
+		{"flyte.apps.events.lost.production.checkout.created", nil},
+	} {
+		switch {
+		case s.IsLost(msg.subject):
+			continue
+		case s.IsNotice(msg.subject):
+			lost, err := subjects.ParseNotice(msg.header[subjects.HeaderLostFrom], msg.header[subjects.HeaderLostTo])
+			fmt.Println("lost", lost, err)
+			fmt.Println(lost.Contains(1039), lost.Contains(1040), lost.Contains(1047), lost.Contains(1048))
+		default:
+			fmt.Println(s.ParseEvent(msg.subject))
+		}
+	}
+	// Output:
+	// lost 1040-1047 <nil>
+	// false true true false
+	// lost/production/checkout created <nil>
+}
+
+func ExampleParseLostRanges() {
+	ranges, err := subjects.ParseLostRanges("1040-1047,2101-2101")
+	for _, r := range ranges {
+		fmt.Println(r.From, r.To)
+	}
+	fmt.Println(subjects.FormatLostRanges(ranges), err)
+	_, err = subjects.ParseLostRanges("1047-1040")
+	fmt.Println(err)
+	// Output:
+	// 1040 1047
+	// 2101 2101
+	// 1040-1047,2101-2101 <nil>
+	// parse lost ranges: parse lost range "1047-1040": malformed: 1047-1040 ends before it begins
+}
+
 func ExampleEventKind_Type() {
 	fmt.Println(subjects.Deleted.Type())
 	// Output: org.flyte.app.deleted.v1

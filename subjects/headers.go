@@ -9,7 +9,8 @@ const (
 	// HeaderExpectedStream names the stream that must store the message.
 	HeaderExpectedStream = "Nats-Expected-Stream"
 	// HeaderExpectedLastSequence holds the sequence that the stream's last
-	// message must have; else the server refuses.
+	// message must have; else the server refuses. Every append to the event
+	// stream and every write of the bucket carries it.
 	HeaderExpectedLastSequence = "Nats-Expected-Last-Sequence"
 	// HeaderExpectedLastSubjectSequence holds the sequence that the last message
 	// on the subject must have, 0 for none; else the server refuses.
@@ -44,8 +45,8 @@ const (
 	// does not carry it.
 	HeaderNamespace = "Flyte-Namespace"
 	// HeaderAppStatus holds one word for the App's state: STOPPED for a stopped app,
-	// else what the condition of type Ready maps to (ACTIVE, PENDING, FAILED,
-	// DEPLOYING), else absent; never on a delete.
+	// else what the condition of type Ready maps to (ACTIVE, PENDING or FAILED);
+	// absent without that condition, and on a delete.
 	HeaderAppStatus = "Flyte-Status"
 	// HeaderPreviousAppStatus holds the HeaderAppStatus of the app's previous event;
 	// absent on a create, and where the previous event has none.
@@ -92,7 +93,7 @@ const (
 )
 
 // Headers of a notice of loss: the first and the last sequence of the event
-// stream that were acknowledged and are lost. Numbers are decimal.
+// stream that were acknowledged and are lost, as FormatNotice writes them.
 const (
 	HeaderLostFrom = "Flyte-Lost-From"
 	HeaderLostTo   = "Flyte-Lost-To"

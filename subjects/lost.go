@@ -15,7 +15,7 @@ const (
 
 // Lost is the subject of a filler, "<prefix>.events.lost". A filler takes the place of a message
 // that was acknowledged and that the stream no longer has, so that its sequence is never given to
-// another event. It has no body and is purged at once; a reader skips it.
+// an event. It has no body and is purged at once; a reader skips it.
 func (s Subjects) Lost() string { return s.prefix + lostBranch }
 
 // Notice is the subject of a notice of loss, "<prefix>.events.notice". It has no body; ParseNotice
@@ -39,11 +39,17 @@ func (r LostRange) Contains(sequence uint64) bool { return r.From <= sequence &&
 
 // String is "<from>-<to>", as in metadata.
 func (r LostRange) String() string {
-	return strconv.FormatUint(r.From, 10) + "-" + strconv.FormatUint(r.To, 10)
+	from, to := FormatNotice(r)
+	return from + "-" + to
 }
 
-// ParseNotice reads the values of HeaderLostFrom and HeaderLostTo, the headers of a notice. The
-// error wraps ErrMalformed.
+// FormatNotice returns the values of HeaderLostFrom and HeaderLostTo, the headers of a notice.
+func FormatNotice(r LostRange) (from, to string) {
+	return strconv.FormatUint(r.From, 10), strconv.FormatUint(r.To, 10)
+}
+
+// ParseNotice is the inverse of FormatNotice. It accepts what FormatNotice writes for a range that
+// is not empty, and nothing else; the error wraps ErrMalformed.
 func ParseNotice(from, to string) (LostRange, error) {
 	r, err := parseLostRange(from, to)
 	if err != nil {
@@ -52,7 +58,19 @@ func ParseNotice(from, to string) (LostRange, error) {
 	return r, nil
 }
 
-// FormatLostRanges is the value of MetadataLostRanges: the ranges, joined by commas.
+// ParseLostRange is the inverse of LostRange.String, and reads the value of MetadataLostPending. The
+// error wraps ErrMalformed.
+func ParseLostRange(value string) (LostRange, error) {
+	from, to, _ := strings.Cut(value, "-")
+	r, err := parseLostRange(from, to)
+	if err != nil {
+		return LostRange{}, fmt.Errorf("parse lost range %s: %w", quote(value), err)
+	}
+	return r, nil
+}
+
+// FormatLostRanges is the value of MetadataLostRanges: the ranges, joined by commas. No range gives
+// the empty string.
 func FormatLostRanges(ranges []LostRange) string {
 	words := make([]string, len(ranges))
 	for i, r := range ranges {
@@ -61,16 +79,16 @@ func FormatLostRanges(ranges []LostRange) string {
 	return strings.Join(words, ",")
 }
 
-// ParseLostRanges is the inverse of FormatLostRanges. It accepts what FormatLostRanges writes for
-// ranges that are not empty, and nothing else; the error wraps ErrMalformed.
+// ParseLostRanges is the inverse of FormatLostRanges; the empty string is no range. It accepts what
+// FormatLostRanges writes for ranges that are not empty, and nothing else; the error wraps
+// ErrMalformed.
 func ParseLostRanges(value string) ([]LostRange, error) {
 	if value == "" {
 		return nil, nil
 	}
 	var ranges []LostRange
 	for word := range strings.SplitSeq(value, ",") {
-		from, to, _ := strings.Cut(word, "-")
-		r, err := parseLostRange(from, to)
+		r, err := ParseLostRange(word)
 		if err != nil {
 			return nil, fmt.Errorf("parse lost ranges: %w", err)
 		}

@@ -29,14 +29,14 @@ const (
 	// published before the cluster's history was reset.
 	MetadataResetSequence = "appbridge-reset-sequence"
 	// MetadataStreamID holds the identity of the event stream, on the stream and
-	// on the bucket: random, set when they are made or first marked. A stream
-	// that is made anew in the place of a lost one keeps it, a restored one too.
+	// on the bucket: random, set when they are made or first marked. A stream that
+	// is created again in the place of a missing one keeps it, a restored one too.
 	MetadataStreamID = "appbridge-stream-id"
 	// MetadataLostRanges, on the stream, holds the newest ranges of sequences
 	// that were lost, in the form of FormatLostRanges, oldest first.
 	MetadataLostRanges = "appbridge-lost-ranges"
 	// MetadataLostPending, on the stream, holds the range that a bridge is
-	// filling and of which there is no notice yet.
+	// filling and of which there is no notice yet, in the form of LostRange.String.
 	MetadataLostPending = "appbridge-lost-pending"
 )
 

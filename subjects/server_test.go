@@ -2,6 +2,9 @@ package subjects_test
 
 import (
 	"context"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,9 +137,14 @@ func roundTrip(
 		t.Fatal(err)
 	}
 	msgID := subjects.MessageID{UID: key[:1], ResourceVersion: "1"}.String() + key
+	info, err := stream.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	msg := &nats.Msg{Subject: subject, Data: []byte("event"), Header: nats.Header{
 		subjects.HeaderMsgID:                              {msgID},
 		subjects.HeaderExpectedStream:                     {stream.CachedInfo().Config.Name},
+		subjects.HeaderExpectedLastSequence:               {strconv.FormatUint(info.State.LastSeq, 10)},
 		subjects.HeaderExpectedLastSubjectSequence:        {"0"},
 		subjects.HeaderExpectedLastSubjectSequenceSubject: {filter},
 	}}
@@ -196,5 +204,171 @@ func roundTrip(
 		}
 	case <-ctx.Done():
 		t.Fatal(ctx.Err())
+	}
+}
+
+// The messages of the stream itself match the filter of no project, domain or app, not even of those
+// that are named as they are. Whoever wants them as well adds a filter.
+func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	nc := connect(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSubjects(t, subjects.DefaultPrefix)
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: subjects.DefaultStream, Subjects: []string{s.Events()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofProject := func(name string) string { return strings.TrimSuffix(s.Events(), ">") + name + ".>" }
+	live, err := nc.SubscribeSync(ofProject("lost"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	publish := func(subject string, header nats.Header) {
+		t.Helper()
+		header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
+		ack, err := js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: header})
+		if err != nil {
+			t.Fatalf("publish %s: %v", subject, err)
+		}
+		last = ack.Sequence
+	}
+	from, to := subjects.FormatNotice(subjects.LostRange{From: 1, To: 1})
+	publish(s.Lost(), nats.Header{})
+	publish(s.Notice(), nats.Header{subjects.HeaderLostFrom: {from}, subjects.HeaderLostTo: {to}})
+	events := map[string]string{}
+	for _, name := range []string{"lost", "notice", "shop"} {
+		id := subjects.AppID{Project: name, Domain: name, Name: name}
+		subject, err := s.Event(id, subjects.Created)
+		if err != nil {
+			t.Fatal(err)
+		}
+		filter, err := s.EventFilter(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Neither a filler nor a notice is in the way of the first event of an app.
+		publish(subject, nats.Header{
+			subjects.HeaderExpectedLastSubjectSequence:        {"0"},
+			subjects.HeaderExpectedLastSubjectSequenceSubject: {filter},
+		})
+		events[name] = subject
+	}
+	appOf := func(name string) string { return strings.TrimSuffix(events[name], string(subjects.Created)) + "*" }
+	for _, tc := range []struct {
+		name    string
+		filters []string
+		want    []string
+	}{
+		{"project lost", []string{ofProject("lost")}, []string{events["lost"]}},
+		{"project notice", []string{ofProject("notice")}, []string{events["notice"]}},
+		{"app lost", []string{appOf("lost")}, []string{events["lost"]}},
+		{"app notice", []string{appOf("notice")}, []string{events["notice"]}},
+		{"another project", []string{ofProject("shop")}, []string{events["shop"]}},
+		{"a project and notices", []string{ofProject("shop"), s.Notice()}, []string{s.Notice(), events["shop"]}},
+		{"project notice and notices", []string{ofProject("notice"), s.Notice()}, []string{s.Notice(), events["notice"]}},
+		{"everything", []string{s.Events()}, []string{s.Lost(), s.Notice(), events["lost"], events["notice"], events["shop"]}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{FilterSubjects: tc.filters, AckPolicy: jetstream.AckNonePolicy})
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch, err := consumer.FetchNoWait(10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for msg := range batch.Messages() {
+				got = append(got, msg.Subject())
+			}
+			if err := batch.Error(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+	if msg, err := live.NextMsg(10 * time.Second); err != nil || msg.Subject != events["lost"] {
+		t.Errorf("a subscriber of the project lost receives %v, %v, want %s", msg, err, events["lost"])
+	}
+
+	// A filler that is purged leaves its sequence used, and what is behind it in place.
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(s.Lost())); err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.State.FirstSeq != 2 || info.State.LastSeq != last || info.State.Msgs != last-1 {
+		t.Errorf("without the filler the stream is %+v, want sequences 2 to %d", info.State, last)
+	}
+	notice, err := stream.GetLastMsgForSubject(ctx, s.Notice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, err := subjects.ParseNotice(notice.Header.Get(subjects.HeaderLostFrom), notice.Header.Get(subjects.HeaderLostTo))
+	if want := (subjects.LostRange{From: 1, To: 1}); err != nil || lost != want {
+		t.Errorf("the notice names %v, %v, want %v", lost, err, want)
+	}
+}
+
+// Stream and bucket take all metadata of the contract, also added later, and with many ranges.
+func TestServerTakesMetadata(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	js, err := jetstream.New(connect(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranges []subjects.LostRange
+	for i := range uint64(1000) {
+		ranges = append(ranges, subjects.LostRange{From: math.MaxUint64 - i, To: math.MaxUint64})
+	}
+	ours := map[string]string{
+		subjects.MetadataClusterUID:    "6f1c0d9e-6f57-4a53-9d5c-0f3f8c1f2a77",
+		subjects.MetadataClusterName:   strings.Repeat("n", subjects.MaxClusterNameBytes),
+		subjects.MetadataStream:        subjects.DefaultStream,
+		subjects.MetadataResetSequence: "1047",
+		subjects.MetadataStreamID:      "pX2mVQkQGm3rXo0dJq8b1w",
+		subjects.MetadataLostRanges:    subjects.FormatLostRanges(ranges),
+		subjects.MetadataLostPending:   ranges[0].String(),
+	}
+	s := newSubjects(t, subjects.DefaultPrefix)
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: subjects.DefaultStream, Subjects: []string{s.Events()}},
+		{Name: subjects.BucketStream(subjects.DefaultBucket), Subjects: []string{subjects.BucketFilter(subjects.DefaultBucket)}},
+	} {
+		t.Run(cfg.Name, func(t *testing.T) {
+			if _, err := js.CreateStream(ctx, cfg); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Metadata = ours
+			if _, err := js.UpdateStream(ctx, cfg); err != nil {
+				t.Fatal(err)
+			}
+			stream, err := js.Stream(ctx, cfg.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := stream.CachedInfo().Config.Metadata
+			for name, want := range ours {
+				if got[name] != want {
+					t.Errorf("%s is %.100q, want %.100q", name, got[name], want)
+				}
+			}
+			back, err := subjects.ParseLostRanges(got[subjects.MetadataLostRanges])
+			if err != nil || !slices.Equal(back, ranges) {
+				t.Errorf("%d ranges come back, %v; want %d", len(back), err, len(ranges))
+			}
+		})
 	}
 }

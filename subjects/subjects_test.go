@@ -3,6 +3,7 @@ package subjects_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,15 @@ func TestParseSubjectsRefuse(t *testing.T) {
 		"flyte.apps.events",
 		"flyte.apps.events.",
 		"flyte.apps.events.>",
+		"flyte.apps.events.*",
+		"flyte.apps.events.lost.",
+		"flyte.apps.events.lost.>",
+		"flyte.apps.events.lost.notice",
+		"flyte.apps.events.Lost",
+		"flyte.apps.events.notice.p",
+		"flyte.apps.events.notices",
+		"other.apps.events.notice",
+		"flyte.apps.lost",
 		"flyte.apps.events.p.d.n",
 		"flyte.apps.events.p.d.n.*",
 		"flyte.apps.events.p.d.n.moved",
@@ -120,6 +130,8 @@ func parseAll(s subjects.Subjects, subject string) map[string]error {
 	}
 	id, kind, err := s.ParseEvent(subject)
 	check("event", err, func() (string, error) { return s.Event(id, kind) })
+	check("lost", isOne(s.IsLost(subject)), func() (string, error) { return s.Lost(), nil })
+	check("notice", isOne(s.IsNotice(subject)), func() (string, error) { return s.Notice(), nil })
 	logOp, logID, err := s.ParseLogs(subject)
 	check("logs", err, func() (string, error) { return s.Logs(logOp, logID) })
 	outProject, out, err := s.ParseLogsOut(subject)
@@ -135,6 +147,14 @@ func parseAll(s subjects.Subjects, subject string) map[string]error {
 	key, err := subjects.ParseBucketSubject("flyte-apps", subject)
 	check("bucket", err, func() (string, error) { return subjects.BucketSubject("flyte-apps", key), nil })
 	return errs
+}
+
+// isOne is what a parser returns that has nothing to return.
+func isOne(is bool) error {
+	if is {
+		return nil
+	}
+	return subjects.ErrMalformed
 }
 
 // allSubjects builds every subject there is for the id and the stream id.
@@ -155,6 +175,8 @@ func allSubjects(tb testing.TB, s subjects.Subjects, id subjects.AppID, streamID
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		add(string(kind), "event")(s.Event(id, kind))
 	}
+	add("filler", "lost")(s.Lost(), nil)
+	add("notice", "notice")(s.Notice(), nil)
 	for _, op := range []subjects.LogOp{subjects.LogGet, subjects.LogTail, subjects.LogOpen} {
 		add("logs "+string(op), "logs")(s.Logs(op, id))
 	}
@@ -199,6 +221,8 @@ func TestNoFamilyTakesAnothersSubject(t *testing.T) {
 		{Project: "list", Domain: "list", Name: "list"},
 		{Project: "created", Domain: "updated", Name: "deleted"},
 		{Project: "events", Domain: "logs", Name: "api"},
+		{Project: "lost", Domain: "notice", Name: "lost"},
+		{Project: "notice", Domain: "lost", Name: "notice"},
 		{Project: "$KV", Domain: "flyte-apps", Name: "*"},
 	} {
 		t.Run(id.String(), func(t *testing.T) {
@@ -224,6 +248,8 @@ func TestFilters(t *testing.T) {
 	}{
 		{"prefix", s.Prefix(), "flyte.apps"},
 		{"events", s.Events(), "flyte.apps.events.>"},
+		{"fillers", s.Lost(), "flyte.apps.events.lost"},
+		{"notices", s.Notice(), "flyte.apps.events.notice"},
 		{"one app", must(s.EventFilter(id)), "flyte.apps.events.p=2Eq.d.a=2A.*"},
 		{"logs", must(s.LogsFilter(subjects.LogOpen)), "flyte.apps.logs.open.*.*.*"},
 		{"api", must(s.APIFilter(subjects.APIDeploy)), "flyte.apps.api.deploy.*.*.*"},
@@ -272,6 +298,7 @@ func FuzzSubjects(f *testing.F) {
 	f.Add("a.b", "c", "d", "*", "a", "b.c", "d")
 	f.Add("\xff", "é", " ", "\x00", ">", "*", "=")
 	f.Add("list", "out", "get", "created", "stop", "list", "logs")
+	f.Add("lost", "notice", "lost", "lost", "notice", "lost", "created")
 	f.Fuzz(func(t *testing.T, p, d, n, stream, p2, d2, n2 string) {
 		s := newSubjects(t, "flyte.apps")
 		id, other := subjects.AppID{Project: p, Domain: d, Name: n}, subjects.AppID{Project: p2, Domain: d2, Name: n2}
@@ -305,7 +332,7 @@ func FuzzSubjects(f *testing.F) {
 		}
 		// Only subjects that do not name the whole id may be shared by two ids.
 		for subject, family := range allSubjects(t, s, other, stream) {
-			shared := family == "list" || family == "out" || family == "stop" || family == "ack"
+			shared := slices.Contains([]string{"list", "out", "stop", "ack", "lost", "notice"}, family)
 			if _, dup := all[subject]; dup && !shared {
 				t.Errorf("%q and %q share the subject %q", id, other, subject)
 			}
@@ -352,6 +379,8 @@ func FuzzParseSubject(f *testing.F) {
 	f.Add("a", "a.events.a.events.p.d.created")
 	f.Add("a", "a.api.list.list")
 	f.Add("x.*", "$KV.flyte-apps.>")
+	f.Add("a", "a.events.lost.d.n.created")
+	f.Add("a.events", "a.events.lost")
 	f.Fuzz(func(t *testing.T, prefix, subject string) {
 		s, err := subjects.New(prefix)
 		if err != nil {

@@ -182,12 +182,18 @@ func (w *world) checkHeaders(events []stored) {
 		previous[e.id] = e
 		key := must[string](w.t)(e.id.Key())
 		var fence uint64
-		wantPrevious, wantVersion := "", e.header(subjects.HeaderResourceVersion)
+		wantPrevious, wantVersion, wantStatus := "", e.header(subjects.HeaderResourceVersion), ""
 		if had {
 			fence, wantPrevious = before.sequence, strconv.FormatUint(before.sequence, 10)
 		}
 		if e.kind == subjects.Deleted {
 			wantVersion = before.header(subjects.HeaderResourceVersion)
+			if got := e.header(subjects.HeaderAppStatus); got != "" {
+				w.t.Errorf("sequence %d (%s %s): header %s is %q on a delete", e.sequence, e.kind, e.id, subjects.HeaderAppStatus, got)
+			}
+		}
+		if e.kind != subjects.Created {
+			wantStatus = before.header(subjects.HeaderAppStatus)
 		}
 		id := subjects.MessageID{UID: e.header(subjects.HeaderUID), ResourceVersion: wantVersion, PreviousSequence: fence}.String()
 		for name, want := range map[string]string{
@@ -200,6 +206,8 @@ func (w *world) checkHeaders(events []stored) {
 			subjects.CEDataContentType:      subjects.ContentTypeJSON,
 			subjects.HeaderNamespace:        w.namespace,
 			subjects.HeaderPreviousSequence: wantPrevious,
+
+			subjects.HeaderPreviousAppStatus: wantStatus,
 		} {
 			if got := e.header(name); got != want {
 				w.t.Errorf("sequence %d (%s %s): header %s is %q, want %q", e.sequence, e.kind, e.id, name, got, want)

@@ -87,9 +87,14 @@ func checkAppCase(t *testing.T, c appCase) {
 	}
 	checkBinary(t, got, &appv1.App{}, want.AppProto, hasNow(want.App))
 
+	checkStatusWord(t, svc, c.KService, got)
+
 	trimmed, err := kservice.Trim(svc.DeepCopy())
 	if err != nil {
 		t.Fatalf("Trim: %v", err)
+	}
+	if got, want := kservice.StatusWord(trimmed.(*kservice.Service)), kservice.StatusWord(svc); got != want {
+		t.Errorf("status word after Trim: got %q, want %q", got, want)
 	}
 	again, err := kservice.Convert(trimmed.(*kservice.Service), rev, c.Config.KService())
 	if err != nil {

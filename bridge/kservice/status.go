@@ -1,6 +1,7 @@
 package kservice
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -22,6 +23,9 @@ const (
 
 const stoppedMessage = "App scaled to zero"
 
+// statusPrefix begins the name of every deployment status.
+const statusPrefix = "DEPLOYMENT_STATUS_"
+
 func status(id subjects.AppID, svc *Service, rev *Revision, cfg Config) *appv1.Status {
 	if Stopped(svc) {
 		return &appv1.Status{Conditions: []*appv1.Condition{{
@@ -37,6 +41,24 @@ func status(id subjects.AppID, svc *Service, rev *Revision, cfg Config) *appv1.S
 		K8SMetadata:     &appv1.K8SMetadata{Namespace: svc.Namespace},
 		CreatedAt:       timestamp(svc.CreationTimestamp.Time),
 	}
+}
+
+// StatusWord is the state of an app in one word: STOPPED for a stopped app, else what the first
+// condition of type Ready maps to in the App's conditions (ACTIVE, PENDING or FAILED), and the empty
+// string without that condition. It is pure.
+func StatusWord(svc *Service) string {
+	mapped := appv1.Status_DEPLOYMENT_STATUS_STOPPED
+	if !Stopped(svc) {
+		ready := readyCondition(svc)
+		if ready == nil {
+			return ""
+		}
+		var ok bool
+		if mapped, ok = deploymentStatus(ready, ready.Status); !ok {
+			return ""
+		}
+	}
+	return strings.TrimPrefix(mapped.String(), statusPrefix)
 }
 
 // currentReplicas is the count of the latest ready Revision. The conversion of a

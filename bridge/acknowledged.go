@@ -1,0 +1,144 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// witness is what the leader writes into the Lease with each renewal: the highest sequences that
+// JetStream has acknowledged. It is outside NATS, so it survives a NATS that comes back with less.
+type witness struct {
+	StreamID   string `json:"streamID"`
+	ClusterUID string `json:"clusterUID"`
+	Stream     uint64 `json:"stream"` // of the event stream
+	Bucket     uint64 `json:"bucket"` // of the bucket's stream
+}
+
+// witnessAnnotation of the Lease holds a witness as JSON.
+const witnessAnnotation = "appbridge.flyte.org/acknowledged"
+
+// acknowledged holds the highest sequences that are known to have been acknowledged, by this
+// bridge over all its sessions and by the witness. They belong to one stream identity. Its zero
+// value knows nothing. Safe for concurrent use.
+type acknowledged struct {
+	mu  sync.Mutex
+	now witness
+}
+
+// adopt makes streamID the identity that the sequences belong to. Those of another are forgotten.
+func (a *acknowledged) adopt(streamID, clusterUID string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now.StreamID != "" && a.now.StreamID != streamID {
+		a.now = witness{}
+	}
+	a.now.StreamID, a.now.ClusterUID = streamID, clusterUID
+}
+
+// noteStream notes that the event stream acknowledged sequence.
+func (a *acknowledged) noteStream(sequence uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now.Stream = max(a.now.Stream, sequence)
+}
+
+// noteBucket notes that the bucket's stream acknowledged sequence.
+func (a *acknowledged) noteBucket(sequence uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now.Bucket = max(a.now.Bucket, sequence)
+}
+
+// merge adds what a witness of the same cluster says. A witness of another stream identity counts
+// only as long as none is known.
+func (a *acknowledged) merge(w witness, clusterUID string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case w.StreamID == "" || w.ClusterUID != clusterUID:
+	case a.now.StreamID == "":
+		w.Stream, w.Bucket = max(w.Stream, a.now.Stream), max(w.Bucket, a.now.Bucket)
+		a.now = w
+	case a.now.StreamID == w.StreamID:
+		a.now.Stream, a.now.Bucket = max(w.Stream, a.now.Stream), max(w.Bucket, a.now.Bucket)
+	}
+}
+
+func (a *acknowledged) get() witness {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now
+}
+
+// witnessLeases adds the witness to what leader election reads and writes: no request more, no
+// right more.
+type witnessLeases struct {
+	coordinationv1client.LeasesGetter
+	known      *acknowledged
+	clusterUID string
+	log        *zap.Logger
+}
+
+func (l witnessLeases) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return witnessLease{LeaseInterface: l.LeasesGetter.Leases(namespace), leases: l}
+}
+
+type witnessLease struct {
+	coordinationv1client.LeaseInterface
+	leases witnessLeases
+}
+
+func (l witnessLease) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	lease, err := l.LeaseInterface.Get(ctx, name, opts)
+	if err == nil {
+		l.read(lease)
+	}
+	return lease, err
+}
+
+func (l witnessLease) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return l.LeaseInterface.Create(ctx, l.annotated(lease), opts)
+}
+
+func (l witnessLease) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return l.LeaseInterface.Update(ctx, l.annotated(lease), opts)
+}
+
+func (l witnessLease) read(lease *coordinationv1.Lease) {
+	text := lease.Annotations[witnessAnnotation]
+	if text == "" {
+		return
+	}
+	var w witness
+	if err := json.Unmarshal([]byte(text), &w); err != nil {
+		l.leases.log.Warn("the Lease's annotation cannot be read", zap.String("annotation", witnessAnnotation), zap.String("value", text), zap.Error(err))
+		return
+	}
+	l.leases.known.merge(w, l.leases.clusterUID)
+}
+
+// annotated is the Lease with the present witness. A bridge that knows of no acknowledgement leaves
+// the annotation as it is.
+func (l witnessLease) annotated(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	now := l.leases.known.get()
+	if now.StreamID == "" {
+		return lease
+	}
+	text, err := json.Marshal(now)
+	if err != nil {
+		l.leases.log.DPanic("encode the witness", zap.Error(err))
+		return lease
+	}
+	lease = lease.DeepCopy()
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[witnessAnnotation] = string(text)
+	return lease
+}

@@ -1,0 +1,259 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// farBehind is how many messages of others a publisher looks at one by one. Behind more of them a
+// new session is quicker.
+const farBehind = 4 * publishWindow
+
+// errLostTail reports that the stream, or the bucket's stream, ends before what it acknowledged.
+var errLostTail = errors.New("acknowledged messages are lost")
+
+// otherWriterError ends a session that found events it does not know. The next session starts from
+// them.
+type otherWriterError struct {
+	found map[subjects.AppID]*storedMessage // nil: known from the stream itself
+}
+
+func (e *otherWriterError) Error() string {
+	return fmt.Sprintf("another writer appended to the stream (apps: %d)", max(1, len(e.found)))
+}
+
+// endsSession reports whether an error is one that only another session can go on from.
+func endsSession(err error) bool {
+	return errors.As(err, new(*otherWriterError)) || errors.Is(err, errLostTail) || errors.Is(err, errStorageGone) || errors.Is(err, errClosed)
+}
+
+// drain waits for the answers to everything that was sent.
+func (p *publisher) drain(ctx context.Context) {
+	for _, f := range p.flights {
+		if f.err != nil || f.landed > 0 || f.original > 0 {
+			continue // the answer that stopped the pipeline
+		}
+		select {
+		case ack := <-f.ok:
+			f.acknowledged(ack)
+		case err := <-f.failed:
+			f.refused(err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settle asks the stream's leader what landed, tries until that is known, and leaves what has to be
+// sent again in p.again. An error ends the session.
+func (p *publisher) settle(ctx context.Context) error {
+	p.again = append(p.flights, p.again...)
+	p.flights = nil
+	return retry(ctx, func() error {
+		if p.nc.IsClosed() {
+			return permanent(errClosed)
+		}
+		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
+		defer cancel()
+		err := p.look(look)
+		if endsSession(err) {
+			return permanent(err)
+		}
+		return err
+	}, func(err error, _ time.Duration) {
+		text := err.Error()
+		p.trouble.Store(&text)
+		p.log.Debug("the stream's leader does not answer", zap.Error(err))
+	})
+}
+
+// look is one try to settle.
+func (p *publisher) look(ctx context.Context) error {
+	stream, err := p.js.Stream(ctx, p.encoder.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: %w", errStorageGone, err)
+	}
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", p.encoder.stream, err)
+	}
+	info := stream.CachedInfo()
+	last := info.State.LastSeq
+	if known := p.known.get().Stream; last < max(known, p.settled) {
+		return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, p.encoder.stream, last, max(known, p.settled))
+	}
+	if last-p.settled > farBehind {
+		return &otherWriterError{}
+	}
+	p.first = info.State.FirstSeq
+	p.maxMsgSize.Store(int64(info.Config.MaxMsgSize))
+	if err := p.account(ctx, last); err != nil {
+		return err
+	}
+	p.settled, p.chain = last, last
+	return p.sortOut(ctx)
+}
+
+// account finds out whose the messages are behind the ones that are accounted for, up to last.
+func (p *publisher) account(ctx context.Context, last uint64) error {
+	acknowledged := map[uint64]bool{}
+	sent := map[string]*flight{}
+	for _, f := range p.again {
+		acknowledged[f.landed] = f.landed > 0
+		sent[f.ev.msg.Header.Get(subjects.HeaderMsgID)] = f
+	}
+	others := map[subjects.AppID]*storedMessage{}
+	for sequence := p.settled + 1; sequence <= last; sequence++ {
+		if acknowledged[sequence] {
+			continue
+		}
+		m, err := messageAt(ctx, p.nc, p.encoder.stream, sequence)
+		if errors.Is(err, errNoMessage) {
+			continue // removed since
+		}
+		if err != nil {
+			return err
+		}
+		if f := sent[m.header.Get(subjects.HeaderMsgID)]; f != nil && f.is(m, p.encoder.subjects) {
+			f.landed = sequence
+			continue
+		}
+		id, _, err := p.encoder.subjects.ParseEvent(m.subject)
+		if err != nil {
+			continue // of no app
+		}
+		if _, err := m.record(p.encoder.subjects); err != nil {
+			p.queue.behind(id, sequence) // no event; refresh puts the fence behind it
+			continue
+		}
+		others[id] = m
+	}
+	if len(others) > 0 {
+		return &otherWriterError{others}
+	}
+	for _, f := range p.again {
+		// What has not landed by now can land at the stream's present end alone.
+		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c < last })
+	}
+	return nil
+}
+
+// is reports whether a stored message is the event of f. The id alone does not say so: it leaves
+// open the kind, and how many replicas there were.
+func (f *flight) is(m *storedMessage, s subjects.Subjects) bool {
+	stored, err := m.record(s)
+	if err != nil || m.subject != f.ev.msg.Subject || m.header.Get(subjects.HeaderMsgID) != f.ev.msg.Header.Get(subjects.HeaderMsgID) {
+		return false
+	}
+	return stored.kind == subjects.Deleted || sameApp(stored.app, f.ev.record.app, stored.contentType)
+}
+
+// sortOut decides what becomes of every event whose fate is known now: it is done, made again, or
+// sent again.
+func (p *publisher) sortOut(ctx context.Context) error {
+	left := p.again
+	p.again = nil
+	for i, f := range left {
+		err := p.decide(ctx, f, len(p.again) == 0)
+		if err != nil {
+			p.again = append(p.again, left[i:]...)
+			return err
+		}
+	}
+	return nil
+}
+
+// decide puts f into p.again unless it is done. first is true for the first one: those behind it
+// may have been refused for its sake alone.
+func (p *publisher) decide(ctx context.Context, f *flight, first bool) error {
+	code := errorCode(f.err)
+	switch code {
+	case codeWrongLastSequence, codeFilterInProcess, codeDuplicateInProcess:
+		p.metrics.fenceConflicts.Inc()
+	}
+	switch {
+	case f.landed > 0:
+	case f.original > 0:
+		if err := p.duplicate(ctx, f); err != nil {
+			return err
+		}
+	case code == codeMessageTooLarge && len(f.tries) == 0:
+		rest := p.again
+		p.again = nil
+		p.remake(f, f.err)
+		p.again = append(rest, p.again...)
+		return nil
+	case code == codeWrongLastSequence && first, f.ev.fence > 0 && f.ev.fence < p.first:
+		if err := p.refresh(ctx, f); err != nil {
+			return err
+		}
+	}
+	if f.landed > 0 {
+		p.stored(f)
+		return nil
+	}
+	p.again = append(p.again, f)
+	return nil
+}
+
+// refresh reads the app's newest message from the stream's leader and puts the fence there. An
+// event that is gone (retention, a purge) or a message that is no event moves it. That no other
+// bridge appended, the expected sequence of the stream guarantees: everything up to that is
+// accounted for.
+func (p *publisher) refresh(ctx context.Context, f *flight) error {
+	filter := f.ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
+	m, err := lastMessage(ctx, p.nc, p.encoder.stream, filter)
+	var last uint64
+	switch {
+	case errors.Is(err, errNoMessage):
+	case err != nil:
+		return err
+	case m.sequence > f.ev.fence && f.is(m, p.encoder.subjects):
+		f.landed = m.sequence
+		return nil
+	case m.sequence > f.ev.fence:
+		if _, err := m.record(p.encoder.subjects); err == nil {
+			return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
+		}
+		last = m.sequence
+	default:
+		last = m.sequence
+	}
+	f.ev.fence = last
+	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(last, 10))
+	return nil
+}
+
+// duplicate handles an append that the stream took for a message it has had at sequence f.original.
+func (p *publisher) duplicate(ctx context.Context, f *flight) error {
+	at := f.original
+	m, err := messageAt(ctx, p.nc, p.encoder.stream, at)
+	switch {
+	case errors.Is(err, errNoMessage):
+		// It was removed since, perhaps before anybody read it. The same state at this place in the
+		// app's history is another event, with another id.
+		p.log.Info("the stream remembers the id of an event that was removed; it is published under another id",
+			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
+		f.prev = f.prev.movedTo(at)
+		f.tries, f.original = nil, 0
+		if publish, err := p.prepare(f); err != nil || !publish {
+			return errors.Join(err, fmt.Errorf("encode the event of app %s again", f.id))
+		}
+		return p.refresh(ctx, f)
+	case err != nil:
+		return err
+	case at > f.prev.fence() && f.is(m, p.encoder.subjects):
+		f.landed = at // by an earlier try, or by another bridge
+		return nil
+	default:
+		return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
+	}
+}

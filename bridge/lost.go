@@ -1,0 +1,253 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// tailConfirm is how long a stream has to end before what it acknowledged until that counts as a
+	// loss: a leader that was just elected may not have applied everything yet.
+	tailConfirm = time.Second
+	// fillChunk is how many fillers a stream holds at most at one time.
+	fillChunk = 10_000
+	// fillerBytes is what a filler takes of a stream's limit, with some room.
+	fillerBytes = 512
+	// lostRanges is how many ranges the stream's metadata keep.
+	lostRanges = 16
+)
+
+// tail is what stream and bucket lack of what they acknowledged.
+type tail struct {
+	stream subjects.LostRange // zero: nothing
+	bucket subjects.LostRange // of sequences of the bucket's stream
+}
+
+// tailOf compares what was acknowledged with what stream and bucket have. position is the highest
+// one that an entry of the bucket reflects.
+func (s *storage) tailOf(known witness, position uint64, bucketLast uint64) (tail, error) {
+	var t tail
+	if known.StreamID != s.id {
+		known = witness{}
+	}
+	if s.bucket != nil && bucketLast < known.Bucket {
+		t.bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
+	}
+	if s.stream == nil {
+		return t, nil // it is created behind what was acknowledged
+	}
+	pending, unfinished := s.pendingRange()
+	highest, last := max(position, known.Stream), s.stream.State.LastSeq
+	if unfinished {
+		highest = max(highest, pending.To)
+	}
+	switch {
+	case last >= highest && unfinished:
+		t.stream = pending // filled, but there is no notice yet
+	case last >= highest:
+	case s.madeByHand():
+		return tail{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
+			highest, s.cfg.Stream, last))
+	default:
+		t.stream = subjects.LostRange{From: last + 1, To: highest}
+		if unfinished {
+			t.stream.From = min(t.stream.From, pending.From)
+		}
+	}
+	return t, nil
+}
+
+// pendingRange is the lost range of which there is no notice yet.
+func (s *storage) pendingRange() (subjects.LostRange, bool) {
+	ranges, err := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostPending])
+	if err != nil || len(ranges) == 0 {
+		return subjects.LostRange{}, false
+	}
+	return ranges[0], true
+}
+
+// lost are the ranges that the stream is known to have lost, oldest first.
+func (s *storage) lost() []subjects.LostRange {
+	if s.stream == nil {
+		return nil
+	}
+	ranges, err := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostRanges])
+	if err != nil {
+		s.log.Warn("the stream's metadata cannot be read", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
+	}
+	if pending, ok := s.pendingRange(); ok {
+		ranges = append(ranges, pending)
+	}
+	return ranges
+}
+
+func contains(ranges []subjects.LostRange, sequence uint64) bool {
+	return slices.ContainsFunc(ranges, func(r subjects.LostRange) bool { return r.Contains(sequence) })
+}
+
+// confirmTail looks at the stream again after a while. The error is that of one that moved.
+func (s *storage) confirmTail(ctx context.Context) error {
+	before := s.stream.State.LastSeq
+	select {
+	case <-time.After(tailConfirm):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := s.lookUp(ctx); err != nil {
+		return err
+	}
+	if s.stream == nil || s.stream.State.LastSeq != before {
+		return fmt.Errorf("stream %s was at sequence %d and has changed: looking again", s.cfg.Stream, before)
+	}
+	return nil
+}
+
+// healStream gives the lost sequences to fillers, so that no event ever gets one of them, and
+// appends a notice of the loss. It can be interrupted at any point: the next one goes on.
+func (s *storage) healStream(ctx context.Context, nc *nats.Conn, lost subjects.LostRange) (noticed uint64, err error) {
+	if pending, ok := s.pendingRange(); !ok || pending != lost {
+		if s.stream, err = s.mark(ctx, "stream", s.stream, map[string]string{subjects.MetadataLostPending: lost.String()}); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.fill(ctx, lost.To); err != nil {
+		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.cfg.Stream, err)
+	}
+	noticed, err = s.notice(ctx, nc, lost)
+	if err != nil {
+		return 0, fmt.Errorf("append the notice of the lost range %s: %w", lost, err)
+	}
+	ranges, _ := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostRanges])
+	if !slices.Contains(ranges, lost) {
+		ranges = append(ranges, lost)
+	}
+	ranges = ranges[max(0, len(ranges)-lostRanges):]
+	s.stream, err = s.mark(ctx, "stream", s.stream, map[string]string{
+		subjects.MetadataLostRanges: subjects.FormatLostRanges(ranges), subjects.MetadataLostPending: "",
+	})
+	return noticed, err
+}
+
+// fill carries the stream's end to sequence to.
+func (s *storage) fill(ctx context.Context, to uint64) error {
+	handle, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return err
+	}
+	state, cfg := handle.CachedInfo().State, handle.CachedInfo().Config
+	if state.LastSeq < to && state.Msgs == 0 {
+		return handle.Purge(ctx, jetstream.WithPurgeSequence(to+1))
+	}
+	fillers := func() error { return handle.Purge(ctx, jetstream.WithPurgeSubject(s.subjects.Lost())) }
+	filler := &nats.Msg{Subject: s.subjects.Lost(), Header: nats.Header{subjects.HeaderExpectedStream: {s.cfg.Stream}}}
+	for last := state.LastSeq; last < to; {
+		n := min(to-last, roomFor(cfg, state))
+		if err := appendChain(ctx, s.js, filler, last, int(n)); err != nil {
+			return errors.Join(err, fillers())
+		}
+		last += n
+		if err := fillers(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roomFor is how many fillers a stream takes without dropping an event, and one at least: a full
+// stream that drops its oldest message does so for the next event as well.
+func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
+	room := uint64(fillChunk)
+	if cfg.MaxMsgs > 0 {
+		room = min(room, uint64(max(0, cfg.MaxMsgs-int64(state.Msgs))))
+	}
+	if cfg.MaxBytes > 0 {
+		room = min(room, uint64(max(0, cfg.MaxBytes-int64(state.Bytes)))/fillerBytes)
+	}
+	return max(room, 1)
+}
+
+// notice appends the notice of a lost range, unless the newest one is of the same range, and returns
+// its sequence.
+func (s *storage) notice(ctx context.Context, nc *nats.Conn, lost subjects.LostRange) (uint64, error) {
+	from, to := strconv.FormatUint(lost.From, 10), strconv.FormatUint(lost.To, 10)
+	m, err := lastMessage(ctx, nc, s.cfg.Stream, s.subjects.Notice())
+	switch {
+	case err == nil && m.header.Get(subjects.HeaderLostFrom) == from && m.header.Get(subjects.HeaderLostTo) == to:
+		return m.sequence, nil
+	case err != nil && !errors.Is(err, errNoMessage):
+		return 0, err
+	}
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return 0, err
+	}
+	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: s.subjects.Notice(), Header: nats.Header{
+		subjects.HeaderExpectedStream:       {s.cfg.Stream},
+		subjects.HeaderExpectedLastSequence: {strconv.FormatUint(stream.CachedInfo().State.LastSeq, 10)},
+		subjects.HeaderLostFrom:             {from},
+		subjects.HeaderLostTo:               {to},
+	}}, jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// healBucket carries the end of the bucket's stream past what it had acknowledged, so that none of
+// its sequences is used twice: it writes an entry again that is there. The result is where the
+// bucket's stream ends now.
+func (s *storage) healBucket(ctx context.Context, snap *snapshot, to uint64) (uint64, error) {
+	name := subjects.BucketStream(s.cfg.Bucket)
+	if snap.smallest == nil {
+		stream, err := s.js.Stream(ctx, name)
+		if err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
+		}
+		if err != nil {
+			return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, to, err)
+		}
+		return to, nil
+	}
+	if err := appendChain(ctx, s.js, snap.smallest, snap.last, int(to-snap.last)); err != nil {
+		return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, to, err)
+	}
+	return to, nil
+}
+
+// appendChain appends a message n times to a stream that ends at sequence last. Each append expects
+// the one before it.
+func appendChain(ctx context.Context, js jetstream.JetStream, msg *nats.Msg, last uint64, n int) error {
+	for n > 0 {
+		batch := make([]jetstream.PubAckFuture, 0, min(n, writeWindow))
+		for range cap(batch) {
+			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
+			future, err := js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
+			if err != nil {
+				return err
+			}
+			batch = append(batch, future)
+			last++
+		}
+		for _, future := range batch {
+			select {
+			case <-future.Ok():
+			case err := <-future.Err():
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		n -= len(batch)
+	}
+	return nil
+}

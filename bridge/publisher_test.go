@@ -1,0 +1,453 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// publisher makes a publisher that goes on behind the stream's last message.
+func (r *rig) publisher(e *encoder, m *metrics) *publisher {
+	r.t.Helper()
+	appends, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	last := info.State.LastSeq
+	return &publisher{
+		nc: r.nc, js: appends, queue: newQueue(10, 1<<30, m), encoder: e, log: zap.NewNop(), metrics: m,
+		known: &acknowledged{}, lag: &lag{},
+		chain: last, settled: last,
+	}
+}
+
+// next is another publisher of the same bridge, as a new session makes it.
+func (r *rig) next() *publisher { return r.publisher(testEncoder(), testMetrics()) }
+
+// after is a publisher that knows what p knew at its end.
+func (r *rig) after(p *publisher) *publisher {
+	r.t.Helper()
+	next := r.next()
+	next.chain, next.settled, next.known = p.settled, p.settled, p.known
+	for id, a := range p.queue.apps {
+		next.queue.load(id, a.record)
+	}
+	return next
+}
+
+// publish has a publisher publish what is in its queue and returns why it ended: nil if it
+// published everything.
+func (r *rig) publish(p *publisher) error {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx) }()
+	select {
+	case <-p.queue.empty():
+		cancel()
+		return <-done
+	case err := <-done:
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		return err
+	}
+}
+
+func appID(name string) subjects.AppID {
+	return subjects.AppID{Project: "p", Domain: "d", Name: name}
+}
+
+// serviceOf is a Knative Service of an app.
+func serviceOf(name, version string) *kservice.Service {
+	svc := testService("uid-"+name, version, "True")
+	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
+	return svc
+}
+
+// observe queues a state of an app.
+func observe(p *publisher, name, version string, first bool) {
+	p.queue.add(appID(name), newUpsert(state{service: serviceOf(name, version)}, first))
+}
+
+// known is what the queue holds as published of an app.
+func known(p *publisher, name string) *record {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	return p.queue.apps[appID(name)].record
+}
+
+// story lists the events of the stream, one "app/kind/version" for each.
+func (r *rig) story() []string {
+	r.t.Helper()
+	var story []string
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
+		m, err := messageAt(r.t.Context(), r.nc, subjects.DefaultStream, sequence)
+		if errors.Is(err, errNoMessage) {
+			continue
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		id, kind, err := testEncoder().subjects.ParseEvent(m.subject)
+		if err != nil {
+			story = append(story, m.subject)
+			continue
+		}
+		story = append(story, fmt.Sprintf("%s/%s/%s", id.Name, kind, m.header.Get(subjects.HeaderResourceVersion)))
+	}
+	return story
+}
+
+// checkStory holds the events of every app against the versions 1 to n of it.
+func (r *rig) checkStory(apps, versions int) {
+	r.t.Helper()
+	got := map[string][]string{}
+	for _, line := range r.story() {
+		name, rest, _ := strings.Cut(line, "/")
+		got[name] = append(got[name], rest)
+	}
+	var want []string
+	for v := range versions {
+		kind := subjects.Updated
+		if v == 0 {
+			kind = subjects.Created
+		}
+		want = append(want, fmt.Sprintf("%s/%d", kind, v+1))
+	}
+	for i := range apps {
+		name := fmt.Sprint("a", i)
+		if fmt.Sprint(got[name]) != fmt.Sprint(want) {
+			r.t.Errorf("app %s: got %v, want %v", name, got[name], want)
+		}
+	}
+	if len(got) != apps {
+		r.t.Errorf("the stream has events of %d apps, want %d", len(got), apps)
+	}
+}
+
+// observeAll queues versions from to until of all apps.
+func observeAll(p *publisher, apps, from, to int) {
+	for v := from; v <= to; v++ {
+		for i := range apps {
+			observe(p, fmt.Sprint("a", i), fmt.Sprint(v), v == 1)
+		}
+	}
+}
+
+func TestPublisherKeepsOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 400, 1, 8)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.checkStory(400, 8)
+	if got := r.pub.known.get().Stream; got != 3200 {
+		t.Errorf("acknowledged up to %d, want 3200", got)
+	}
+}
+
+// Every acknowledgement comes too late, so the fate of every event is read from the stream.
+func TestPublisherWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var err error
+	if r.pub.js, err = jetstream.New(r.nc, jetstream.WithPublishAsyncTimeout(time.Nanosecond)); err != nil {
+		t.Fatal(err)
+	}
+	observeAll(r.pub, 100, 1, 5)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.checkStory(100, 5)
+}
+
+// The stream is purged between the events of every app.
+func TestPublisherAfterPurge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 300, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := r.after(r.pub)
+	observeAll(p, 300, 2, 3)
+	if err := r.publish(p); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.count(); got != 600 {
+		t.Errorf("the stream holds %d events, want 600", got)
+	}
+	m, err := lastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a7.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.header.Get(subjects.HeaderMsgID); !strings.HasPrefix(got, "uid-a7/3/") || m.header.Get(subjects.HeaderPreviousSequence) == "" {
+		t.Errorf("the last event of an app is %s", got)
+	}
+}
+
+// An app whose newest event was removed goes on after what is left.
+func TestPublisherAfterLastRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observe(r.pub, "a", "1", true)
+	observe(r.pub, "a", "2", false)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stream.DeleteMsg(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	p := r.next()
+	p.queue.load(appID("a"), known(r.pub, "a"))
+	observe(p, "a", "3", false)
+	if err := r.publish(p); err != nil {
+		t.Fatal(err)
+	}
+	m, err := messageAt(t.Context(), r.nc, subjects.DefaultStream, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.header.Get(subjects.HeaderPreviousSequence); got != "2" || r.count() != 2 {
+		t.Errorf("the event at 3 follows %s; the stream holds %d messages", got, r.count())
+	}
+}
+
+// Another publisher has published the very same event: it counts as landed.
+func TestPublisherAfterSameEvent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	late := r.next() // believes that the stream is empty
+	observe(r.pub, "a", "1", true)
+	observe(late, "a", "1", true)
+	if err := errors.Join(r.publish(r.pub), r.publish(late)); err != nil {
+		t.Fatal(err)
+	}
+	if got := known(late, "a"); got.previous() != 1 || r.count() != 1 {
+		t.Errorf("the record is %+v; the stream holds %d messages", got, r.count())
+	}
+}
+
+// A publisher that runs into events of another one ends with them, and appends nothing.
+func TestPublisherAfterOther(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		queue func(late *publisher)
+	}{
+		{"an event of the same app", func(late *publisher) { observe(late, "a", "2", true) }},
+		{"an event of another app", func(late *publisher) { observe(late, "b", "1", true) }},
+		{"the same version with other replicas", func(late *publisher) {
+			late.queue.add(appID("a"), newUpsert(state{service: serviceOf("a", "1"), revision: testRevision("3", 3)}, true))
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			late := r.next()
+			observe(r.pub, "a", "1", true)
+			if err := r.publish(r.pub); err != nil {
+				t.Fatal(err)
+			}
+			test.queue(late)
+			var other *otherWriterError
+			if err := r.publish(late); !errors.As(err, &other) || other.found[appID("a")] == nil || r.count() != 1 {
+				t.Errorf("got %v (%+v); the stream holds %d messages", err, other, r.count())
+			}
+		})
+	}
+}
+
+// A deposed publisher appends nothing at all, not even of an app that its successor did not touch.
+func TestPublisherManyOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	late := r.next()
+	observeAll(r.pub, farBehind+1, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	observe(late, "b", "1", true)
+	if err := r.publish(late); !errors.As(err, new(*otherWriterError)) || r.count() != farBehind+1 {
+		t.Errorf("got %v; the stream holds %d messages", err, r.count())
+	}
+}
+
+// Messages that are no events neither stop a publisher nor end the session.
+func TestPublisherAfterForeignMessages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observe(r.pub, "a", "1", true)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	p := r.after(r.pub)
+	for _, subject := range []string{"p.d.a.updated", "p.d.b.created", "nonsense", "lost", "notice"} {
+		if _, err := r.js.Publish(t.Context(), "flyte.apps.events."+subject, []byte("{")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	observe(p, "a", "2", false)
+	observe(p, "b", "1", true)
+	observe(p, "c", "1", true)
+	if err := r.publish(p); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.count(); got != 9 {
+		t.Errorf("the stream holds %d messages, want 9", got)
+	}
+	if a, b := known(p, "a"), known(p, "b"); a.resourceVersion != "2" || b.resourceVersion != "1" {
+		t.Errorf("published %+v and %+v", a, b)
+	}
+}
+
+// The stream remembers the id of an event that was removed before anything was made of it. The same
+// state is published under another id.
+func TestPublisherDuplicateOfRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observe(r.pub, "a", "1", true)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := r.next() // of a bridge that knows nothing of it
+	observe(p, "a", "1", true)
+	observe(p, "b", "1", true)
+	if err := r.publish(p); err != nil {
+		t.Fatal(err)
+	}
+	m, err := lastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := m.header.Get(subjects.HeaderMsgID), "uid-a/1/1"; got != want || r.count() != 2 {
+		t.Errorf("the event has id %s, want %s; the stream holds %d messages", got, want, r.count())
+	}
+}
+
+// A stream that ends before what it acknowledged refuses the next append: no sequence comes twice.
+func TestPublisherLostTail(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 20, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	cfg := r.storage.stream.Config
+	if err := r.js.DeleteStream(t.Context(), cfg.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	p := r.after(r.pub)
+	observe(p, "b", "1", true)
+	if err := r.publish(p); !errors.Is(err, errLostTail) || r.count() != 0 {
+		t.Errorf("got %v; the stream holds %d messages", err, r.count())
+	}
+}
+
+// An event that is refused for its size is made again under the limit of now, and stops no other.
+func TestPublisherTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	fat := func(version string) state {
+		svc := serviceOf("fat", version)
+		svc.Status.Conditions[0].Message = strings.Repeat("x", 3000)
+		return state{service: svc}
+	}
+	r.pub.queue.add(appID("fat"), newUpsert(fat("1"), true))
+	observeAll(r.pub, 20, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	cfg := r.storage.stream.Config
+	cfg.MaxMsgSize = 5000
+	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	p := r.after(r.pub)
+	p.encoder.maxSize = func() int { return maxMessage(r.nc, p.maxMsgSize.Load()) } // 0: not known yet
+	p.queue.add(appID("fat"), newUpsert(fat("2"), false))
+	for i := range 20 {
+		observe(p, fmt.Sprint("a", i), "2", false)
+	}
+	if err := r.publish(p); err != nil {
+		t.Fatal(err)
+	}
+	if got := known(p, "fat"); got.resourceVersion != "2" || !got.leftOut(subjects.TruncatedOldApp) {
+		t.Errorf("published %+v, want version 2 without old_app", got)
+	}
+	if got := r.count(); got != 42 {
+		t.Errorf("the stream holds %d messages, want 42", got)
+	}
+	// A delete is published whatever the limit.
+	cfg.MaxMsgSize = 1500
+	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	last := r.after(p)
+	last.encoder.maxSize = func() int { return maxMessage(r.nc, last.maxMsgSize.Load()) }
+	last.queue.add(appID("fat"), removalOf(fat("2"), observation{}))
+	if err := r.publish(last); err != nil {
+		t.Fatal(err)
+	}
+	if got := known(last, "fat"); got.kind != subjects.Deleted {
+		t.Errorf("the last event is %+v, want the delete", got)
+	}
+}
+
+// A connection that is cut again and again, with everything under way.
+func TestPublisherReconnects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 200, 1, 8)
+	ctx, cancel := context.WithCancel(t.Context())
+	cut := make(chan struct{})
+	go func() {
+		defer close(cut)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for range 5 {
+			select {
+			case <-tick.C:
+				_ = r.nc.ForceReconnect()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err := r.publish(r.pub)
+	cancel()
+	<-cut
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.checkStory(200, 8)
+}
