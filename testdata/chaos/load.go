@@ -27,6 +27,7 @@ const (
 type load struct {
 	w       *world
 	writers []*writer
+	bulk    *bulk
 	cancel  context.CancelFunc
 	ending  sync.WaitGroup
 
@@ -51,7 +52,7 @@ type liveApp struct {
 }
 
 func newLoad(w *world) *load {
-	l := &load{w: w, cancel: func() {}}
+	l := &load{w: w, bulk: newBulk(w.cluster, w.cfg.seed), cancel: func() {}}
 	for i := range writers {
 		l.writers = append(l.writers, &writer{load: l, rng: rand.New(rand.NewPCG(w.cfg.seed, uint64(i)))})
 	}

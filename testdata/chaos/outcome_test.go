@@ -15,12 +15,12 @@ func TestOutcome(t *testing.T) {
 		want string
 		ok   bool
 	}{
-		{"clean", []outcome{one}, "chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0", true},
-		{"the sum of two", []outcome{one, two}, "chaos: seed=7 faults=4 changes=15 events=12 excused=2 lost=1 duplicated=0 reordered=0 drift=0", false},
+		{"clean", []outcome{one}, "chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", true},
+		{"the sum of two", []outcome{one, two}, "chaos: seed=7 faults=4 changes=15 events=12 excused=2 lost=1 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", false},
 		{
 			"a failure of another kind",
 			[]outcome{one, {failures: []string{"bridge A ended by itself"}}},
-			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 failures=1", false,
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 failures=1", false,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,30 +17,24 @@ import (
 )
 
 // recorder reads the stream as a consumer does that wants every message once:
-// an ordered consumer from the message after the last one it has, begun anew
-// for as long as it takes. It keeps what it has read when the stream goes away.
+// an ordered consumer from the message after the last one it has, started again
+// for as long as it takes. Its position never steps back. What it reads goes
+// onto the tape, and stays there when the stream loses it.
 type recorder struct {
+	*tape
 	conn   *nats.Conn
 	js     jetstream.JetStream
-	names  subjects.Subjects
+	fail   func(format string, args ...any)
+	bucket bucketTape
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the reading has ended
 
-	mu     sync.Mutex
-	seen   []audit.Message
-	newest map[string]appEvent // by key of the app
-	at     time.Time           // of the last message
-	// The newest versions that any event told.
-	services, revisions int64
+	position atomic.Uint64 // the sequence of the last message
+	// Messages that came by the tap.
+	heardEvents, heardWrites atomic.Int64
 }
 
-// appEvent is what an app's newest event says.
-type appEvent struct {
-	sequence uint64
-	appState
-}
-
-func newRecorder(url string, names subjects.Subjects) (*recorder, error) {
+func newRecorder(url string, names subjects.Subjects, fail func(string, ...any)) (*recorder, error) {
 	conn, err := nats.Connect(url, nats.Name("chaos recorder"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
@@ -54,25 +46,52 @@ func newRecorder(url string, names subjects.Subjects) (*recorder, error) {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &recorder{conn: conn, js: js, names: names, cancel: cancel, done: make(chan struct{}), newest: map[string]appEvent{}}
+	r := &recorder{tape: newTape(names), conn: conn, js: js, fail: fail, cancel: cancel, done: make(chan struct{})}
+	if err := r.listen(); err != nil {
+		cancel()
+		conn.Close()
+		return nil, err
+	}
 	go func() {
 		defer close(r.done)
 		for ctx.Err() == nil {
 			// Whatever ended it: the stream is not there, or its server is not.
-			_ = r.follow(ctx)
+			_ = r.follow(ctx, r.position.Load()+1, r.take)
 			_ = testenv.Pause(ctx, 100*time.Millisecond)
 		}
 	}()
 	return r, nil
 }
 
-// follow reads until something goes wrong.
-func (r *recorder) follow(ctx context.Context) error {
+// take is the reader's next message.
+func (r *recorder) take(m audit.Message) bool {
+	if had := r.position.Load(); m.Sequence <= had {
+		r.fail("a reader that was at sequence %d got sequence %d", had, m.Sequence)
+	}
+	r.position.Store(max(r.position.Load(), m.Sequence))
+	r.note(m)
+	return true
+}
+
+// reread reads the stream once more, from a sequence until it is past another.
+func (r *recorder) reread(ctx context.Context, from, until uint64) {
+	for past := false; !past && ctx.Err() == nil; _ = testenv.Pause(ctx, sampleInterval) {
+		_ = r.follow(ctx, from, func(m audit.Message) bool {
+			r.note(m)
+			from, past = m.Sequence+1, m.Sequence > until
+			return !past
+		})
+	}
+}
+
+// follow reads from a sequence on until something goes wrong, or the message is
+// the last one that is wanted.
+func (r *recorder) follow(ctx context.Context, from uint64, take func(audit.Message) (more bool)) error {
 	look, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	consumer, err := r.js.OrderedConsumer(look, subjects.DefaultStream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   r.last() + 1,
+		OptStartSeq:   from,
 	})
 	if err != nil {
 		return err
@@ -91,67 +110,12 @@ func (r *recorder) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.note(audit.Message{
+		if !take(audit.Message{
 			Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(), Data: msg.Data(), Stored: meta.Timestamp,
-		})
-	}
-}
-
-func (r *recorder) note(m audit.Message) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen = append(r.seen, m)
-	r.at = time.Now()
-	if key, state, ok := stateOf(m, r.names); ok {
-		r.newest[key] = appEvent{m.Sequence, state}
-		r.services = max(r.services, state.version)
-		if version, err := strconv.ParseInt(m.Header.Get(subjects.HeaderRevisionResourceVersion), 10, 64); err == nil {
-			r.revisions = max(r.revisions, version)
+		}) {
+			return nil
 		}
 	}
-}
-
-// versions are the newest versions of a Knative Service and of a Revision that
-// events told.
-func (r *recorder) versions() (service, revision int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.services, r.revisions
-}
-
-// last is the sequence of the last message.
-func (r *recorder) last() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.seen) == 0 {
-		return 0
-	}
-	return r.seen[len(r.seen)-1].Sequence
-}
-
-// count is how many messages there are, and since when there is no new one.
-func (r *recorder) count() (n int, since time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.seen), r.at
-}
-
-// apps are the newest events of all apps, by key.
-func (r *recorder) apps() map[string]appEvent {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make(map[string]appEvent, len(r.newest))
-	for key, e := range r.newest {
-		all[key] = e
-	}
-	return all
-}
-
-// messages are all messages so far.
-func (r *recorder) messages() []audit.Message {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.seen)
 }
 
 // atEnd says why the recorder is not at the end of the stream, "" if it is.
@@ -160,7 +124,7 @@ func (r *recorder) atEnd(ctx context.Context) string {
 	if err != nil {
 		return "look up the stream: " + err.Error()
 	}
-	state, last := stream.CachedInfo().State, r.last()
+	state, last := stream.CachedInfo().State, r.position.Load()
 	switch {
 	case state.LastSeq < last:
 		return fmt.Sprintf("the stream ends at sequence %d, but %d was read from it", state.LastSeq, last)

@@ -7,10 +7,17 @@ import (
 	"slices"
 )
 
+// randomFaults are all that may happen to so many NATS servers.
+func randomFaults(servers int) []fault {
+	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers))
+}
+
 // playRandom has every kind of fault happen, at random.
 func playRandom(ctx context.Context, w *world) error {
 	w.out.heading("Making trouble for %s: %d apps, %d changes a second", w.cfg.length, w.cfg.apps, w.cfg.rate)
-	faults := slices.Concat(bridgeFaults(), natsFaults(w.nats.Size()), kubeFaults(), storageFaults())
+	faults := slices.DeleteFunc(randomFaults(w.nats.Size()), func(f fault) bool {
+		return w.cfg.faults != nil && !w.cfg.faults.MatchString(f.name)
+	})
 	if err := poll(ctx, startPatience, func(context.Context) string {
 		if apps := len(w.events.apps()); apps < min(w.cfg.apps, 10) {
 			return fmt.Sprintf("only %d apps have events", apps)

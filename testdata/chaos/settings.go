@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,7 @@ type settings struct {
 	count    int // how often, in kills and pauses
 	changes  int // in outage
 	pending  int // MiB that a bridge may keep waiting
+	faults   *regexp.Regexp // only those with such a name, in random; nil: all
 	keep     bool
 }
 
@@ -29,7 +32,7 @@ type settings struct {
 // that is not given.
 func readSettings(args []string, getenv func(string) string) (settings, error) {
 	var cfg settings
-	var seed, servers string
+	var seed, servers, faults string
 	var seconds int
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(os.Stderr)
@@ -43,6 +46,7 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 	flags.IntVar(&cfg.count, "count", 0, "how often to kill (default 100) or to pause (default 20)")
 	flags.IntVar(&cfg.changes, "changes", 50_000, "changes during an outage")
 	flags.IntVar(&cfg.pending, "pending", 256, "MiB of changes that a bridge lets wait before it merges")
+	flags.StringVar(&faults, "faults", "", "in random: only the faults whose names match this regular expression (default: all)")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the logs also when nothing was found")
 	var bad error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -69,6 +73,16 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 			return settings{}, fmt.Errorf("seed %q: want a number", seed)
 		}
 		cfg.seed = n
+	}
+	if faults != "" {
+		only, err := regexp.Compile(faults)
+		if err != nil {
+			return settings{}, fmt.Errorf("faults: %w", err)
+		}
+		if !slices.ContainsFunc(randomFaults(3), func(f fault) bool { return only.MatchString(f.name) }) {
+			return settings{}, fmt.Errorf("faults %q: no fault has such a name", faults)
+		}
+		cfg.faults = only
 	}
 	byScenario := map[string]settings{
 		"random": {length: 120 * time.Second, apps: 40, servers: []int{1, 3}},

@@ -63,7 +63,7 @@ func TestSettings(t *testing.T) {
 
 func TestSettingsRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{"--seed", "many"}, {"--servers", "2"}, {"--scenario", "calm"}, {"--apps", "-1"}, {"--seconds", "-1"}, {"--rate", "0"}, {"what"},
+		{"--seed", "many"}, {"--servers", "2"}, {"--scenario", "calm"}, {"--apps", "-1"}, {"--seconds", "-1"}, {"--rate", "0"}, {"--faults", "("}, {"--faults", "no such fault"}, {"what"},
 	} {
 		if got, err := readSettings(args, func(string) string { return "" }); err == nil {
 			t.Errorf("%v: got %+v, want an error", args, got)

@@ -26,21 +26,25 @@ const (
 // outcome is what was found, in one run or in several.
 type outcome struct {
 	audit.Report
-	faults   int
-	failures []string
+	faults    int
+	unnoticed []string // losses that no bridge named
+	unseen    []string // losses that nothing which survived knew of
+	failures  []string
 }
 
 func (o *outcome) add(other outcome) {
 	o.Report = o.Plus(other.Report)
 	o.faults += other.faults
+	o.unnoticed = append(o.unnoticed, other.unnoticed...)
+	o.unseen = append(o.unseen, other.unseen...)
 	o.failures = append(o.failures, other.failures...)
 }
 
-func (o outcome) ok() bool { return o.OK() && len(o.failures) == 0 }
+func (o outcome) ok() bool { return o.OK() && len(o.unnoticed) == 0 && len(o.failures) == 0 }
 
 // line is the outcome in one line.
 func (o outcome) line(seed uint64) string {
-	text := fmt.Sprintf("chaos: seed=%d faults=%d %s", seed, o.faults, o.Report)
+	text := fmt.Sprintf("chaos: seed=%d faults=%d %s unnoticed=%d", seed, o.faults, o.Report, len(o.unnoticed))
 	if len(o.failures) > 0 {
 		text += fmt.Sprintf(" failures=%d", len(o.failures))
 	}
@@ -78,14 +82,21 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 		Subjects: w.names, Bucket: subjects.DefaultBucket, ClusterName: clusterName,
 		App: kservice.Config{BaseDomain: baseDomain},
 	}
+	if err := w.auditLosses(&in); err != nil {
+		w.fail("%v", err)
+	}
 	report := audit.Check(in)
 	if err := w.verify(ctx); err != nil {
 		return outcome{}, err
 	}
 	w.mu.Lock()
-	found := outcome{Report: report, faults: w.faults, failures: slices.Clone(w.failures)}
+	found := outcome{
+		Report: report, faults: w.faults, failures: slices.Clone(w.failures),
+		unnoticed: slices.Clone(w.losses.unnoticed), unseen: slices.Clone(w.losses.unseen),
+	}
+	rollbacks := len(w.rollbacks)
 	w.mu.Unlock()
-	w.summarize(in, found)
+	w.summarize(in, found, rollbacks)
 	return found, nil
 }
 
@@ -102,11 +113,12 @@ func (w *world) withoutPlanted(entries []audit.Message) []audit.Message {
 
 // summarize prints figures and problems, and keeps what was compared when
 // there is something to look into.
-func (w *world) summarize(in audit.Input, found outcome) {
+func (w *world) summarize(in audit.Input, found outcome, rollbacks int) {
 	w.out.line("   changes written      %d tried, %d of them refused", w.load.attempts.Load(), w.load.refused.Load())
 	w.out.line("   versions in etcd     %d, of them %d states of apps", len(in.Changes), found.Changes)
 	w.out.line("   events in the stream %d, standing for %d merged ones; %d foreign messages", found.Events, found.Merged, found.Foreign)
 	w.out.line("   gaps                 %s; %d states came and went in them", w.gaps, found.Excused)
+	w.out.line("   rollbacks            %d, unseen=%d; %d states were in what they took, and came again or were no longer so", rollbacks, len(found.unseen), found.Taken)
 	problems := found.Problems()
 	for _, p := range problems[:min(len(problems), shownProblems)] {
 		w.out.line("   %s", p)

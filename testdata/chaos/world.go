@@ -52,6 +52,8 @@ type world struct {
 	faults       int
 	planted      map[string]bool // keys put into the bucket
 	streamPurged bool            // the stream does not remember what the bucket shows
+	rollbacks    []rollback
+	losses       finding // of all rollbacks and removals
 }
 
 // newWorld starts everything and returns when a bridge leads and the load is on.
@@ -80,10 +82,10 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 	if w.history, err = w.cluster.History(background, testenv.DefaultNamespace); err != nil {
 		return w, err
 	}
-	if w.nats, err = testenv.StartNATS(ctx, testenv.NATSOptions{Servers: opts.servers}); err != nil {
+	if w.nats, err = testenv.StartNATS(ctx, testenv.NATSOptions{Servers: opts.servers, Account: true}); err != nil {
 		return w, err
 	}
-	if w.events, err = newRecorder(w.nats.URL(), w.names); err != nil {
+	if w.events, err = newRecorder(w.nats.URL(), w.names, w.fail); err != nil {
 		return w, err
 	}
 	for _, name := range []string{"A", "B", "C"}[:opts.bridges] {
