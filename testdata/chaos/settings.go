@@ -20,10 +20,10 @@ type settings struct {
 	servers  []int         // NATS servers, one run for each number
 	length   time.Duration // of the trouble in one run
 	apps     int
-	rate     int // writes a second, of all writers
-	count    int // how often, in kills and pauses
-	changes  int // in outage
-	pending  int // MiB that a bridge may keep waiting
+	rate     int            // writes a second, of all writers
+	count    int            // how often, in kills and pauses
+	changes  int            // in outage
+	pending  int            // MiB that a bridge may keep waiting
 	faults   *regexp.Regexp // only those with such a name, in random; nil: all
 	keep     bool
 }

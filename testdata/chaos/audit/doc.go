@@ -13,8 +13,9 @@
 //     published. The app goes on from its newest event that survived, and may
 //     publish again what the lost ones said, under the same ids.
 //   - States that a lost event stood for are excused and counted as Taken. The
-//     last state of an app is owed all the same, and so is the delete between
-//     two objects.
+//     bridge compares then: of what a synthesized event passes over, only the
+//     net difference is owed. The last state of an app is owed all the same, and
+//     so is the delete between two objects.
 //   - Lost messages that no bridge named count as published. So what is then
 //     published again, or refers to the event before them, is wrong.
 //   - A sequence with two meanings is always wrong (Reused), and so is a new

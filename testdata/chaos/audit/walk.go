@@ -31,7 +31,7 @@ type walk struct {
 	trail   []mark            // where the walk stood before each event
 	taken   []bool            // by state: an event that is lost told it
 	counted map[string]uint64 // the newest version of each Revision that a lost event showed
-	rewound *Loss             // the walk is back at what survived this, and has not gone on
+	rewound *Loss             // the walk is back at what survived this, and only comparisons followed
 	linked  []uint64          // sequences that the next event may refer to instead of last's
 }
 
@@ -105,7 +105,10 @@ func (w *walk) take(e *event) {
 		w.place(e)
 	}
 	w.last, w.repeat = e, 0
-	w.rewound, w.linked = nil, nil
+	w.linked = nil
+	if !e.flag(subjects.HeaderSynthesized) {
+		w.rewound = nil
+	}
 }
 
 // place finds the state that an event tells.
