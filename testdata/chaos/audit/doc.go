@@ -29,7 +29,8 @@
 // Input has them too, from a reader that no purge outruns. A removal before the
 // event was projected has to be named (Input.Removed). Only then the app may go
 // on from the event before it, and so publish the same state again, at the
-// sequence of either.
+// sequence of either; and of what a synthesized event passes over then, only the
+// net difference is owed.
 //
 // # What was left out
 //

@@ -14,7 +14,7 @@ func (w *walk) skipped(from, to int, e *event) {
 	}
 	note := ""
 	if e != nil && (e.flag(subjects.HeaderSynthesized) || e.kind == subjects.Deleted && e.flag(subjects.HeaderFinalStateUnknown)) {
-		if w.rewound != nil || w.gaps.overlap(w.states[from].at.Add(-margin), e.Stored) {
+		if w.compared || w.gaps.overlap(w.states[from].at.Add(-margin), e.Stored) {
 			required := w.requiredDelete(from, to, e)
 			for i := from; i < to; i++ {
 				if i == required {

@@ -28,11 +28,12 @@ type walk struct {
 	counts map[[2]string]bool
 
 	// Of what rollbacks took, and of what was removed before it was projected:
-	trail   []mark            // where the walk stood before each event
-	taken   []bool            // by state: an event that is lost told it
-	counted map[string]uint64 // the newest version of each Revision that a lost event showed
-	rewound *Loss             // the walk is back at what survived this, and only comparisons followed
-	linked  []uint64          // sequences that the next event may refer to instead of last's
+	trail    []mark            // where the walk stood before each event
+	taken    []bool            // by state: an event that is lost told it
+	counted  map[string]uint64 // the newest version of each Revision that a lost event showed
+	rewound  *Loss             // the walk is back at what survived this
+	compared bool              // the walk was set back, and only comparisons followed
+	linked   []uint64          // sequences that the next event may refer to instead of last's
 }
 
 func newWalk(a *audit, h *history) *walk {
@@ -106,8 +107,8 @@ func (w *walk) take(e *event) {
 	}
 	w.last, w.repeat = e, 0
 	w.linked = nil
-	if !e.flag(subjects.HeaderSynthesized) {
-		w.rewound = nil
+	if w.rewound = nil; !e.flag(subjects.HeaderSynthesized) {
+		w.compared = false
 	}
 }
 
