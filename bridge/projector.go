@@ -167,6 +167,7 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	})
 
 	p.admit(snap)
+	p.adopt(snap)
 	p.sent.Store(snap.last)
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
@@ -200,25 +201,73 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return err
 	}
 
+	// The end of the stream is what its leader has: the consumer may be on a
+	// replica that is catching up.
+	target, err := newestSequence(ctx, p.nc, p.stream, allMessages)
+	if err != nil {
+		return err
+	}
+	position, idle, visited := snap.position, 0, false
 	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
 	}, func() error {
-		p.once.Do(func() { close(p.caughtUp) })
-		p.failures.Store(0) // nothing to write, so nothing fails
+		if !visited || p.written.Load() >= position {
+			p.failures.Store(0) // nothing to write, so nothing fails
+		}
+		newest, err := newestSequence(ctx, p.nc, p.stream, allMessages)
+		if err != nil {
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				return err
+			}
+			return nil // NATS is unavailable for the moment
+		}
+		if idle++; newest <= position {
+			idle = 0
+			p.once.Do(func() { close(p.caughtUp) })
+		} else if idle >= maxIdle {
+			return fmt.Errorf("%w: it stands at sequence %d of %d", errReplicaBehind, position, newest)
+		}
 		return nil
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		idle, visited = 0, true
+		if meta.Sequence.Stream <= position {
+			return nil // the bucket reflects it
+		}
 		e := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
 		e.end = meta.NumPending == 0
 		if err := send(e, meta.Sequence.Stream); err != nil {
 			return err
 		}
-		p.followed.Store(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
+		position = meta.Sequence.Stream
+		p.followed.Store(max(p.followed.Load(), position))
+		if position >= target && meta.NumPending == 0 {
 			p.once.Do(func() { close(p.caughtUp) })
 		}
 		return nil
 	})
+}
+
+// adopt takes what another bridge has projected, and this one has not followed,
+// into the records. Once they are taken it notes the apps, so that the session
+// learns of the other writer.
+func (p *projector) adopt(snap *snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	followed := p.followed.Load()
+	for id, r := range snap.records {
+		switch had := p.records[id]; {
+		case r.damaged:
+		case p.records == nil && r.sequence > followed:
+			p.touched[id] = max(p.touched[id], r.sequence)
+		case p.records == nil:
+		case had == nil || had.damaged || had.sequence < r.sequence:
+			p.records[id] = r
+			if had != nil && had.foreign > r.sequence {
+				p.records[id] = r.behind(had.foreign)
+			}
+		}
+	}
 }
 
 // await waits for the fate of a write.
