@@ -17,6 +17,7 @@ type metrics struct {
 	fenceConflicts     prometheus.Counter
 	publishRetries     prometheus.Counter
 	foreignMessages    prometheus.Counter
+	removedSequences   prometheus.Counter
 	projectionRestarts prometheus.Counter
 	snapshotWrites     prometheus.Counter
 	resyncs            *prometheus.CounterVec
@@ -48,6 +49,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fenceConflicts:     counter("fence_conflicts_total", "Appends that the stream refused because the app's last sequence was another."),
 		publishRetries:     counter("publish_retries_total", "Appends that were tried again."),
 		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
+		removedSequences:   counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
 		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
@@ -69,7 +71,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages,
+	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.removedSequences,
 		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }

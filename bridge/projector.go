@@ -46,6 +46,14 @@ type projector struct {
 	lag     lag           // of the bucket behind what this bridge appended
 	restart chan error    // asks for a new look at the bucket, and says why
 
+	// lost are ranges of the stream that are missing without being news. It is
+	// set before run, which adds to it.
+	lost       []subjects.LostRange
+	end        uint64 // last sequence of the stream when the first projection started
+	started    bool   // end is known
+	supersedes bool   // the stream keeps so many events of a subject, by configuration
+	reflected  atomic.Uint64 // the highest that written has been
+
 	mu      sync.Mutex
 	records map[subjects.AppID]*record // nil once taken
 	// keys are the apps of which the bucket has, or should have, a key; beside
@@ -68,6 +76,7 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 	}
 	p.followed.Store(snap.position)
 	p.written.Store(snap.position)
+	p.reflected.Store(snap.position)
 	return p
 }
 
@@ -81,7 +90,7 @@ func (p *projector) take() map[subjects.AppID]*record {
 }
 
 // run projects until ctx is done, starting from snap. It returns an error
-// only when the stream or the bucket is gone, or an entry for good.
+// only when the stream or the bucket is gone, or an entry or events for good.
 func (p *projector) run(ctx context.Context, snap *snapshot) error {
 	pause, report := newPause(), waitLog{log: p.log}
 	for {
@@ -100,7 +109,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: %w", errStorageGone, err)
 		}
-		if errors.Is(err, errEntryLost) {
+		if errors.Is(err, errEntryLost) || errors.Is(err, errRemoved) {
 			return err
 		}
 		if p.written.Load() > before {
@@ -166,6 +175,14 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	})
 
+	stream, err := p.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	if !p.started {
+		p.started, p.end = true, stream.State.LastSeq
+	}
+	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
 	p.admit(snap)
 	p.adopt(snap)
 	p.sent.Store(snap.last)
@@ -207,45 +224,38 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	if err != nil {
 		return err
 	}
-	position, idle, visited := snap.position, 0, false
+	t := &tail{projector: p, target: target, at: snap.position, checked: max(snap.position, p.reflected.Load())}
 	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
-	}, func() error {
-		if !visited || p.written.Load() >= position {
-			p.failures.Store(0) // nothing to write, so nothing fails
-		}
-		newest, err := newestSequence(ctx, p.nc, p.stream, allMessages)
-		if err != nil {
-			if errors.Is(err, jetstream.ErrStreamNotFound) {
-				return err
-			}
-			return nil // NATS is unavailable for the moment
-		}
-		if idle++; newest <= position {
-			idle = 0
-			p.once.Do(func() { close(p.caughtUp) })
-		} else if idle >= maxIdle {
-			return fmt.Errorf("%w: it stands at sequence %d of %d", errReplicaBehind, position, newest)
-		}
-		return nil
-	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		idle, visited = 0, true
-		if meta.Sequence.Stream <= position {
+	}, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		sequence := meta.Sequence.Stream
+		if sequence <= t.at {
 			return nil // the bucket reflects it
 		}
-		e := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
-		e.end = meta.NumPending == 0
-		if err := send(e, meta.Sequence.Stream); err != nil {
+		if err := t.reach(sequence); err != nil {
 			return err
 		}
-		position = meta.Sequence.Stream
-		p.followed.Store(max(p.followed.Load(), position))
-		if position >= target && meta.NumPending == 0 {
-			p.once.Do(func() { close(p.caughtUp) })
+		e := p.apply(msg.Subject(), sequence, msg.Headers(), msg.Data())
+		e.end = meta.NumPending == 0
+		if err := send(e, sequence); err != nil {
+			return err
+		}
+		p.followed.Store(max(p.followed.Load(), sequence))
+		if sequence >= t.target && meta.NumPending == 0 {
+			t.caughtUp()
 		}
 		return nil
 	})
+}
+
+// lookUp asks the leader of the stream how it is.
+func (p *projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
+	stream, err := p.bucket.js.Stream(ctx, p.stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", p.stream, err)
+	}
+	return stream.CachedInfo(), nil
 }
 
 // adopt takes what another bridge has projected, and this one has not followed,
@@ -292,6 +302,7 @@ func (p *projector) await(ctx context.Context, w write) error {
 	}
 	if w.sequence > p.written.Load() {
 		p.written.Store(w.sequence)
+		p.reflected.Store(max(p.reflected.Load(), w.sequence))
 		p.lag.since(w.sequence) // forgets what is reflected
 	}
 	return nil
@@ -308,6 +319,13 @@ func (p *projector) lookAgain(why error) {
 // apply takes a message of the stream into the records and tells what it makes
 // of the bucket.
 func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
+	switch {
+	case p.subjects.IsLost(subject):
+		return entry{}
+	case p.subjects.IsNotice(subject):
+		p.notice(sequence, h.Get(subjects.HeaderLostFrom), h.Get(subjects.HeaderLostTo))
+		return entry{}
+	}
 	id, kind, err := p.subjects.ParseEvent(subject)
 	if err != nil {
 		p.foreign(subject, sequence, err)
