@@ -43,7 +43,7 @@ type Bridge struct {
 	found map[subjects.AppID]*storedMessage
 	lived atomic.Bool // a session has been live
 	// reported is the loss that was reported last and is not healed yet.
-	reported tail
+	reported loss
 	reach    *reachability
 
 	status atomic.Pointer[string]  // why not ready; nil while live
@@ -262,6 +262,8 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	case errors.Is(err, errLostTail):
 		clear(b.found)
 		return "lost_tail", false
+	case errors.Is(err, errRemoved):
+		return "removed_events", false
 	case errors.As(err, &other):
 		maps.Copy(b.found, other.found)
 		return causeOtherWriter, false

@@ -18,6 +18,7 @@ type metrics struct {
 	publishRetries     prometheus.Counter
 	foreignMessages    prometheus.Counter
 	lostSequences      *prometheus.CounterVec
+	removedSequences   prometheus.Counter
 	projectionRestarts prometheus.Counter
 	snapshotWrites     prometheus.Counter
 	resyncs            *prometheus.CounterVec
@@ -56,6 +57,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		publishRetries:     counter("publish_retries_total", "Appends that were tried again."),
 		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
 		lostSequences:      vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
+		removedSequences:   counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
 		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
@@ -80,7 +82,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences,
+	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences, m.removedSequences,
 		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }

@@ -42,9 +42,18 @@ type projector struct {
 	caughtUp chan struct{}          // closed once everything the stream held has been read
 	once     sync.Once
 
+	known   *acknowledged // hears of what the stream delivers and what the bucket acknowledges
 	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
 	lag     lag           // of the bucket behind what this bridge appended
 	restart chan error    // asks for a new look at the bucket, and says why
+
+	// lost are ranges of the stream that are missing without being news. It is
+	// set before run, which adds to it.
+	lost       []subjects.LostRange
+	end        uint64        // last sequence of the stream when the first projection started
+	started    bool          // end is known
+	supersedes bool          // the stream keeps so many events of a subject, by configuration
+	reflected  atomic.Uint64 // the highest that written has been
 
 	mu      sync.Mutex
 	records map[subjects.AppID]*record // nil once taken
@@ -60,6 +69,7 @@ type projector struct {
 func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, snap *snapshot, log *zap.Logger, m *metrics) *projector {
 	p := &projector{
 		nc: nc, bucket: b, stream: stream, subjects: s, log: log, metrics: m,
+		known:    &acknowledged{},
 		caughtUp: make(chan struct{}),
 		restart:  make(chan error, 1),
 		records:  maps.Clone(snap.records),
@@ -68,6 +78,7 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 	}
 	p.followed.Store(snap.position)
 	p.written.Store(snap.position)
+	p.reflected.Store(snap.position)
 	return p
 }
 
@@ -81,7 +92,7 @@ func (p *projector) take() map[subjects.AppID]*record {
 }
 
 // run projects until ctx is done, starting from snap. It returns an error
-// only when the stream or the bucket is gone, or an entry for good.
+// only when the stream or the bucket is gone, or an entry or events for good.
 func (p *projector) run(ctx context.Context, snap *snapshot) error {
 	pause, report := newPause(), waitLog{log: p.log}
 	for {
@@ -100,7 +111,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: %w", errStorageGone, err)
 		}
-		if errors.Is(err, errEntryLost) {
+		if errors.Is(err, errEntryLost) || errors.Is(err, errRemoved) || errors.Is(err, errLostTail) {
 			return err
 		}
 		if p.written.Load() > before {
@@ -166,7 +177,19 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	})
 
+	stream, err := p.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	if !p.started {
+		p.started, p.end = true, stream.State.LastSeq
+	}
+	if had := p.known.get().Bucket; snap.last < had {
+		return fmt.Errorf("%w: the stream of bucket %s ends at sequence %d, it had acknowledged %d", errLostTail, p.bucket.name, snap.last, had)
+	}
+	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
 	p.admit(snap)
+	p.adopt(snap)
 	p.sent.Store(snap.last)
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
@@ -200,25 +223,67 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return err
 	}
 
+	// The end of the stream is what its leader has: the consumer may be on a
+	// replica that is catching up.
+	target, err := newestSequence(ctx, p.nc, p.stream, allMessages)
+	if err != nil {
+		return err
+	}
+	t := &tail{projector: p, target: target, at: snap.position, checked: max(snap.position, p.reflected.Load())}
 	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
-	}, func() error {
-		p.once.Do(func() { close(p.caughtUp) })
-		p.failures.Store(0) // nothing to write, so nothing fails
-		return nil
-	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		e := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
-		e.end = meta.NumPending == 0
-		if err := send(e, meta.Sequence.Stream); err != nil {
+	}, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		sequence := meta.Sequence.Stream
+		if sequence <= t.at {
+			return nil // the bucket reflects it
+		}
+		if err := t.reach(sequence); err != nil {
 			return err
 		}
-		p.followed.Store(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
-			p.once.Do(func() { close(p.caughtUp) })
+		e := p.apply(msg.Subject(), sequence, msg.Headers(), msg.Data())
+		e.end = meta.NumPending == 0
+		if err := send(e, sequence); err != nil {
+			return err
+		}
+		p.followed.Store(max(p.followed.Load(), sequence))
+		p.known.noteStream(sequence)
+		if sequence >= t.target && meta.NumPending == 0 {
+			t.caughtUp()
 		}
 		return nil
 	})
+}
+
+// lookUp asks the leader of the stream how it is.
+func (p *projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
+	stream, err := p.bucket.js.Stream(ctx, p.stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", p.stream, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+// adopt takes what another bridge has projected, and this one has not followed,
+// into the records. Once they are taken it notes the apps, so that the session
+// learns of the other writer.
+func (p *projector) adopt(snap *snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	followed := p.followed.Load()
+	for id, r := range snap.records {
+		switch had := p.records[id]; {
+		case r.damaged:
+		case p.records == nil && r.sequence > followed:
+			p.touched[id] = max(p.touched[id], r.sequence)
+		case p.records == nil:
+		case had == nil || had.damaged || had.sequence < r.sequence:
+			p.records[id] = r
+			if had != nil && had.foreign > r.sequence {
+				p.records[id] = r.behind(had.foreign)
+			}
+		}
+	}
 }
 
 // await waits for the fate of a write.
@@ -228,7 +293,8 @@ func (p *projector) await(ctx context.Context, w write) error {
 	}
 	if w.future != nil {
 		select {
-		case <-w.future.Ok():
+		case ack := <-w.future.Ok():
+			p.known.noteBucket(ack.Sequence)
 			p.metrics.snapshotWrites.Inc()
 			p.failures.Store(0)
 			p.stored(w.app, w.exists)
@@ -243,6 +309,7 @@ func (p *projector) await(ctx context.Context, w write) error {
 	}
 	if w.sequence > p.written.Load() {
 		p.written.Store(w.sequence)
+		p.reflected.Store(max(p.reflected.Load(), w.sequence))
 		p.lag.since(w.sequence) // forgets what is reflected
 	}
 	return nil
@@ -259,6 +326,13 @@ func (p *projector) lookAgain(why error) {
 // apply takes a message of the stream into the records and tells what it makes
 // of the bucket.
 func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
+	switch {
+	case p.subjects.IsLost(subject):
+		return entry{}
+	case p.subjects.IsNotice(subject):
+		p.notice(sequence, h.Get(subjects.HeaderLostFrom), h.Get(subjects.HeaderLostTo))
+		return entry{}
+	}
 	id, kind, err := p.subjects.ParseEvent(subject)
 	if err != nil {
 		p.foreign(subject, sequence, err)

@@ -15,16 +15,22 @@ func (r *rig) follow() *projector {
 	r.t.Helper()
 	empty := &snapshot{records: map[subjects.AppID]*record{}}
 	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, empty, zap.NewNop(), r.pub.metrics)
+	r.run(p, nil)
+	return p
+}
+
+// run has a projector run from snap until the test is over.
+func (r *rig) run(p *projector, snap *snapshot) {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, nil) }()
+	go func() { done <- p.run(ctx, snap) }()
 	r.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			r.t.Error(err)
 		}
 	})
-	return p
 }
 
 func (r *rig) reflects(p *projector, sequence uint64) {
@@ -110,5 +116,44 @@ func TestBucketThatSteppedBackIsBehind(t *testing.T) {
 	p.admit(&snapshot{records: map[subjects.AppID]*record{}})
 	if p.written.Load() != 0 || p.lag.since(0).IsZero() {
 		t.Errorf("it reflects %d of 100 and is not behind", p.written.Load())
+	}
+}
+
+// A projection that starts over reads a bucket that another bridge has written
+// on: what that projected, and this one does not follow, is in the records.
+func TestRecordsOfAnotherProjection(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	r.project()
+	snap, err := r.bucket.load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	second := r.append(r.eventOn(otherApp("ghost"), "9", nil))
+	r.project() // by the other bridge
+	msg, err := r.bucket.entry(testID, first, r.event("1", nil).msg.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first write is refused, as after any write of another.
+	snap.rewrites = append(snap.rewrites, entry{msg: msg, app: testID, exists: true})
+	snap.last--
+	r.run(p, snap)
+	select {
+	case <-p.caughtUp:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not catch up")
+	}
+	records := p.take()
+	if got := records[otherApp("ghost")]; got.previous() != second.sequence {
+		t.Fatalf("the record of the app at sequence %d is %+v", second.sequence, got)
+	}
+
+	// Once they are taken, the session has to learn of it.
+	p.takeTouched()
+	p.adopt(&snapshot{records: map[subjects.AppID]*record{testID: first, otherApp("ghost"): {sequence: second.sequence + 1}}})
+	if got := p.takeTouched(); len(got) != 1 || got[otherApp("ghost")] != second.sequence+1 {
+		t.Errorf("touched are %v", got)
 	}
 }

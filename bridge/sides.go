@@ -207,7 +207,7 @@ func (v *verifier) readStream(ctx context.Context, s *sides, only *selection) er
 		for _, subject := range names {
 			if id, _, err := v.subjects.ParseEvent(subject); err == nil {
 				apps[id] = struct{}{}
-			} else {
+			} else if !v.subjects.IsLost(subject) && !v.subjects.IsNotice(subject) {
 				strange = append(strange, subject)
 			}
 		}
