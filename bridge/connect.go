@@ -24,6 +24,11 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, a
 		q.load(id, r)
 	}
 	waiting := before.remains(records, s.current)
+	for id, r := range records {
+		if waiting[id] == nil {
+			s.standIn(id, r)
+		}
+	}
 	changes, unwatched := reconcile(records, s.current, app, watched)
 	changes = slices.DeleteFunc(changes, func(o owed) bool { return waiting[o.app] != nil })
 	for _, o := range changes {
