@@ -153,6 +153,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	end := func() {
 		b.setUnread(unreadEnded)
+		b.source.close()
 		cancel()
 	}
 	defer end()

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
@@ -47,6 +48,7 @@ type comparison struct {
 	streamEnd uint64 // last sequence of the stream
 	noStream  bool   // there is none, so the bucket is all that was published
 	noBucket  bool
+	awaits    map[subjects.AppID]*awaited // apps whose Revision is not known
 }
 
 // lastPublished is what was published last of each app.
@@ -110,6 +112,9 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 
 // fill adds what the sides show of an app.
 func (c comparison) fill(d Difference, current map[subjects.AppID]state, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) Difference {
+	if c.awaits[d.id] != nil {
+		d.bear = standInTime + time.Second // for the event to arrive
+	}
 	now, there := current[d.id]
 	if there {
 		d.ClusterVersion = now.service.ResourceVersion
@@ -144,7 +149,7 @@ func (c comparison) owedDifference(id subjects.AppID, now state, there bool, was
 		return about(id, DifferenceVersion, SideStream, "another version: the cluster has version %s, %s", now.service.ResourceVersion, lastWords(was))
 	default:
 		parts := "the App"
-		if app, err := kservice.Convert(now.service, now.revision, c.app); err == nil {
+		if app, err := now.app(c.app); err == nil {
 			parts = differingParts(was.app, app)
 		}
 		return about(id, DifferenceApp, SideStream, "another App: the cluster has version %s, %s; they differ in %s", now.service.ResourceVersion, lastWords(was), parts)

@@ -73,7 +73,7 @@ func isPublished(now state, r *record, cfg kservice.Config) bool {
 	if now.service.ResourceVersion != r.resourceVersion {
 		return false
 	}
-	app, err := kservice.Convert(now.service, now.revision, cfg)
+	app, err := now.app(cfg)
 	if err != nil {
 		return false
 	}

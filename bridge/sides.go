@@ -21,7 +21,8 @@ const readWindow = 64
 // sides is what cluster, stream and bucket showed at one look.
 type sides struct {
 	current map[subjects.AppID]state
-	version string // of the list of Knative Services
+	awaits  map[subjects.AppID]*awaited // the apps whose Revision the lists did not show
+	version string                      // of the list of Knative Services
 	leftOut []Note
 
 	storage *storage // nil infos: missing
