@@ -175,10 +175,6 @@ func (p *publisher) sortOut(ctx context.Context) error {
 // may have been refused for its sake alone.
 func (p *publisher) decide(ctx context.Context, f *flight, first bool) error {
 	code := errorCode(f.err)
-	switch code {
-	case codeWrongLastSequence, codeFilterInProcess, codeDuplicateInProcess:
-		p.metrics.fenceConflicts.Inc()
-	}
 	switch {
 	case f.landed > 0:
 	case f.original > 0:

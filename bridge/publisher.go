@@ -227,6 +227,10 @@ func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 			p.stored(f)
 		case err := <-failed:
 			p.flights[0].refused(err)
+			switch errorCode(err) {
+			case codeWrongLastSequence, codeFilterInProcess, codeDuplicateInProcess:
+				p.metrics.fenceConflicts.Inc() // those behind it are refused for its sake
+			}
 			return err
 		case <-ctx.Done():
 			return nil

@@ -285,7 +285,7 @@ func TestStandInAtStart(t *testing.T) {
 				}
 				q := newQueue(100, 1<<20, m)
 				defer q.close()
-				s.connect(q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, testEncoder().app,
+				s.connect(q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, testEncoder().app,
 					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 				want := test.want
 				if arrives {
