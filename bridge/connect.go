@@ -20,7 +20,9 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deleted = nil
-	before.advance(records, lost)
+	if before != nil && before.streamID == q.streamID {
+		before.advance(records, lost)
+	}
 	for id, r := range records {
 		q.load(id, r)
 	}

@@ -69,11 +69,8 @@ func (s *storage) lossOf(known witness, position, bucketLast uint64) (loss, erro
 
 // pendingRange is the lost range of which there is no notice yet.
 func (s *storage) pendingRange() (subjects.LostRange, bool) {
-	ranges, err := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostPending])
-	if err != nil || len(ranges) == 0 {
-		return subjects.LostRange{}, false
-	}
-	return ranges[0], true
+	pending, err := subjects.ParseLostRange(s.stream.Config.Metadata[subjects.MetadataLostPending])
+	return pending, err == nil
 }
 
 // lost are the ranges that the stream is known to have lost, oldest first.
@@ -179,7 +176,7 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 // notice appends the notice of a lost range, unless the newest one is of the same range, and returns
 // its sequence.
 func (s *storage) notice(ctx context.Context, nc *nats.Conn, lost subjects.LostRange) (uint64, error) {
-	from, to := strconv.FormatUint(lost.From, 10), strconv.FormatUint(lost.To, 10)
+	from, to := subjects.FormatNotice(lost)
 	m, err := lastMessage(ctx, nc, s.cfg.Stream, s.subjects.Notice())
 	switch {
 	case err == nil && m.header.Get(subjects.HeaderLostFrom) == from && m.header.Get(subjects.HeaderLostTo) == to:

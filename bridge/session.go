@@ -280,6 +280,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
 	before := s.waiting.Load()
 	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
+	s.queue.streamID = s.storage.id
 	s.publisher = s.newPublisher()
 	s.newest.Store(s)
 
@@ -317,6 +318,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 func (s *session) newPublisher() *publisher {
 	p := &publisher{
 		nc: s.nc, js: s.appends, queue: s.queue, log: s.log, metrics: s.metrics,
+		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) },
 		known: &s.acknowledged, lag: &s.projector.lag,
 		chain: s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
 	}

@@ -326,7 +326,7 @@ func TestStandInIsCarried(t *testing.T) {
 	before.close()
 	q := newQueue(100, 1<<20, m)
 	defer q.close()
-	differences, carried, _ := s.connect(q, before, map[subjects.AppID]*record{testID: r}, testEncoder().app,
+	differences, carried, _ := s.connect(q, before, map[subjects.AppID]*record{testID: r}, nil, testEncoder().app,
 		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if differences != 0 || carried != 2 {
 		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)
