@@ -49,9 +49,9 @@ type projector struct {
 	// lost are ranges of the stream that are missing without being news. It is
 	// set before run, which adds to it.
 	lost       []subjects.LostRange
-	end        uint64 // last sequence of the stream when the first projection started
-	started    bool   // end is known
-	supersedes bool   // the stream keeps so many events of a subject, by configuration
+	end        uint64        // last sequence of the stream when the first projection started
+	started    bool          // end is known
+	supersedes bool          // the stream keeps so many events of a subject, by configuration
 	reflected  atomic.Uint64 // the highest that written has been
 
 	mu      sync.Mutex
@@ -60,6 +60,9 @@ type projector struct {
 	// them it has foreignKeys.
 	keys        map[subjects.AppID]key
 	foreignKeys uint64
+	// refused is how large an app's entry was that was refused for its size,
+	// until one is written.
+	refused map[subjects.AppID]int
 	// touched are the apps with messages since it was last asked, with the
 	// sequence of the newest.
 	touched map[subjects.AppID]uint64
@@ -73,6 +76,7 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 		records:  maps.Clone(snap.records),
 		keys:     map[subjects.AppID]key{},
 		touched:  map[subjects.AppID]uint64{},
+		refused:  map[subjects.AppID]int{},
 	}
 	p.followed.Store(snap.position)
 	p.written.Store(snap.position)
@@ -139,6 +143,7 @@ type write struct {
 	sequence uint64
 	app      subjects.AppID
 	exists   bool
+	size     int  // of the message
 	end      bool // the stream held nothing behind it
 }
 
@@ -189,9 +194,13 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
+			w.size = sizeOfEntry(e.msg)
 			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 			p.sent.Add(1) // first: the guard must never see more than this
 			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
+			if isTooLarge(err) {
+				p.tooLarge(w.app, w.size)
+			}
 			if err != nil {
 				return fmt.Errorf("write %s: %w", e.msg.Subject, err)
 			}
@@ -205,6 +214,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	}
 	for _, e := range snap.rewrites {
+		if p.wasRefused(e) {
+			continue // it keeps its encoding
+		}
 		if err := send(e, 0); err != nil {
 			return err
 		}
@@ -292,6 +304,9 @@ func (p *projector) await(ctx context.Context, w write) error {
 			p.failures.Store(0)
 			p.stored(w.app, w.exists)
 		case err := <-w.future.Err():
+			if isTooLarge(err) {
+				p.tooLarge(w.app, w.size)
+			}
 			return fmt.Errorf("write the bucket for sequence %d: %w", w.sequence, err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -335,22 +350,63 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 	defer p.mu.Unlock()
 	p.touched[id] = max(p.touched[id], sequence)
 	r, err := recordOfEvent(kind, sequence, h, data)
-	if err == nil {
-		var msg *nats.Msg
-		if msg, err = p.bucket.entry(id, r, h); err == nil {
-			// After a restart of the projection older events come again.
-			if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
-				p.records[id] = r
-			}
-			return entry{msg: msg, app: id, exists: r.exists()}
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		if p.records != nil {
+			// It counts for the fence of the app whose subject it took.
+			p.records[id] = p.records[id].behind(sequence)
 		}
+		return entry{}
 	}
-	p.foreign(subject, sequence, err)
-	if p.records != nil {
-		// It counts for the fence of the app whose subject it took.
-		p.records[id] = p.records[id].behind(sequence)
+	// After a restart of the projection older events come again.
+	if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
+		p.records[id] = r
 	}
-	return entry{}
+	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
+}
+
+// entryOf makes the bucket's message for an event, nil if it cannot be made:
+// one app must not keep the others out of the bucket. mu must be held.
+func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.Msg {
+	limit := p.bucket.limit()
+	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
+		limit = refused - 1
+	}
+	msg, err := p.bucket.entryWithin(id, r, h, limit)
+	if err != nil {
+		p.metrics.snapshotSkipped.Inc()
+		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
+		return nil
+	}
+	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
+		p.log.Warn("a bucket entry does not fit; it is truncated",
+			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
+	}
+	return msg
+}
+
+// tooLarge notes that a write of this size was refused, so that the app's entry
+// is made smaller.
+func (p *projector) tooLarge(id subjects.AppID, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.refused[id]; had == 0 || size < had {
+		p.refused[id] = size
+	}
+}
+
+// wasRefused reports whether an entry of that size was refused.
+func (p *projector) wasRefused(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := p.refused[e.app]
+	return refused > 0 && sizeOfEntry(e.msg) >= refused
+}
+
+// isTooLarge reports whether an error says that a message is larger than the
+// client or the server allows.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
 }
 
 // takeTouched returns the apps that messages came for since the last call.
