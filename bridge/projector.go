@@ -152,7 +152,9 @@ type entry struct {
 	msg    *nats.Msg // nil for a message that leaves the bucket as it is
 	app    subjects.AppID
 	exists bool
-	end    bool // the stream holds nothing behind that message
+	// foreign says that the message is no event, although it is on app's subject.
+	foreign bool
+	end     bool // the stream holds nothing behind that message
 }
 
 // project follows the stream from snap on until something fails.
@@ -237,18 +239,33 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return err
 	}
 	t := &tail{projector: p, target: target, at: snap.position, checked: max(snap.position, p.reflected.Load())}
-	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
+	from := jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
-	}, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	}
+	if snap.position == 0 {
+		// The bucket reflects nothing: what was superseded long ago need not be
+		// written. An app has three subjects, so at most three messages come of it.
+		from = jetstream.OrderedConsumerConfig{
+			DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
+			FilterSubjects: []string{p.subjects.Events()},
+		}
+		t.skips = true
+	}
+	return follow(ctx, p.bucket.js, p.stream, from, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		sequence := meta.Sequence.Stream
 		if sequence <= t.at {
 			return nil // the bucket reflects it
 		}
-		if err := t.reach(sequence); err != nil {
+		if err := t.reach(ctx, sequence); err != nil {
 			return err
 		}
 		e := p.apply(msg.Subject(), sequence, msg.Headers(), msg.Data())
+		if e.foreign && sequence <= t.skipped {
+			if err := p.behindForeign(ctx, &e, sequence); err != nil {
+				return err
+			}
+		}
 		e.end = meta.NumPending == 0
 		if err := send(e, sequence); err != nil {
 			return err
@@ -356,7 +373,7 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 			// It counts for the fence of the app whose subject it took.
 			p.records[id] = p.records[id].behind(sequence)
 		}
-		return entry{}
+		return entry{app: id, foreign: true}
 	}
 	// After a restart of the projection older events come again.
 	if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
@@ -407,6 +424,20 @@ func (p *projector) wasRefused(e entry) bool {
 // client or the server allows.
 func isTooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
+}
+
+// behindForeign makes the entry of an app whose last event the message at
+// sequence, which is none, superseded.
+func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {
+	last, err := (reader{p.nc, p.stream, p.subjects}).lastEventOf(ctx, e.app, 0)
+	if err != nil || last == nil || last.record == nil || last.record.sequence > sequence {
+		return err
+	}
+	p.restored(e.app, last)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.exists()
+	return nil
 }
 
 // takeTouched returns the apps that messages came for since the last call.
