@@ -125,7 +125,10 @@ func (b *Bridge) newStorage() *storage {
 
 // newBucket is the snapshot, read and written through js.
 func (b *Bridge) newBucket(js jetstream.JetStream) *bucket {
-	return &bucket{js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log}
+	return &bucket{
+		js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log,
+		maxSize: func() int { return int(b.nc.MaxPayload()) },
+	}
 }
 
 // newEncoder makes the messages of this bridge, of the size that maxSize allows.

@@ -40,9 +40,7 @@ func (h *held) sequence() uint64 {
 type comparison struct {
 	app     kservice.Config
 	watched func(namespace string) bool
-	// entry makes the bucket's message for an event.
-	entry func(id subjects.AppID, r *record, h nats.Header) (*nats.Msg, error)
-	form  string // content type of new entries
+	bucket  *bucket // makes the entries that are wanted
 	// refused says why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s state, prev *record) error
 	streamEnd uint64 // last sequence of the stream
@@ -192,15 +190,47 @@ func (c comparison) judgeEntry(id subjects.AppID, e *lastEvent, h *held) (Differ
 	case h.record.uid != r.uid || h.record.resourceVersion != r.resourceVersion:
 		return differs(DifferenceBucketVersion, "another version in the bucket: version %s of uid %s, %s with version %s of uid %s",
 			h.record.resourceVersion, h.record.uid, end, r.resourceVersion, r.uid)
-	case !deleted && !sameApp(h.record.app, r.app, weakerForm(h.record.contentType, r.contentType)):
-		return differs(DifferenceBucketApp, "another App in the bucket: %s; they differ in %s", end, differingParts(h.record.app, r.app))
 	}
-	want, err := c.entry(id, r, e.header)
+	want, err := c.bucket.entry(id, r, e.header)
 	if err != nil {
 		return differs(DifferenceDamagedEntry, "the entry cannot be made: %v; %s", err, end)
 	}
-	if got := h.record.contentType; !deleted && got != want.Header.Get(subjects.CEDataContentType) {
-		return differs(DifferenceBucketEncoding, "another encoding in the bucket: %s, want %s; %s", got, want.Header.Get(subjects.CEDataContentType), end)
+	d, other := judgeContent(id, e, h, want)
+	if !other {
+		return Difference{}, false
+	}
+	// One that was written when the limit was higher is as good.
+	if whole, err := c.bucket.whole(id, r, e.header); err == nil {
+		if _, other := judgeContent(id, e, h, whole); !other {
+			return Difference{}, false
+		}
+	}
+	return d, true
+}
+
+// judgeContent compares an app's bucket entry with the one that is wanted for
+// the event e.
+func judgeContent(id subjects.AppID, e *lastEvent, h *held, want *nats.Msg) (Difference, bool) {
+	differs := func(kind DifferenceKind, format string, args ...any) (Difference, bool) {
+		return about(id, kind, SideBucket, format, args...), true
+	}
+	r := e.record
+	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
+	form := want.Header.Get(subjects.CEDataContentType)
+	if r.kind != subjects.Deleted {
+		app := r.app
+		if want.Header.Get(subjects.HeaderTruncated) != r.truncated {
+			app = &appv1.App{}
+			if err := appv1.Decode(want.Data, form, app); err != nil {
+				return differs(DifferenceDamagedEntry, "the entry cannot be made: %v; %s", err, end)
+			}
+		}
+		if !sameApp(h.record.app, app, weakerForm(h.record.contentType, r.contentType)) {
+			return differs(DifferenceBucketApp, "another App in the bucket: %s; they differ in %s", end, differingParts(h.record.app, app))
+		}
+		if got := h.record.contentType; got != form {
+			return differs(DifferenceBucketEncoding, "another encoding in the bucket: %s, want %s; %s", got, form, end)
+		}
 	}
 	if names := differingHeaders(h.header, want.Header); len(names) > 0 {
 		return differs(DifferenceBucketHeaders, "other headers in the bucket than those of the event: %s; %s", strings.Join(names, ", "), end)
@@ -220,9 +250,14 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 			reflecting(h), c.streamEnd), true
 	case h.other != "":
 		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", reflecting(h), h.other), true
-	case h.record.kind != subjects.Deleted && h.record.contentType != c.form:
-		if _, form, err := appv1.Encode(h.record.app, c.form); err == nil && form != h.record.contentType {
-			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s", h.record.contentType, form), true
+	default:
+		subject, err := c.bucket.subject(id)
+		if err != nil {
+			break
+		}
+		if want := c.bucket.rewrite(subject, h.header, h.record); want != nil {
+			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s",
+				h.record.contentType, want.Header.Get(subjects.CEDataContentType)), true
 		}
 	}
 	return Difference{}, false

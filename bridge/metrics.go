@@ -21,6 +21,7 @@ type metrics struct {
 	removedSequences   prometheus.Counter
 	projectionRestarts prometheus.Counter
 	snapshotWrites     prometheus.Counter
+	snapshotSkipped    prometheus.Counter
 	resyncs            *prometheus.CounterVec
 	watchErrors        prometheus.Counter
 	kubeErrors         prometheus.Counter
@@ -60,6 +61,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		removedSequences:   counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
 		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
+		snapshotSkipped:    counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
 		watchErrors:        counter("watch_errors_total", "Lists and watches that the Kubernetes API refused or broke off."),
 		kubeErrors:         counter("kubernetes_errors_total", "Requests that did not reach the Kubernetes API or brought no answer."),
@@ -83,7 +85,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.published.WithLabelValues(string(kind))
 	}
 	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences, m.removedSequences,
-		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+		m.projectionRestarts, m.snapshotWrites, m.snapshotSkipped, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }
 

@@ -61,6 +61,9 @@ type projector struct {
 	// them it has foreignKeys.
 	keys        map[subjects.AppID]key
 	foreignKeys uint64
+	// refused is how large an app's entry was that was refused for its size,
+	// until one is written.
+	refused map[subjects.AppID]int
 	// touched are the apps with messages since it was last asked, with the
 	// sequence of the newest.
 	touched map[subjects.AppID]uint64
@@ -75,6 +78,7 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 		records:  maps.Clone(snap.records),
 		keys:     map[subjects.AppID]key{},
 		touched:  map[subjects.AppID]uint64{},
+		refused:  map[subjects.AppID]int{},
 	}
 	p.followed.Store(snap.position)
 	p.written.Store(snap.position)
@@ -141,6 +145,7 @@ type write struct {
 	sequence uint64
 	app      subjects.AppID
 	exists   bool
+	size     int  // of the message
 	end      bool // the stream held nothing behind it
 }
 
@@ -149,7 +154,9 @@ type entry struct {
 	msg    *nats.Msg // nil for a message that leaves the bucket as it is
 	app    subjects.AppID
 	exists bool
-	end    bool // the stream holds nothing behind that message
+	// foreign says that the message is no event, although it is on app's subject.
+	foreign bool
+	end     bool // the stream holds nothing behind that message
 }
 
 // project follows the stream from snap on until something fails.
@@ -194,9 +201,13 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
+			w.size = sizeOfEntry(e.msg)
 			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 			p.sent.Add(1) // first: the guard must never see more than this
 			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
+			if isTooLarge(err) {
+				p.tooLarge(w.app, w.size)
+			}
 			if err != nil {
 				return fmt.Errorf("write %s: %w", e.msg.Subject, err)
 			}
@@ -210,6 +221,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	}
 	for _, e := range snap.rewrites {
+		if p.wasRefused(e) {
+			continue // it keeps its encoding
+		}
 		if err := send(e, 0); err != nil {
 			return err
 		}
@@ -230,18 +244,33 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return err
 	}
 	t := &tail{projector: p, target: target, at: snap.position, checked: max(snap.position, p.reflected.Load())}
-	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
+	from := jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
-	}, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	}
+	if snap.position == 0 {
+		// The bucket reflects nothing: what was superseded long ago need not be
+		// written. An app has three subjects, so at most three messages come of it.
+		from = jetstream.OrderedConsumerConfig{
+			DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
+			FilterSubjects: []string{p.subjects.Events()},
+		}
+		t.skips = true
+	}
+	return follow(ctx, p.bucket.js, p.stream, from, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		sequence := meta.Sequence.Stream
 		if sequence <= t.at {
 			return nil // the bucket reflects it
 		}
-		if err := t.reach(sequence); err != nil {
+		if err := t.reach(ctx, sequence); err != nil {
 			return err
 		}
 		e := p.apply(msg.Subject(), sequence, msg.Headers(), msg.Data())
+		if e.foreign && sequence <= t.skipped {
+			if err := p.behindForeign(ctx, &e, sequence); err != nil {
+				return err
+			}
+		}
 		e.end = meta.NumPending == 0
 		if err := send(e, sequence); err != nil {
 			return err
@@ -299,6 +328,9 @@ func (p *projector) await(ctx context.Context, w write) error {
 			p.failures.Store(0)
 			p.stored(w.app, w.exists)
 		case err := <-w.future.Err():
+			if isTooLarge(err) {
+				p.tooLarge(w.app, w.size)
+			}
 			return fmt.Errorf("write the bucket for sequence %d: %w", w.sequence, err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -342,22 +374,77 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 	defer p.mu.Unlock()
 	p.touched[id] = max(p.touched[id], sequence)
 	r, err := recordOfEvent(kind, sequence, h, data)
-	if err == nil {
-		var msg *nats.Msg
-		if msg, err = p.bucket.entry(id, r, h); err == nil {
-			// After a restart of the projection older events come again.
-			if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
-				p.records[id] = r
-			}
-			return entry{msg: msg, app: id, exists: r.exists()}
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		if p.records != nil {
+			// It counts for the fence of the app whose subject it took.
+			p.records[id] = p.records[id].behind(sequence)
 		}
+		return entry{app: id, foreign: true}
 	}
-	p.foreign(subject, sequence, err)
-	if p.records != nil {
-		// It counts for the fence of the app whose subject it took.
-		p.records[id] = p.records[id].behind(sequence)
+	// After a restart of the projection older events come again.
+	if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
+		p.records[id] = r
 	}
-	return entry{}
+	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
+}
+
+// entryOf makes the bucket's message for an event, nil if it cannot be made:
+// one app must not keep the others out of the bucket. mu must be held.
+func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.Msg {
+	limit := p.bucket.limit()
+	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
+		limit = refused - 1
+	}
+	msg, err := p.bucket.entryWithin(id, r, h, limit)
+	if err != nil {
+		p.metrics.snapshotSkipped.Inc()
+		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
+		return nil
+	}
+	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
+		p.log.Warn("a bucket entry does not fit; it is truncated",
+			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
+	}
+	return msg
+}
+
+// tooLarge notes that a write of this size was refused, so that the app's entry
+// is made smaller.
+func (p *projector) tooLarge(id subjects.AppID, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.refused[id]; had == 0 || size < had {
+		p.refused[id] = size
+	}
+}
+
+// wasRefused reports whether an entry of that size was refused.
+func (p *projector) wasRefused(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := p.refused[e.app]
+	return refused > 0 && sizeOfEntry(e.msg) >= refused
+}
+
+// isTooLarge reports whether an error says that a message is larger than the
+// client or the server allows.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
+}
+
+// behindForeign makes the entry of an app whose last event the message at
+// sequence, which is none, superseded.
+func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {
+	last, err := (reader{p.nc, p.stream, p.subjects}).lastEventOf(ctx, e.app, 0)
+	if err != nil || last == nil || last.record == nil || last.record.sequence > sequence {
+		return err
+	}
+	p.restored(e.app, last)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.exists()
+	return nil
 }
 
 // takeTouched returns the apps that messages came for since the last call.

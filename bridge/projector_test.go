@@ -2,9 +2,11 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -155,5 +157,96 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	p.adopt(&snapshot{records: map[subjects.AppID]*record{testID: first, otherApp("ghost"): {sequence: second.sequence + 1}}})
 	if got := p.takeTouched(); len(got) != 1 || got[otherApp("ghost")] != second.sequence+1 {
 		t.Errorf("touched are %v", got)
+	}
+}
+
+// A bucket that is made anew takes the last events of each app, not all that
+// the stream holds.
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const apps, rounds = 500, 80
+	records := map[subjects.AppID]*record{}
+	for round := range rounds {
+		futures := map[subjects.AppID]jetstream.PubAckFuture{}
+		next := map[subjects.AppID]*record{}
+		for i := range apps {
+			id := otherApp(fmt.Sprint("a", i))
+			version := fmt.Sprint(round*apps + i + 1)
+			ev := r.eventOn(id, version, records[id])
+			if (round == 40 && i%5 == 0) || (round == rounds-1 && i%7 == 0) {
+				ev = r.removalOn(id, records[id])
+			}
+			f, err := r.js.PublishMsgAsync(ev.msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			futures[id], next[id] = f, ev.record
+		}
+		for id, f := range futures {
+			select {
+			case ack := <-f.Ok():
+				next[id].sequence = ack.Sequence
+				records[id] = next[id]
+			case err := <-f.Err():
+				t.Fatal(err)
+			}
+		}
+	}
+	// Foreign messages in front of the last event of one, behind that of another.
+	last := uint64(apps * rounds)
+	for _, name := range []string{"a1.updated", "a2.created"} {
+		last++
+		if _, err := r.js.Publish(t.Context(), "flyte.apps.events.p.d."+name, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.follow()
+	select {
+	case <-p.caughtUp:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not catch up")
+	}
+	r.reflects(p, last)
+	stream, err := r.js.Stream(t.Context(), subjects.BucketStream(subjects.DefaultBucket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.CachedInfo().State.LastSeq; got > 3*apps {
+		t.Errorf("%d entries were written for %d apps", got, apps)
+	}
+	if got := counted(t, p.metrics.removedSequences); got != 0 {
+		t.Errorf("%d events count as removed", got)
+	}
+	taken := p.take()
+	snap, err := r.bucket.load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range records {
+		fence := want.sequence
+		switch id.Name {
+		case "a1":
+			fence = last - 1
+		case "a2":
+			fence = last
+		}
+		if got := taken[id]; got.previous() != want.sequence || got.kind != want.kind || got.fence() != fence {
+			t.Errorf("%s: the record is %+v, want sequence %d and fence %d", id, got, want.sequence, fence)
+		}
+		if got := snap.records[id]; got.previous() != want.sequence || got.kind != want.kind {
+			t.Errorf("%s: the bucket holds %+v, want sequence %d", id, got, want.sequence)
+		}
+	}
+	// From here on it follows everything.
+	id := otherApp("a2")
+	ev := r.eventOn(id, "1000001", taken[id])
+	r.append(ev)
+	if err := r.stream.DeleteMsg(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.reflects(p, last+1)
+	if got := r.held(id).sequence(); got != last+1 {
+		t.Errorf("the bucket reflects %d of %s, want %d", got, id, last+1)
 	}
 }

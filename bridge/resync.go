@@ -81,6 +81,14 @@ func isPublished(now state, r *record, cfg kservice.Config) bool {
 		app = proto.CloneOf(app)
 		app.Spec = nil
 	}
+	if r.leftOut(subjects.TruncatedStatus) {
+		// The replica count is in it, so the Revision that gave it has to be the same.
+		if now.revision != nil && (now.revision.Name != r.revision || now.revision.ResourceVersion != r.revisionVersion) {
+			return false
+		}
+		app = proto.CloneOf(app)
+		app.Status = nil
+	}
 	return sameApp(r.app, app, r.contentType)
 }
 

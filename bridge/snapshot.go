@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -43,7 +44,27 @@ type bucket struct {
 	// counts as damaged: the app's last surviving event is what was published of it.
 	lost []subjects.LostRange
 	log  *zap.Logger
+	// maxSize is the largest message that the server takes, in bytes with its
+	// headers; nil or 0: there is no limit.
+	maxSize func() int
 }
+
+// limit is the largest entry that can be written now, 0 without a limit.
+func (b *bucket) limit() int {
+	if b.maxSize == nil {
+		return 0
+	}
+	return b.maxSize()
+}
+
+// writeRoom is what the header of the fence adds to an entry.
+const writeRoom = len(subjects.HeaderExpectedLastSequence) + len(": 18446744073709551615\r\n")
+
+// sizeOfEntry is the size of an entry once it is written.
+func sizeOfEntry(msg *nats.Msg) int { return msg.Size() + writeRoom }
+
+// fits reports whether an entry is not larger than limit, if there is one.
+func fits(msg *nats.Msg, limit int) bool { return limit <= 0 || sizeOfEntry(msg) <= limit }
 
 // subject is that of an app's entry.
 func (b *bucket) subject(id subjects.AppID) (string, error) {
@@ -211,7 +232,10 @@ func (b *bucket) rewrite(subject string, header nats.Header, r *record) *nats.Ms
 	h := maps.Clone(header)
 	h.Del(subjects.HeaderExpectedLastSequence)
 	h.Set(subjects.CEDataContentType, form)
-	return &nats.Msg{Subject: subject, Header: h, Data: data}
+	if msg := (&nats.Msg{Subject: subject, Header: h, Data: data}); fits(msg, b.limit()) {
+		return msg
+	}
+	return nil
 }
 
 // purge removes a key, up to sequence upTo of the bucket's stream: not what was
@@ -246,6 +270,19 @@ func (b *bucket) purgeApp(ctx context.Context, id subjects.AppID, sequence uint6
 
 // entry is the bucket's message for an event.
 func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+	return b.entryWithin(id, r, eventHeader, b.limit())
+}
+
+// whole is the bucket's message for an event, however large it is.
+func (b *bucket) whole(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+	return b.entryWithin(id, r, eventHeader, 0)
+}
+
+// entryWithin is the bucket's message for an event, at most as large as limit if
+// that is not 0. One that would be larger keeps the encoding of the event if
+// that helps; else it leaves out the spec, then the status, and names them
+// beside what the event left out.
+func (b *bucket) entryWithin(id subjects.AppID, r *record, eventHeader nats.Header, limit int) (*nats.Msg, error) {
 	subject, err := b.subject(id)
 	if err != nil {
 		return nil, err
@@ -260,15 +297,42 @@ func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*
 	msg := &nats.Msg{Subject: subject, Header: h}
 	if r.kind == subjects.Deleted {
 		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
+		if !fits(msg, limit) {
+			return nil, fmt.Errorf("%w: the delete marker has %d of %d bytes", errTooLarge, sizeOfEntry(msg), limit)
+		}
 		return msg, nil
 	}
-	data, form, err := appv1.Encode(r.app, b.form)
-	if err != nil {
-		return nil, err
+	forms := []string{b.form}
+	if r.contentType != b.form {
+		forms = append(forms, r.contentType)
 	}
-	h.Set(subjects.CEDataContentType, form)
-	msg.Data = data
-	return msg, nil
+	app := r.app
+	cut := slices.DeleteFunc(strings.Split(h.Get(subjects.HeaderTruncated), ","), func(f string) bool { return f == "" })
+	for _, field := range []string{"", subjects.TruncatedSpec, subjects.TruncatedStatus} {
+		switch field {
+		case subjects.TruncatedSpec:
+			app = proto.CloneOf(app)
+			app.Spec = nil
+		case subjects.TruncatedStatus:
+			app.Status = nil
+		}
+		if field != "" && !slices.Contains(cut, field) {
+			cut = append(cut, field)
+			h.Set(subjects.HeaderTruncated, strings.Join(cut, ","))
+		}
+		for _, form := range forms {
+			data, form, err := appv1.Encode(app, form)
+			if err != nil {
+				return nil, err
+			}
+			msg.Data = data
+			h.Set(subjects.CEDataContentType, form)
+			if fits(msg, limit) {
+				return msg, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: the bucket entry has %d of %d bytes, without spec and status", errTooLarge, sizeOfEntry(msg), limit)
 }
 
 // The headers that a bucket entry takes over from its event.

@@ -16,6 +16,10 @@ type tail struct {
 	at      uint64 // the newest message that was delivered
 	checked uint64 // up to here no sequence is missing that has not been reported
 	quiet   int    // calls of idle since the last message
+	// skips says that the consumer begins with the last messages of each subject;
+	// skipped is a sequence from which on it delivers all.
+	skips   bool
+	skipped uint64
 	// vanished is the end of the stream when the last call of idle found that
 	// nothing is left of what follows checked, 0 if it did not.
 	vanished uint64
@@ -25,9 +29,27 @@ func (t *tail) caughtUp() {
 	t.once.Do(func() { close(t.projector.caughtUp) })
 }
 
+// start finds out, once there is a consumer that begins with the last messages
+// of each subject, up to where it may skip others.
+func (t *tail) start(ctx context.Context) error {
+	if !t.skips {
+		return nil
+	}
+	info, err := t.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	t.skips, t.skipped = false, info.State.LastSeq
+	t.checked = max(t.checked, t.skipped)
+	return nil
+}
+
 // reach takes note of a message that is delivered. It returns an error if
 // messages before it were removed that nobody has projected.
-func (t *tail) reach(sequence uint64) error {
+func (t *tail) reach(ctx context.Context, sequence uint64) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
 	t.quiet, t.vanished = 0, 0
 	t.at = sequence
 	if sequence <= t.checked {
@@ -43,6 +65,9 @@ func (t *tail) reach(sequence uint64) error {
 
 // idle compares a projection to which nothing is delivered with the stream's leader.
 func (t *tail) idle(ctx context.Context) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
 	if t.written.Load() >= t.at {
 		t.failures.Store(0) // nothing to write, so nothing fails
 	}

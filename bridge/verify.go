@@ -123,8 +123,8 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 	}
 	var differences []Difference
 	c := comparison{
-		app: v.cfg.App, watched: watching(v.kube.namespaces), form: v.cfg.Encoding.contentType(),
-		entry:   v.entries().entry,
+		app: v.cfg.App, watched: watching(v.kube.namespaces),
+		bucket:  v.entries(),
 		awaits:  s.awaits,
 		refused: v.refused(s),
 	}
