@@ -30,9 +30,6 @@ func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects
 // projected to where that event stood, as the queue of an ended session knows. So the id of the
 // app's next event differs from that of the removed one. What the stream lost does not count.
 func (q *queue) advance(records map[subjects.AppID]*record, lost []subjects.LostRange) {
-	if q == nil {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for id, a := range q.apps {

@@ -43,7 +43,7 @@ type Bridge struct {
 	found map[subjects.AppID]*storedMessage
 	lived atomic.Bool // a session has been live
 	// reported is the loss that was reported last and is not healed yet.
-	reported tail
+	reported loss
 	reach    *reachability
 
 	status atomic.Pointer[string]  // why not ready; nil while live
@@ -125,7 +125,10 @@ func (b *Bridge) newStorage() *storage {
 
 // newBucket is the snapshot, read and written through js.
 func (b *Bridge) newBucket(js jetstream.JetStream) *bucket {
-	return &bucket{js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log}
+	return &bucket{
+		js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log,
+		maxSize: func() int { return int(b.nc.MaxPayload()) },
+	}
 }
 
 // newEncoder makes the messages of this bridge, of the size that maxSize allows.
@@ -153,6 +156,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	end := func() {
 		b.setUnread(unreadEnded)
+		b.source.close()
 		cancel()
 	}
 	defer end()
@@ -262,6 +266,8 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	case errors.Is(err, errLostTail):
 		clear(b.found)
 		return "lost_tail", false
+	case errors.Is(err, errRemoved):
+		return "removed_events", false
 	case errors.As(err, &other):
 		maps.Copy(b.found, other.found)
 		return causeOtherWriter, false

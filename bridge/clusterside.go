@@ -19,6 +19,7 @@ import (
 // out, by the source's own rules, which object is which app.
 func (v *verifier) readCluster(ctx context.Context, s *sides) error {
 	src := newSource(zap.NewNop(), newMetrics(prometheus.NewRegistry()))
+	src.after = never
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	s.version, s.leftOut = "", nil
@@ -45,7 +46,7 @@ func (v *verifier) readCluster(ctx context.Context, s *sides) error {
 			s.version = version
 		}
 	}
-	s.current = src.current
+	s.current, s.awaits = src.current, src.awaits
 	for key, o := range src.objects {
 		_, err := identity(o.service)
 		if winner := src.current[o.app].service; err == nil && winner != o.service {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
@@ -39,14 +40,13 @@ func (h *held) sequence() uint64 {
 type comparison struct {
 	app     kservice.Config
 	watched func(namespace string) bool
-	// entry makes the bucket's message for an event.
-	entry func(id subjects.AppID, r *record, h nats.Header) (*nats.Msg, error)
-	form  string // content type of new entries
+	bucket  *bucket // makes the entries that are wanted
 	// refused says why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s state, prev *record) error
 	streamEnd uint64 // last sequence of the stream
 	noStream  bool   // there is none, so the bucket is all that was published
 	noBucket  bool
+	awaits    map[subjects.AppID]*awaited // apps whose Revision is not known
 }
 
 // lastPublished is what was published last of each app.
@@ -110,6 +110,9 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 
 // fill adds what the sides show of an app.
 func (c comparison) fill(d Difference, current map[subjects.AppID]state, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) Difference {
+	if c.awaits[d.id] != nil {
+		d.bear = standInTime + time.Second // for the event to arrive
+	}
 	now, there := current[d.id]
 	if there {
 		d.ClusterVersion = now.service.ResourceVersion
@@ -144,7 +147,7 @@ func (c comparison) owedDifference(id subjects.AppID, now state, there bool, was
 		return about(id, DifferenceVersion, SideStream, "another version: the cluster has version %s, %s", now.service.ResourceVersion, lastWords(was))
 	default:
 		parts := "the App"
-		if app, err := kservice.Convert(now.service, now.revision, c.app); err == nil {
+		if app, err := now.app(c.app); err == nil {
 			parts = differingParts(was.app, app)
 		}
 		return about(id, DifferenceApp, SideStream, "another App: the cluster has version %s, %s; they differ in %s", now.service.ResourceVersion, lastWords(was), parts)
@@ -187,15 +190,47 @@ func (c comparison) judgeEntry(id subjects.AppID, e *lastEvent, h *held) (Differ
 	case h.record.uid != r.uid || h.record.resourceVersion != r.resourceVersion:
 		return differs(DifferenceBucketVersion, "another version in the bucket: version %s of uid %s, %s with version %s of uid %s",
 			h.record.resourceVersion, h.record.uid, end, r.resourceVersion, r.uid)
-	case !deleted && !sameApp(h.record.app, r.app, weakerForm(h.record.contentType, r.contentType)):
-		return differs(DifferenceBucketApp, "another App in the bucket: %s; they differ in %s", end, differingParts(h.record.app, r.app))
 	}
-	want, err := c.entry(id, r, e.header)
+	want, err := c.bucket.entry(id, r, e.header)
 	if err != nil {
 		return differs(DifferenceDamagedEntry, "the entry cannot be made: %v; %s", err, end)
 	}
-	if got := h.record.contentType; !deleted && got != want.Header.Get(subjects.CEDataContentType) {
-		return differs(DifferenceBucketEncoding, "another encoding in the bucket: %s, want %s; %s", got, want.Header.Get(subjects.CEDataContentType), end)
+	d, other := judgeContent(id, e, h, want)
+	if !other {
+		return Difference{}, false
+	}
+	// One that was written when the limit was higher is as good.
+	if whole, err := c.bucket.whole(id, r, e.header); err == nil {
+		if _, other := judgeContent(id, e, h, whole); !other {
+			return Difference{}, false
+		}
+	}
+	return d, true
+}
+
+// judgeContent compares an app's bucket entry with the one that is wanted for
+// the event e.
+func judgeContent(id subjects.AppID, e *lastEvent, h *held, want *nats.Msg) (Difference, bool) {
+	differs := func(kind DifferenceKind, format string, args ...any) (Difference, bool) {
+		return about(id, kind, SideBucket, format, args...), true
+	}
+	r := e.record
+	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
+	form := want.Header.Get(subjects.CEDataContentType)
+	if r.kind != subjects.Deleted {
+		app := r.app
+		if want.Header.Get(subjects.HeaderTruncated) != r.truncated {
+			app = &appv1.App{}
+			if err := appv1.Decode(want.Data, form, app); err != nil {
+				return differs(DifferenceDamagedEntry, "the entry cannot be made: %v; %s", err, end)
+			}
+		}
+		if !sameApp(h.record.app, app, weakerForm(h.record.contentType, r.contentType)) {
+			return differs(DifferenceBucketApp, "another App in the bucket: %s; they differ in %s", end, differingParts(h.record.app, app))
+		}
+		if got := h.record.contentType; got != form {
+			return differs(DifferenceBucketEncoding, "another encoding in the bucket: %s, want %s; %s", got, form, end)
+		}
 	}
 	if names := differingHeaders(h.header, want.Header); len(names) > 0 {
 		return differs(DifferenceBucketHeaders, "other headers in the bucket than those of the event: %s; %s", strings.Join(names, ", "), end)
@@ -215,9 +250,14 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 			reflecting(h), c.streamEnd), true
 	case h.other != "":
 		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", reflecting(h), h.other), true
-	case h.record.kind != subjects.Deleted && h.record.contentType != c.form:
-		if _, form, err := appv1.Encode(h.record.app, c.form); err == nil && form != h.record.contentType {
-			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s", h.record.contentType, form), true
+	default:
+		subject, err := c.bucket.subject(id)
+		if err != nil {
+			break
+		}
+		if want := c.bucket.rewrite(subject, h.header, h.record); want != nil {
+			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s",
+				h.record.contentType, want.Header.Get(subjects.CEDataContentType)), true
 		}
 	}
 	return Difference{}, false

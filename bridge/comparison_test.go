@@ -20,7 +20,7 @@ func testComparison() comparison {
 	b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
 	return comparison{
 		app: kservice.Config{BaseDomain: "apps.example.com"}, watched: watching([]string{"flyte"}),
-		entry: b.entry, form: b.form, streamEnd: 20,
+		bucket: b, streamEnd: 20,
 		refused: func(subjects.AppID, state, *record) error { return nil },
 	}
 }
@@ -50,7 +50,7 @@ func deleteOf(t *testing.T, e *lastEvent) *lastEvent {
 // entryOf is what the projector writes for an event.
 func entryOf(t *testing.T, e *lastEvent) *held {
 	t.Helper()
-	msg, err := testComparison().entry(testID, e.record, e.header)
+	msg, err := testComparison().bucket.entry(testID, e.record, e.header)
 	if err != nil {
 		t.Fatal(err)
 	}

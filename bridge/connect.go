@@ -20,11 +20,18 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deleted = nil
-	before.advance(records, lost)
+	if before != nil && before.streamID == q.streamID {
+		before.advance(records, lost)
+	}
 	for id, r := range records {
 		q.load(id, r)
 	}
 	waiting := before.remains(records, s.current, lost)
+	for id, r := range records {
+		if waiting[id] == nil {
+			s.standIn(id, r)
+		}
+	}
 	changes, unwatched := reconcile(records, s.current, app, watched)
 	changes = slices.DeleteFunc(changes, func(o owed) bool { return waiting[o.app] != nil })
 	for _, o := range changes {

@@ -68,6 +68,9 @@ func bucketProblems(cfg jetstream.StreamConfig) []string {
 	if cfg.Sealed {
 		problems = append(problems, "it is sealed")
 	}
+	if cfg.MaxMsgSize > 0 {
+		problems = append(problems, fmt.Sprintf("a limit of %d bytes for a value would refuse apps", cfg.MaxMsgSize))
+	}
 	if cfg.MaxMsgs > 0 || cfg.MaxBytes > 0 {
 		problems = append(problems, fmt.Sprintf("a limit (%d entries, %d bytes) would refuse or drop apps", cfg.MaxMsgs, cfg.MaxBytes))
 	}

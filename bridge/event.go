@@ -65,11 +65,10 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 		next.uid, next.resourceVersion = string(svc.UID), svc.ResourceVersion
 		next.generation = strconv.FormatInt(svc.Generation, 10)
 		next.namespace, next.status = svc.Namespace, kservice.StatusWord(svc)
-		var revision *kservice.Revision
 		if r := c.state.revision; r != nil {
-			revision, next.revision, next.revisionVersion = r, r.Name, r.ResourceVersion
+			next.revision, next.revisionVersion = r.Name, r.ResourceVersion
 		}
-		app, err := kservice.Convert(svc, revision, e.app)
+		app, err := c.state.app(e.app)
 		if err != nil {
 			return nil, fmt.Errorf("convert %s/%s: %w", svc.Namespace, svc.Name, err)
 		}

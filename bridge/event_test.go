@@ -270,7 +270,7 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 		}
 	}
 	c := comparison{
-		app: e.app, watched: func(string) bool { return true }, entry: b.entry, form: e.form, streamEnd: 7,
+		app: e.app, watched: func(string) bool { return true }, bucket: b, streamEnd: 7,
 		refused: func(subjects.AppID, state, *record) error { return nil },
 	}
 	differences, _ := c.compare(map[subjects.AppID]state{testID: now},

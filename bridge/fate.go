@@ -122,8 +122,7 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 		if err != nil {
 			return err
 		}
-		if f := sent[m.header.Get(subjects.HeaderMsgID)]; f != nil && f.is(m, p.encoder.subjects) {
-			f.landed = sequence
+		if f := sent[m.header.Get(subjects.HeaderMsgID)]; f != nil && f.foundAs(m, p.encoder.subjects) {
 			continue
 		}
 		id, _, err := p.encoder.subjects.ParseEvent(m.subject)
@@ -146,14 +145,19 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// is reports whether a stored message is the event of f. The id alone does not say so: it leaves
-// open the kind, and how many replicas there were.
-func (f *flight) is(m *storedMessage, s subjects.Subjects) bool {
+// foundAs takes a stored message for the landed event of f, if it is that. The id alone does not say
+// so: it leaves open the kind, and how many replicas there were. The record is that of the message,
+// which another bridge may have written.
+func (f *flight) foundAs(m *storedMessage, s subjects.Subjects) bool {
 	stored, err := m.record(s)
 	if err != nil || m.subject != f.ev.msg.Subject || m.header.Get(subjects.HeaderMsgID) != f.ev.msg.Header.Get(subjects.HeaderMsgID) {
 		return false
 	}
-	return stored.kind == subjects.Deleted || sameApp(stored.app, f.ev.record.app, stored.contentType)
+	if stored.kind != subjects.Deleted && !sameApp(stored.app, f.ev.record.app, stored.contentType) {
+		return false
+	}
+	f.ev.record, f.landed = stored, m.sequence
+	return true
 }
 
 // sortOut decides what becomes of every event whose fate is known now: it is done, made again, or
@@ -175,10 +179,6 @@ func (p *publisher) sortOut(ctx context.Context) error {
 // may have been refused for its sake alone.
 func (p *publisher) decide(ctx context.Context, f *flight, first bool) error {
 	code := errorCode(f.err)
-	switch code {
-	case codeWrongLastSequence, codeFilterInProcess, codeDuplicateInProcess:
-		p.metrics.fenceConflicts.Inc()
-	}
 	switch {
 	case f.landed > 0:
 	case f.original > 0:
@@ -204,10 +204,10 @@ func (p *publisher) decide(ctx context.Context, f *flight, first bool) error {
 	return nil
 }
 
-// refresh reads the app's newest message from the stream's leader and puts the fence there. An
-// event that is gone (retention, a purge) or a message that is no event moves it. That no other
-// bridge appended, the expected sequence of the stream guarantees: everything up to that is
-// accounted for.
+// refresh reads the app's newest message from the stream's leader and puts the fence there: a
+// message that is no event moves it, and so does an event that is gone (retention, a purge), as long
+// as this bridge is confirmed to lead. That no other bridge appended, the expected sequence of the
+// stream guarantees: every message up to it is accounted for.
 func (p *publisher) refresh(ctx context.Context, f *flight) error {
 	filter := f.ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
 	m, err := lastMessage(ctx, p.nc, p.encoder.stream, filter)
@@ -216,8 +216,7 @@ func (p *publisher) refresh(ctx context.Context, f *flight) error {
 	case errors.Is(err, errNoMessage):
 	case err != nil:
 		return err
-	case m.sequence > f.ev.fence && f.is(m, p.encoder.subjects):
-		f.landed = m.sequence
+	case m.sequence > f.ev.fence && f.foundAs(m, p.encoder.subjects):
 		return nil
 	case m.sequence > f.ev.fence:
 		if _, err := m.record(p.encoder.subjects); err == nil {
@@ -226,6 +225,12 @@ func (p *publisher) refresh(ctx context.Context, f *flight) error {
 		last = m.sequence
 	default:
 		last = m.sequence
+	}
+	if last < f.ev.fence && (p.confirmed != p.first || f.ev.fence >= p.first) {
+		if err := p.leads(ctx); err != nil {
+			return fmt.Errorf("confirm that this bridge leads: %w", err)
+		}
+		p.confirmed = p.first
 	}
 	f.ev.fence = last
 	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(last, 10))
@@ -250,9 +255,8 @@ func (p *publisher) duplicate(ctx context.Context, f *flight) error {
 		return p.refresh(ctx, f)
 	case err != nil:
 		return err
-	case at > f.prev.fence() && f.is(m, p.encoder.subjects):
-		f.landed = at // by an earlier try, or by another bridge
-		return nil
+	case at > f.prev.fence() && f.foundAs(m, p.encoder.subjects):
+		return nil // by an earlier try, or by another bridge
 	default:
 		return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
 	}

@@ -27,24 +27,24 @@ const (
 	lostRanges = 16
 )
 
-// tail is what stream and bucket lack of what they acknowledged.
-type tail struct {
+// loss is what stream and bucket lack of what they acknowledged.
+type loss struct {
 	stream subjects.LostRange // zero: nothing
 	bucket subjects.LostRange // of sequences of the bucket's stream
 }
 
-// tailOf compares what was acknowledged with what stream and bucket have. position is the highest
+// lossOf compares what was acknowledged with what stream and bucket have. position is the highest
 // one that an entry of the bucket reflects.
-func (s *storage) tailOf(known witness, position uint64, bucketLast uint64) (tail, error) {
-	var t tail
+func (s *storage) lossOf(known witness, position, bucketLast uint64) (loss, error) {
+	var l loss
 	if known.StreamID != s.id {
 		known = witness{}
 	}
 	if s.bucket != nil && bucketLast < known.Bucket {
-		t.bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
+		l.bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
 	}
 	if s.stream == nil {
-		return t, nil // it is created behind what was acknowledged
+		return l, nil // it is created behind what was acknowledged
 	}
 	pending, unfinished := s.pendingRange()
 	highest, last := max(position, known.Stream), s.stream.State.LastSeq
@@ -53,27 +53,24 @@ func (s *storage) tailOf(known witness, position uint64, bucketLast uint64) (tai
 	}
 	switch {
 	case last >= highest && unfinished:
-		t.stream = pending // filled, but there is no notice yet
+		l.stream = pending // filled, but there is no notice yet
 	case last >= highest:
 	case s.madeByHand():
-		return tail{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
+		return loss{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
 			highest, s.cfg.Stream, last))
 	default:
-		t.stream = subjects.LostRange{From: last + 1, To: highest}
+		l.stream = subjects.LostRange{From: last + 1, To: highest}
 		if unfinished {
-			t.stream.From = min(t.stream.From, pending.From)
+			l.stream.From = min(l.stream.From, pending.From)
 		}
 	}
-	return t, nil
+	return l, nil
 }
 
 // pendingRange is the lost range of which there is no notice yet.
 func (s *storage) pendingRange() (subjects.LostRange, bool) {
-	ranges, err := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostPending])
-	if err != nil || len(ranges) == 0 {
-		return subjects.LostRange{}, false
-	}
-	return ranges[0], true
+	pending, err := subjects.ParseLostRange(s.stream.Config.Metadata[subjects.MetadataLostPending])
+	return pending, err == nil
 }
 
 // lost are the ranges that the stream is known to have lost, oldest first.
@@ -179,7 +176,7 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 // notice appends the notice of a lost range, unless the newest one is of the same range, and returns
 // its sequence.
 func (s *storage) notice(ctx context.Context, nc *nats.Conn, lost subjects.LostRange) (uint64, error) {
-	from, to := strconv.FormatUint(lost.From, 10), strconv.FormatUint(lost.To, 10)
+	from, to := subjects.FormatNotice(lost)
 	m, err := lastMessage(ctx, nc, s.cfg.Stream, s.subjects.Notice())
 	switch {
 	case err == nil && m.header.Get(subjects.HeaderLostFrom) == from && m.header.Get(subjects.HeaderLostTo) == to:

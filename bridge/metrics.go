@@ -18,8 +18,10 @@ type metrics struct {
 	publishRetries     prometheus.Counter
 	foreignMessages    prometheus.Counter
 	lostSequences      *prometheus.CounterVec
+	removedSequences   prometheus.Counter
 	projectionRestarts prometheus.Counter
 	snapshotWrites     prometheus.Counter
+	snapshotSkipped    prometheus.Counter
 	resyncs            *prometheus.CounterVec
 	watchErrors        prometheus.Counter
 	kubeErrors         prometheus.Counter
@@ -52,12 +54,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		rejected:           vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
 		merged:             counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
 		dropped:            counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
-		fenceConflicts:     counter("fence_conflicts_total", "Appends that the stream refused because the app's last sequence was another."),
-		publishRetries:     counter("publish_retries_total", "Appends that were tried again."),
+		fenceConflicts:     counter("fence_conflicts_total", "Times the stream refused an append because it, or the app, ended at another sequence than expected."),
+		publishRetries:     counter("publish_retries_total", "Times sending stopped to find out which appends had landed."),
 		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
 		lostSequences:      vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
+		removedSequences:   counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
 		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
+		snapshotSkipped:    counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
 		watchErrors:        counter("watch_errors_total", "Lists and watches that the Kubernetes API refused or broke off."),
 		kubeErrors:         counter("kubernetes_errors_total", "Requests that did not reach the Kubernetes API or brought no answer."),
@@ -80,8 +84,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences,
-		m.projectionRestarts, m.snapshotWrites, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences, m.removedSequences,
+		m.projectionRestarts, m.snapshotWrites, m.snapshotSkipped, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }
 

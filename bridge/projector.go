@@ -42,9 +42,18 @@ type projector struct {
 	caughtUp chan struct{}          // closed once everything the stream held has been read
 	once     sync.Once
 
+	known   *acknowledged // hears of what the stream delivers and what the bucket acknowledges
 	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
 	lag     lag           // of the bucket behind what this bridge appended
 	restart chan error    // asks for a new look at the bucket, and says why
+
+	// lost are ranges of the stream that are missing without being news. It is
+	// set before run, which adds to it.
+	lost       []subjects.LostRange
+	end        uint64        // last sequence of the stream when the first projection started
+	started    bool          // end is known
+	supersedes bool          // the stream keeps so many events of a subject, by configuration
+	reflected  atomic.Uint64 // the highest that written has been
 
 	mu      sync.Mutex
 	records map[subjects.AppID]*record // nil once taken
@@ -52,6 +61,9 @@ type projector struct {
 	// them it has foreignKeys.
 	keys        map[subjects.AppID]key
 	foreignKeys uint64
+	// refused is how large an app's entry was that was refused for its size,
+	// until one is written.
+	refused map[subjects.AppID]int
 	// touched are the apps with messages since it was last asked, with the
 	// sequence of the newest.
 	touched map[subjects.AppID]uint64
@@ -60,14 +72,17 @@ type projector struct {
 func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, snap *snapshot, log *zap.Logger, m *metrics) *projector {
 	p := &projector{
 		nc: nc, bucket: b, stream: stream, subjects: s, log: log, metrics: m,
+		known:    &acknowledged{},
 		caughtUp: make(chan struct{}),
 		restart:  make(chan error, 1),
 		records:  maps.Clone(snap.records),
 		keys:     map[subjects.AppID]key{},
 		touched:  map[subjects.AppID]uint64{},
+		refused:  map[subjects.AppID]int{},
 	}
 	p.followed.Store(snap.position)
 	p.written.Store(snap.position)
+	p.reflected.Store(snap.position)
 	return p
 }
 
@@ -81,7 +96,7 @@ func (p *projector) take() map[subjects.AppID]*record {
 }
 
 // run projects until ctx is done, starting from snap. It returns an error
-// only when the stream or the bucket is gone, or an entry for good.
+// only when the stream or the bucket is gone, or an entry or events for good.
 func (p *projector) run(ctx context.Context, snap *snapshot) error {
 	pause, report := newPause(), waitLog{log: p.log}
 	for {
@@ -100,7 +115,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: %w", errStorageGone, err)
 		}
-		if errors.Is(err, errEntryLost) {
+		if errors.Is(err, errEntryLost) || errors.Is(err, errRemoved) || errors.Is(err, errLostTail) {
 			return err
 		}
 		if p.written.Load() > before {
@@ -130,6 +145,7 @@ type write struct {
 	sequence uint64
 	app      subjects.AppID
 	exists   bool
+	size     int  // of the message
 	end      bool // the stream held nothing behind it
 }
 
@@ -138,7 +154,9 @@ type entry struct {
 	msg    *nats.Msg // nil for a message that leaves the bucket as it is
 	app    subjects.AppID
 	exists bool
-	end    bool // the stream holds nothing behind that message
+	// foreign says that the message is no event, although it is on app's subject.
+	foreign bool
+	end     bool // the stream holds nothing behind that message
 }
 
 // project follows the stream from snap on until something fails.
@@ -166,14 +184,30 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	})
 
+	stream, err := p.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	if !p.started {
+		p.started, p.end = true, stream.State.LastSeq
+	}
+	if had := p.known.get().Bucket; snap.last < had {
+		return fmt.Errorf("%w: the stream of bucket %s ends at sequence %d, it had acknowledged %d", errLostTail, p.bucket.name, snap.last, had)
+	}
+	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
 	p.admit(snap)
+	p.adopt(snap)
 	p.sent.Store(snap.last)
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
+			w.size = sizeOfEntry(e.msg)
 			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 			p.sent.Add(1) // first: the guard must never see more than this
 			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
+			if isTooLarge(err) {
+				p.tooLarge(w.app, w.size)
+			}
 			if err != nil {
 				return fmt.Errorf("write %s: %w", e.msg.Subject, err)
 			}
@@ -187,6 +221,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	}
 	for _, e := range snap.rewrites {
+		if p.wasRefused(e) {
+			continue // it keeps its encoding
+		}
 		if err := send(e, 0); err != nil {
 			return err
 		}
@@ -200,25 +237,82 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return err
 	}
 
-	return follow(ctx, p.bucket.js, p.stream, jetstream.OrderedConsumerConfig{
+	// The end of the stream is what its leader has: the consumer may be on a
+	// replica that is catching up.
+	target, err := newestSequence(ctx, p.nc, p.stream, allMessages)
+	if err != nil {
+		return err
+	}
+	t := &tail{projector: p, target: target, at: snap.position, checked: max(snap.position, p.reflected.Load())}
+	from := jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   snap.position + 1,
-	}, func() error {
-		p.once.Do(func() { close(p.caughtUp) })
-		p.failures.Store(0) // nothing to write, so nothing fails
-		return nil
-	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		e := p.apply(msg.Subject(), meta.Sequence.Stream, msg.Headers(), msg.Data())
-		e.end = meta.NumPending == 0
-		if err := send(e, meta.Sequence.Stream); err != nil {
+	}
+	if snap.position == 0 {
+		// The bucket reflects nothing: what was superseded long ago need not be
+		// written. An app has three subjects, so at most three messages come of it.
+		from = jetstream.OrderedConsumerConfig{
+			DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
+			FilterSubjects: []string{p.subjects.Events()},
+		}
+		t.skips = true
+	}
+	return follow(ctx, p.bucket.js, p.stream, from, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		sequence := meta.Sequence.Stream
+		if sequence <= t.at {
+			return nil // the bucket reflects it
+		}
+		if err := t.reach(ctx, sequence); err != nil {
 			return err
 		}
-		p.followed.Store(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
-			p.once.Do(func() { close(p.caughtUp) })
+		e := p.apply(msg.Subject(), sequence, msg.Headers(), msg.Data())
+		if e.foreign && sequence <= t.skipped {
+			if err := p.behindForeign(ctx, &e, sequence); err != nil {
+				return err
+			}
+		}
+		e.end = meta.NumPending == 0
+		if err := send(e, sequence); err != nil {
+			return err
+		}
+		p.followed.Store(max(p.followed.Load(), sequence))
+		p.known.noteStream(sequence)
+		if sequence >= t.target && meta.NumPending == 0 {
+			t.caughtUp()
 		}
 		return nil
 	})
+}
+
+// lookUp asks the leader of the stream how it is.
+func (p *projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
+	stream, err := p.bucket.js.Stream(ctx, p.stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", p.stream, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+// adopt takes what another bridge has projected, and this one has not followed,
+// into the records. Once they are taken it notes the apps, so that the session
+// learns of the other writer.
+func (p *projector) adopt(snap *snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	followed := p.followed.Load()
+	for id, r := range snap.records {
+		switch had := p.records[id]; {
+		case r.damaged:
+		case p.records == nil && r.sequence > followed:
+			p.touched[id] = max(p.touched[id], r.sequence)
+		case p.records == nil:
+		case had == nil || had.damaged || had.sequence < r.sequence:
+			p.records[id] = r
+			if had != nil && had.foreign > r.sequence {
+				p.records[id] = r.behind(had.foreign)
+			}
+		}
+	}
 }
 
 // await waits for the fate of a write.
@@ -228,11 +322,15 @@ func (p *projector) await(ctx context.Context, w write) error {
 	}
 	if w.future != nil {
 		select {
-		case <-w.future.Ok():
+		case ack := <-w.future.Ok():
+			p.known.noteBucket(ack.Sequence)
 			p.metrics.snapshotWrites.Inc()
 			p.failures.Store(0)
 			p.stored(w.app, w.exists)
 		case err := <-w.future.Err():
+			if isTooLarge(err) {
+				p.tooLarge(w.app, w.size)
+			}
 			return fmt.Errorf("write the bucket for sequence %d: %w", w.sequence, err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -243,6 +341,7 @@ func (p *projector) await(ctx context.Context, w write) error {
 	}
 	if w.sequence > p.written.Load() {
 		p.written.Store(w.sequence)
+		p.reflected.Store(max(p.reflected.Load(), w.sequence))
 		p.lag.since(w.sequence) // forgets what is reflected
 	}
 	return nil
@@ -259,6 +358,13 @@ func (p *projector) lookAgain(why error) {
 // apply takes a message of the stream into the records and tells what it makes
 // of the bucket.
 func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
+	switch {
+	case p.subjects.IsLost(subject):
+		return entry{}
+	case p.subjects.IsNotice(subject):
+		p.notice(sequence, h.Get(subjects.HeaderLostFrom), h.Get(subjects.HeaderLostTo))
+		return entry{}
+	}
 	id, kind, err := p.subjects.ParseEvent(subject)
 	if err != nil {
 		p.foreign(subject, sequence, err)
@@ -268,22 +374,77 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 	defer p.mu.Unlock()
 	p.touched[id] = max(p.touched[id], sequence)
 	r, err := recordOfEvent(kind, sequence, h, data)
-	if err == nil {
-		var msg *nats.Msg
-		if msg, err = p.bucket.entry(id, r, h); err == nil {
-			// After a restart of the projection older events come again.
-			if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
-				p.records[id] = r
-			}
-			return entry{msg: msg, app: id, exists: r.exists()}
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		if p.records != nil {
+			// It counts for the fence of the app whose subject it took.
+			p.records[id] = p.records[id].behind(sequence)
 		}
+		return entry{app: id, foreign: true}
 	}
-	p.foreign(subject, sequence, err)
-	if p.records != nil {
-		// It counts for the fence of the app whose subject it took.
-		p.records[id] = p.records[id].behind(sequence)
+	// After a restart of the projection older events come again.
+	if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
+		p.records[id] = r
 	}
-	return entry{}
+	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
+}
+
+// entryOf makes the bucket's message for an event, nil if it cannot be made:
+// one app must not keep the others out of the bucket. mu must be held.
+func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.Msg {
+	limit := p.bucket.limit()
+	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
+		limit = refused - 1
+	}
+	msg, err := p.bucket.entryWithin(id, r, h, limit)
+	if err != nil {
+		p.metrics.snapshotSkipped.Inc()
+		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
+		return nil
+	}
+	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
+		p.log.Warn("a bucket entry does not fit; it is truncated",
+			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
+	}
+	return msg
+}
+
+// tooLarge notes that a write of this size was refused, so that the app's entry
+// is made smaller.
+func (p *projector) tooLarge(id subjects.AppID, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.refused[id]; had == 0 || size < had {
+		p.refused[id] = size
+	}
+}
+
+// wasRefused reports whether an entry of that size was refused.
+func (p *projector) wasRefused(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := p.refused[e.app]
+	return refused > 0 && sizeOfEntry(e.msg) >= refused
+}
+
+// isTooLarge reports whether an error says that a message is larger than the
+// client or the server allows.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
+}
+
+// behindForeign makes the entry of an app whose last event the message at
+// sequence, which is none, superseded.
+func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {
+	last, err := (reader{p.nc, p.stream, p.subjects}).lastEventOf(ctx, e.app, 0)
+	if err != nil || last == nil || last.record == nil || last.record.sequence > sequence {
+		return err
+	}
+	p.restored(e.app, last)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.exists()
+	return nil
 }
 
 // takeTouched returns the apps that messages came for since the last call.

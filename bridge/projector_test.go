@@ -2,9 +2,11 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -15,16 +17,22 @@ func (r *rig) follow() *projector {
 	r.t.Helper()
 	empty := &snapshot{records: map[subjects.AppID]*record{}}
 	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, empty, zap.NewNop(), r.pub.metrics)
+	r.run(p, nil)
+	return p
+}
+
+// run has a projector run from snap until the test is over.
+func (r *rig) run(p *projector, snap *snapshot) {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, nil) }()
+	go func() { done <- p.run(ctx, snap) }()
 	r.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			r.t.Error(err)
 		}
 	})
-	return p
 }
 
 func (r *rig) reflects(p *projector, sequence uint64) {
@@ -110,5 +118,135 @@ func TestBucketThatSteppedBackIsBehind(t *testing.T) {
 	p.admit(&snapshot{records: map[subjects.AppID]*record{}})
 	if p.written.Load() != 0 || p.lag.since(0).IsZero() {
 		t.Errorf("it reflects %d of 100 and is not behind", p.written.Load())
+	}
+}
+
+// A projection that starts over reads a bucket that another bridge has written
+// on: what that projected, and this one does not follow, is in the records.
+func TestRecordsOfAnotherProjection(t *testing.T) {
+	r := newRig(t)
+	first := r.append(r.event("1", nil))
+	r.project()
+	snap, err := r.bucket.load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	second := r.append(r.eventOn(otherApp("ghost"), "9", nil))
+	r.project() // by the other bridge
+	msg, err := r.bucket.entry(testID, first, r.event("1", nil).msg.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first write is refused, as after any write of another.
+	snap.rewrites = append(snap.rewrites, entry{msg: msg, app: testID, exists: true})
+	snap.last--
+	r.run(p, snap)
+	select {
+	case <-p.caughtUp:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not catch up")
+	}
+	records := p.take()
+	if got := records[otherApp("ghost")]; got.previous() != second.sequence {
+		t.Fatalf("the record of the app at sequence %d is %+v", second.sequence, got)
+	}
+
+	// Once they are taken, the session has to learn of it.
+	p.takeTouched()
+	p.adopt(&snapshot{records: map[subjects.AppID]*record{testID: first, otherApp("ghost"): {sequence: second.sequence + 1}}})
+	if got := p.takeTouched(); len(got) != 1 || got[otherApp("ghost")] != second.sequence+1 {
+		t.Errorf("touched are %v", got)
+	}
+}
+
+// A bucket that is made anew takes the last events of each app, not all that
+// the stream holds.
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const apps, rounds = 500, 80
+	records := map[subjects.AppID]*record{}
+	for round := range rounds {
+		futures := map[subjects.AppID]jetstream.PubAckFuture{}
+		next := map[subjects.AppID]*record{}
+		for i := range apps {
+			id := otherApp(fmt.Sprint("a", i))
+			version := fmt.Sprint(round*apps + i + 1)
+			ev := r.eventOn(id, version, records[id])
+			if (round == 40 && i%5 == 0) || (round == rounds-1 && i%7 == 0) {
+				ev = r.removalOn(id, records[id])
+			}
+			f, err := r.js.PublishMsgAsync(ev.msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			futures[id], next[id] = f, ev.record
+		}
+		for id, f := range futures {
+			select {
+			case ack := <-f.Ok():
+				next[id].sequence = ack.Sequence
+				records[id] = next[id]
+			case err := <-f.Err():
+				t.Fatal(err)
+			}
+		}
+	}
+	// Foreign messages in front of the last event of one, behind that of another.
+	last := uint64(apps * rounds)
+	for _, name := range []string{"a1.updated", "a2.created"} {
+		last++
+		if _, err := r.js.Publish(t.Context(), "flyte.apps.events.p.d."+name, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.follow()
+	select {
+	case <-p.caughtUp:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not catch up")
+	}
+	r.reflects(p, last)
+	stream, err := r.js.Stream(t.Context(), subjects.BucketStream(subjects.DefaultBucket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.CachedInfo().State.LastSeq; got > 3*apps {
+		t.Errorf("%d entries were written for %d apps", got, apps)
+	}
+	if got := counted(t, p.metrics.removedSequences); got != 0 {
+		t.Errorf("%d events count as removed", got)
+	}
+	taken := p.take()
+	snap, err := r.bucket.load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range records {
+		fence := want.sequence
+		switch id.Name {
+		case "a1":
+			fence = last - 1
+		case "a2":
+			fence = last
+		}
+		if got := taken[id]; got.previous() != want.sequence || got.kind != want.kind || got.fence() != fence {
+			t.Errorf("%s: the record is %+v, want sequence %d and fence %d", id, got, want.sequence, fence)
+		}
+		if got := snap.records[id]; got.previous() != want.sequence || got.kind != want.kind {
+			t.Errorf("%s: the bucket holds %+v, want sequence %d", id, got, want.sequence)
+		}
+	}
+	// From here on it follows everything.
+	id := otherApp("a2")
+	ev := r.eventOn(id, "1000001", taken[id])
+	r.append(ev)
+	if err := r.stream.DeleteMsg(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.reflects(p, last+1)
+	if got := r.held(id).sequence(); got != last+1 {
+		t.Errorf("the bucket reflects %d of %s, want %d", got, id, last+1)
 	}
 }

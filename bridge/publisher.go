@@ -49,17 +49,21 @@ type publisher struct {
 	metrics *metrics
 	known   *acknowledged
 	lag     *lag // hears of every acknowledgement
+	// leads confirms that this bridge is the one that publishes.
+	leads func(context.Context) error
 
 	highest    atomic.Uint64          // stream sequence of the newest acknowledged event
 	maxMsgSize atomic.Int64           // of the stream, as of the newest look; 0 or less: no limit
 	trouble    atomic.Pointer[string] // why the newest append failed, nil if it did not
 
 	// The rest belongs to the goroutine that sends.
-	chain   uint64    // sequence at which the next append expects the stream to end
-	settled uint64    // up to this sequence of the stream every message is accounted for
-	first   uint64    // first sequence of the stream, as of the newest look
-	flights []*flight // sent and not answered, oldest first
-	again   []*flight // to be sent again, before anything new
+	chain   uint64 // sequence at which the next append expects the stream to end
+	settled uint64 // up to this sequence of the stream every message is accounted for
+	first   uint64 // first sequence of the stream, as of the newest look
+	// confirmed is the first sequence of the stream for which leads was asked last.
+	confirmed uint64
+	flights   []*flight // sent and not answered, oldest first
+	again     []*flight // to be sent again, before anything new
 }
 
 // flight is an event on its way into the stream.
@@ -227,6 +231,10 @@ func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 			p.stored(f)
 		case err := <-failed:
 			p.flights[0].refused(err)
+			switch errorCode(err) {
+			case codeWrongLastSequence, codeFilterInProcess, codeDuplicateInProcess:
+				p.metrics.fenceConflicts.Inc() // those behind it are refused for its sake
+			}
 			return err
 		case <-ctx.Done():
 			return nil

@@ -73,6 +73,7 @@ type appQueue struct {
 // times maxBytes it overflows: it drops what waits and takes nothing any more.
 // Safe for concurrent use.
 type queue struct {
+	streamID string // identity of the stream that the records are of
 	perApp   int
 	maxBytes int64
 	ready    workqueue.TypedInterface[subjects.AppID] // apps with a change that may be sent

@@ -23,6 +23,7 @@ func (p *projector) stored(id subjects.AppID, exists bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keys[id] = key{exists: exists, stored: true}
+	delete(p.refused, id)
 }
 
 // storedKeys is how many keys the bucket holds at least.
@@ -97,14 +98,16 @@ func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send fun
 		case last.record.sequence > snap.position:
 			continue // still to be projected
 		}
-		msg, err := p.bucket.entry(id, last.record, last.header)
-		if err != nil {
-			return fmt.Errorf("restore the bucket entry of %s: %w", id, err)
+		p.mu.Lock()
+		msg := p.entryOf(id, last.record, last.header)
+		p.mu.Unlock()
+		p.restored(id, last)
+		if msg == nil {
+			continue
 		}
 		if err := send(entry{msg: msg, app: id, exists: last.record.exists()}, 0); err != nil {
 			return err
 		}
-		p.restored(id, last)
 		p.log.Warn("restored a bucket entry", zap.Stringer("app", id), zap.Uint64("sequence", last.record.sequence))
 	}
 	return nil

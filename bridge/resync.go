@@ -73,13 +73,21 @@ func isPublished(now state, r *record, cfg kservice.Config) bool {
 	if now.service.ResourceVersion != r.resourceVersion {
 		return false
 	}
-	app, err := kservice.Convert(now.service, now.revision, cfg)
+	app, err := now.app(cfg)
 	if err != nil {
 		return false
 	}
 	if r.leftOut(subjects.TruncatedSpec) {
 		app = proto.CloneOf(app)
 		app.Spec = nil
+	}
+	if r.leftOut(subjects.TruncatedStatus) {
+		// The replica count is in it, so the Revision that gave it has to be the same.
+		if now.revision != nil && (now.revision.Name != r.revision || now.revision.ResourceVersion != r.revisionVersion) {
+			return false
+		}
+		app = proto.CloneOf(app)
+		app.Status = nil
 	}
 	return sameApp(r.app, app, r.contentType)
 }

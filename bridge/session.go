@@ -92,6 +92,7 @@ func (s *session) start(ctx context.Context) error {
 
 	s.setStatus("reading the stream past the bucket")
 	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
+	s.projector.known, s.projector.lost = &s.acknowledged, s.bucket.lost
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
 	s.group.Go(func() error { return s.guard(ctx, known) })
@@ -137,7 +138,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := st.identify(s.acknowledged.get(), snap.position); err != nil {
 		return nil, err
 	}
-	missing, err := st.tailOf(s.acknowledged.get(), snap.position, snap.last)
+	missing, err := st.lossOf(s.acknowledged.get(), snap.position, snap.last)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := st.checkPosition(ctx, snap); err != nil {
 		return nil, err
 	}
-	if missing != (tail{}) {
+	if missing != (loss{}) {
 		if err := st.confirmTail(ctx); err != nil {
 			return nil, err
 		}
@@ -188,7 +189,7 @@ func appendMissing(ranges, more []subjects.LostRange) []subjects.LostRange {
 }
 
 // reportLoss names what is lost, once for each range.
-func (s *session) reportLoss(missing tail) {
+func (s *session) reportLoss(missing loss) {
 	for _, l := range []struct {
 		lost, reported *subjects.LostRange
 		storage, text  string
@@ -207,7 +208,7 @@ func (s *session) reportLoss(missing tail) {
 }
 
 // heal carries stream and bucket past what they lost.
-func (s *session) heal(ctx context.Context, missing tail, snap *snapshot) error {
+func (s *session) heal(ctx context.Context, missing loss, snap *snapshot) error {
 	if lost := missing.stream; lost.To > 0 {
 		s.setStatus(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
 		noticed, err := s.storage.healStream(ctx, s.nc, lost)
@@ -279,6 +280,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
 	before := s.waiting.Load()
 	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
+	s.queue.streamID = s.storage.id
 	s.publisher = s.newPublisher()
 	s.newest.Store(s)
 
@@ -316,8 +318,9 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 func (s *session) newPublisher() *publisher {
 	p := &publisher{
 		nc: s.nc, js: s.appends, queue: s.queue, log: s.log, metrics: s.metrics,
+		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) },
 		known: &s.acknowledged, lag: &s.projector.lag,
-		chain:  s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
+		chain: s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
 	}
 	p.encoder = s.newEncoder(func() int { return maxMessage(s.nc, p.maxMsgSize.Load()) })
 	p.maxMsgSize.Store(int64(s.storage.stream.Config.MaxMsgSize))

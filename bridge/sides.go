@@ -21,7 +21,8 @@ const readWindow = 64
 // sides is what cluster, stream and bucket showed at one look.
 type sides struct {
 	current map[subjects.AppID]state
-	version string // of the list of Knative Services
+	awaits  map[subjects.AppID]*awaited // the apps whose Revision the lists did not show
+	version string                      // of the list of Knative Services
 	leftOut []Note
 
 	storage *storage // nil infos: missing
@@ -207,7 +208,7 @@ func (v *verifier) readStream(ctx context.Context, s *sides, only *selection) er
 		for _, subject := range names {
 			if id, _, err := v.subjects.ParseEvent(subject); err == nil {
 				apps[id] = struct{}{}
-			} else {
+			} else if !v.subjects.IsLost(subject) && !v.subjects.IsNotice(subject) {
 				strange = append(strange, subject)
 			}
 		}

@@ -1,18 +1,20 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -42,7 +44,27 @@ type bucket struct {
 	// counts as damaged: the app's last surviving event is what was published of it.
 	lost []subjects.LostRange
 	log  *zap.Logger
+	// maxSize is the largest message that the server takes, in bytes with its
+	// headers; nil or 0: there is no limit.
+	maxSize func() int
 }
+
+// limit is the largest entry that can be written now, 0 without a limit.
+func (b *bucket) limit() int {
+	if b.maxSize == nil {
+		return 0
+	}
+	return b.maxSize()
+}
+
+// writeRoom is what the header of the fence adds to an entry.
+const writeRoom = len(subjects.HeaderExpectedLastSequence) + len(": 18446744073709551615\r\n")
+
+// sizeOfEntry is the size of an entry once it is written.
+func sizeOfEntry(msg *nats.Msg) int { return msg.Size() + writeRoom }
+
+// fits reports whether an entry is not larger than limit, if there is one.
+func fits(msg *nats.Msg, limit int) bool { return limit <= 0 || sizeOfEntry(msg) <= limit }
 
 // subject is that of an app's entry.
 func (b *bucket) subject(id subjects.AppID) (string, error) {
@@ -53,78 +75,167 @@ func (b *bucket) subject(id subjects.AppID) (string, error) {
 	return subjects.BucketSubject(b.name, key), nil
 }
 
-// load reads the whole bucket.
+// loadTries is how many consumers a load reads with before it gives up.
+const loadTries = 3
+
+// load reads the whole bucket, at least as far as the leader of its stream has it.
 func (b *bucket) load(ctx context.Context) (*snapshot, error) {
-	name := subjects.BucketStream(b.name)
-	stream, err := b.js.Stream(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("look up bucket %s: %w", b.name, err)
+	var snap *snapshot
+	var err error
+	for range loadTries {
+		if snap, err = b.read(ctx); !errors.Is(err, errReplicaBehind) {
+			break
+		}
+		b.log.Warn("the bucket is read again", zap.String("bucket", b.name), zap.Error(err))
 	}
-	snap := &snapshot{records: map[subjects.AppID]*record{}, last: stream.CachedInfo().State.LastSeq}
-	err = readAll(ctx, b.js, name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
-		FilterSubjects: []string{subjects.BucketFilter(b.name)},
-	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
-		snap.last = max(snap.last, meta.Sequence.Stream)
-		b.add(snap, msg, meta.Sequence.Stream)
-	})
 	if err != nil {
 		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
 	}
 	return snap, nil
 }
 
-func (b *bucket) add(snap *snapshot, msg jetstream.Msg, sequence uint64) {
-	snap.keepSmallest(msg)
-	key, err := subjects.ParseBucketSubject(b.name, msg.Subject())
+// read reads the bucket with one consumer. The server may place that on a
+// replica that is catching up, so what it delivers counts only once it has
+// reached the newest message that the leader has.
+func (b *bucket) read(ctx context.Context) (*snapshot, error) {
+	name, filter := subjects.BucketStream(b.name), subjects.BucketFilter(b.name)
+	stream, err := b.js.Stream(ctx, name)
 	if err != nil {
-		snap.foreign++
+		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	// The last sequence first: a later write of another is then either read or refuses ours.
+	r := &bucketReader{bucket: b, last: stream.CachedInfo().State.LastSeq, keys: map[subjects.AppID]*bucketKey{}, foreign: map[string]struct{}{}}
+	target, err := newestSequence(ctx, b.js.Conn(), name, filter)
+	if err != nil {
+		return nil, err
+	}
+	if target == 0 {
+		return r.snapshot(), nil
+	}
+	var read uint64
+	idle := 0
+	err = follow(ctx, b.js, name, jetstream.OrderedConsumerConfig{
+		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubjects: []string{filter},
+	}, func() error {
+		// What is missing may have been removed since.
+		if target, err = newestSequence(ctx, b.js.Conn(), name, filter); err != nil {
+			return err
+		}
+		if idle++; target <= read {
+			return errEnd
+		} else if idle >= maxIdle {
+			return fmt.Errorf("%w: it stands at sequence %d of %d", errReplicaBehind, read, target)
+		}
+		return nil
+	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		idle, read = 0, meta.Sequence.Stream
+		r.add(msg, meta)
+		if read >= target && meta.NumPending == 0 {
+			return errEnd
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	snap := r.snapshot()
+	if stream, err = b.js.Stream(ctx, name); err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	// A replica that is behind can also show keys that the leader has no more.
+	state, keys := stream.CachedInfo().State, uint64(len(snap.records))+snap.foreign
+	if state.LastSeq == snap.last && state.NumSubjects < keys {
+		return nil, fmt.Errorf("%w: it shows %d keys of %d", errReplicaBehind, keys, state.NumSubjects)
+	}
+	return snap, nil
+}
+
+// bucketReader collects the newest message of every key. A key may come more
+// than once.
+type bucketReader struct {
+	bucket  *bucket
+	last    uint64
+	keys    map[subjects.AppID]*bucketKey
+	foreign map[string]struct{}
+	// smallest is the smallest message, without the header that fenced it.
+	smallest *nats.Msg
+}
+
+// bucketKey is what was read of an app's key.
+type bucketKey struct {
+	record  *record
+	eventID string
+	rewrite *nats.Msg // in the configured encoding, nil if it is that already
+}
+
+func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	r.last = max(r.last, meta.Sequence.Stream)
+	if r.smallest == nil || len(msg.Data()) < len(r.smallest.Data) {
+		h := nats.Header{}
+		maps.Copy(h, msg.Headers())
+		h.Del(subjects.HeaderExpectedLastSequence)
+		r.smallest = &nats.Msg{Subject: msg.Subject(), Header: h, Data: msg.Data()}
+	}
+	b := r.bucket
+	key, err := subjects.ParseBucketSubject(b.name, msg.Subject())
+	var id subjects.AppID
+	if err == nil {
+		id, err = subjects.ParseKey(key)
+	}
+	if err != nil {
+		r.foreign[msg.Subject()] = struct{}{}
 		b.log.Warn("bucket holds a foreign key", zap.String("subject", msg.Subject()), zap.Error(err))
 		return
 	}
-	id, err := subjects.ParseKey(key)
-	if err != nil {
-		snap.foreign++
-		b.log.Warn("bucket holds a foreign key", zap.String("key", key), zap.Error(err))
-		return
-	}
-	r, err := recordOfEntry(msg.Headers(), msg.Data())
+	held, err := recordOfEntry(msg.Headers(), msg.Data())
 	if err != nil {
 		b.log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
-		snap.records[id] = &record{damaged: true, entry: sequence}
+		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: meta.Sequence.Stream}}
 		return
 	}
-	if contains(b.lost, r.sequence) {
-		snap.records[id] = &record{damaged: true, entry: sequence}
+	if contains(b.lost, held.sequence) {
+		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: meta.Sequence.Stream}}
 		return
 	}
-	if r.sequence > snap.position {
-		snap.position, snap.positionID = r.sequence, msg.Headers().Get(subjects.CEID)
-	}
-	snap.records[id] = r
-	if r.kind != subjects.Deleted && r.contentType != b.form {
-		data, form, err := appv1.Encode(r.app, b.form)
-		if err != nil || form == r.contentType {
-			return
-		}
-		h := maps.Clone(msg.Headers())
-		h.Del(subjects.HeaderExpectedLastSequence)
-		h.Set(subjects.CEDataContentType, form)
-		snap.rewrites = append(snap.rewrites, entry{msg: &nats.Msg{Subject: msg.Subject(), Header: h, Data: data}, app: id, exists: true})
-	}
+	r.keys[id] = &bucketKey{record: held, eventID: msg.Headers().Get(subjects.CEID), rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}
 }
 
-// keepSmallest keeps a copy of the smallest message, without the headers that fenced it.
-func (s *snapshot) keepSmallest(msg jetstream.Msg) {
-	if s.smallest != nil && len(msg.Data()) >= len(s.smallest.Data) {
-		return
+// snapshot is what was read.
+func (r *bucketReader) snapshot() *snapshot {
+	snap := &snapshot{records: make(map[subjects.AppID]*record, len(r.keys)), last: r.last, foreign: uint64(len(r.foreign)), smallest: r.smallest}
+	for id, k := range r.keys {
+		snap.records[id] = k.record
+		if k.record.sequence > snap.position {
+			snap.position, snap.positionID = k.record.sequence, k.eventID
+		}
+		if k.rewrite != nil {
+			snap.rewrites = append(snap.rewrites, entry{msg: k.rewrite, app: id, exists: true})
+		}
 	}
-	h := nats.Header(maps.Clone(msg.Headers()))
-	if h == nil {
-		h = nats.Header{}
+	slices.SortFunc(snap.rewrites, func(a, b entry) int {
+		return cmp.Compare(snap.records[a.app].sequence, snap.records[b.app].sequence)
+	})
+	return snap
+}
+
+// rewrite is an entry in the configured encoding, nil if it has that or cannot
+// have it.
+func (b *bucket) rewrite(subject string, header nats.Header, r *record) *nats.Msg {
+	if r.kind == subjects.Deleted || r.contentType == b.form {
+		return nil
 	}
+	data, form, err := appv1.Encode(r.app, b.form)
+	if err != nil || form == r.contentType {
+		return nil
+	}
+	h := maps.Clone(header)
 	h.Del(subjects.HeaderExpectedLastSequence)
-	s.smallest = &nats.Msg{Subject: msg.Subject(), Header: h, Data: msg.Data()}
+	h.Set(subjects.CEDataContentType, form)
+	if msg := (&nats.Msg{Subject: subject, Header: h, Data: data}); fits(msg, b.limit()) {
+		return msg
+	}
+	return nil
 }
 
 // purge removes a key, up to sequence upTo of the bucket's stream: not what was
@@ -159,6 +270,19 @@ func (b *bucket) purgeApp(ctx context.Context, id subjects.AppID, sequence uint6
 
 // entry is the bucket's message for an event.
 func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+	return b.entryWithin(id, r, eventHeader, b.limit())
+}
+
+// whole is the bucket's message for an event, however large it is.
+func (b *bucket) whole(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+	return b.entryWithin(id, r, eventHeader, 0)
+}
+
+// entryWithin is the bucket's message for an event, at most as large as limit if
+// that is not 0. One that would be larger keeps the encoding of the event if
+// that helps; else it leaves out the spec, then the status, and names them
+// beside what the event left out.
+func (b *bucket) entryWithin(id subjects.AppID, r *record, eventHeader nats.Header, limit int) (*nats.Msg, error) {
 	subject, err := b.subject(id)
 	if err != nil {
 		return nil, err
@@ -173,15 +297,42 @@ func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*
 	msg := &nats.Msg{Subject: subject, Header: h}
 	if r.kind == subjects.Deleted {
 		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
+		if !fits(msg, limit) {
+			return nil, fmt.Errorf("%w: the delete marker has %d of %d bytes", errTooLarge, sizeOfEntry(msg), limit)
+		}
 		return msg, nil
 	}
-	data, form, err := appv1.Encode(r.app, b.form)
-	if err != nil {
-		return nil, err
+	forms := []string{b.form}
+	if r.contentType != b.form {
+		forms = append(forms, r.contentType)
 	}
-	h.Set(subjects.CEDataContentType, form)
-	msg.Data = data
-	return msg, nil
+	app := r.app
+	cut := slices.DeleteFunc(strings.Split(h.Get(subjects.HeaderTruncated), ","), func(f string) bool { return f == "" })
+	for _, field := range []string{"", subjects.TruncatedSpec, subjects.TruncatedStatus} {
+		switch field {
+		case subjects.TruncatedSpec:
+			app = proto.CloneOf(app)
+			app.Spec = nil
+		case subjects.TruncatedStatus:
+			app.Status = nil
+		}
+		if field != "" && !slices.Contains(cut, field) {
+			cut = append(cut, field)
+			h.Set(subjects.HeaderTruncated, strings.Join(cut, ","))
+		}
+		for _, form := range forms {
+			data, form, err := appv1.Encode(app, form)
+			if err != nil {
+				return nil, err
+			}
+			msg.Data = data
+			h.Set(subjects.CEDataContentType, form)
+			if fits(msg, limit) {
+				return msg, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: the bucket entry has %d of %d bytes, without spec and status", errTooLarge, sizeOfEntry(msg), limit)
 }
 
 // The headers that a bucket entry takes over from its event.
@@ -189,99 +340,6 @@ const (
 	flyteHeaders       = "Flyte-"
 	cloudEventsHeaders = "ce-"
 )
-
-// consumerIdle is how long the server keeps a consumer whose reader vanished.
-const consumerIdle = time.Minute
-
-// readAll hands every message that the stream holds for cfg to visit, in order.
-func readAll(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
-	visit func(jetstream.Msg, *jetstream.MsgMetadata),
-) error {
-	return follow(ctx, js, stream, cfg, func() error { return errEnd }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		visit(msg, meta)
-		if meta.NumPending == 0 {
-			return errEnd
-		}
-		return nil
-	})
-}
-
-// errEnd ends a follow without an error.
-var errEnd = errors.New("end")
-
-// quietTime is how long no message comes before the server is asked whether
-// there is any.
-const quietTime = 2 * time.Second
-
-// follow hands the messages of a stream to visit, in order and without gaps,
-// until that or the context ends it. idle is called when the stream holds no
-// message at the start, or none any more although one said that more would
-// come (a purge).
-func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
-	idle func() error, visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
-) (err error) {
-	cfg.InactiveThreshold = consumerIdle
-	cfg.MaxResetAttempts = 1 // whoever follows tries again, and knows when to stop
-	consumer, err := js.OrderedConsumer(ctx, stream, cfg)
-	if err != nil {
-		return fmt.Errorf("consume %s: %w", stream, err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return fmt.Errorf("consume %s: %w", stream, err)
-	}
-	defer func() {
-		messages.Stop()
-		if info := consumer.CachedInfo(); info != nil {
-			// Best effort: the server removes it by itself after consumerIdle.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			_ = js.DeleteConsumer(ctx, stream, info.Name)
-			cancel()
-		}
-		if err == errEnd { //nolint:errorlint // the sentinel itself, never wrapped
-			err = nil
-		}
-	}()
-	info, reached := consumer.CachedInfo(), false
-	for {
-		if !reached && info != nil && info.NumPending == 0 {
-			if err := idle(); err != nil {
-				return err
-			}
-			reached = true
-		}
-		info = nil
-		msg, err := next(ctx, messages)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.Is(err, context.DeadlineExceeded) && reached:
-			continue
-		case errors.Is(err, context.DeadlineExceeded):
-			if info, err = consumer.Info(ctx); err != nil {
-				return fmt.Errorf("consume %s: %w", stream, err)
-			}
-			continue
-		case err != nil:
-			return fmt.Errorf("consume %s: %w", stream, err)
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return fmt.Errorf("consume %s: %w", stream, err)
-		}
-		if err := visit(msg, meta); err != nil {
-			return err
-		}
-		reached = reached || meta.NumPending == 0
-	}
-}
-
-// next waits for a message, for quietTime at most.
-func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, quietTime)
-	defer cancel()
-	return messages.Next(jetstream.NextContext(ctx))
-}
 
 // printable is a name as it may stand on a terminal: one with control
 // characters is quoted.

@@ -62,6 +62,10 @@ type source struct {
 	// rejected holds the version of each object that was last reported.
 	rejected map[types.NamespacedName]string
 	reset    context.CancelCauseFunc // ends the session when an object's version steps back
+	// awaits are the apps whose Service names a Revision that is not known yet.
+	awaits map[subjects.AppID]*awaited
+	after  afterFunc
+	closed bool
 }
 
 // incarnation is one object, from its creation to its deletion.
@@ -90,6 +94,8 @@ func newSource(log *zap.Logger, m *metrics) *source {
 		rejected:  map[types.NamespacedName]string{},
 		lists:     map[string]string{},
 		shown:     map[string]string{},
+		awaits:    map[subjects.AppID]*awaited{},
+		after:     afterTime,
 	}
 }
 
@@ -287,13 +293,14 @@ func (s *source) settle(id subjects.AppID, seen observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)
 	if svc == nil {
+		s.arrive(id)
 		if had {
 			delete(s.current, id)
 			s.emit(id, removalOf(was, seen))
 		}
 		return
 	}
-	now := state{service: svc, revision: s.revisionOf(svc)}
+	now := state{service: svc, revision: s.counting(id, svc, was, had)}
 	if had && was.service.UID == svc.UID {
 		if was.service.ResourceVersion == svc.ResourceVersion && replicas(was) == replicas(now) {
 			return
@@ -337,7 +344,7 @@ func (s *source) emit(id subjects.AppID, c *change) {
 	}
 }
 
-// revisionOf is the Revision that gives an app's current_replicas.
+// revisionOf is the Revision that a Service names, nil while there is none.
 func (s *source) revisionOf(svc *kservice.Service) *kservice.Revision {
 	if svc.Status.LatestReadyRevisionName == "" {
 		return nil

@@ -123,8 +123,9 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 	}
 	var differences []Difference
 	c := comparison{
-		app: v.cfg.App, watched: watching(v.kube.namespaces), form: v.cfg.Encoding.contentType(),
-		entry:   v.entries().entry,
+		app: v.cfg.App, watched: watching(v.kube.namespaces),
+		bucket:  v.entries(),
+		awaits:  s.awaits,
 		refused: v.refused(s),
 	}
 	if s.storage.stream == nil {
@@ -202,22 +203,23 @@ func (v *verifier) settle(ctx context.Context, started time.Time, differences []
 	looked := started
 	for {
 		for subject, d := range doubts {
-			if looked.Sub(d.since) >= v.opts.Settle {
+			if looked.Sub(d.since) >= v.opts.Settle+d.bear() {
 				persisting = append(persisting, d.differences...)
 				delete(doubts, subject)
 			}
 		}
-		if len(doubts) == 0 {
-			break
-		}
-		if looked.Sub(started) > settleRounds*v.opts.Settle {
-			for _, d := range doubts {
-				if d.stuck() {
-					persisting = append(persisting, d.differences...)
-				} else {
-					changing = append(changing, d.note())
-				}
+		for subject, d := range doubts {
+			if looked.Sub(started) <= settleRounds*v.opts.Settle+d.bear() {
+				continue
 			}
+			if d.stuck() {
+				persisting = append(persisting, d.differences...)
+			} else {
+				changing = append(changing, d.note())
+			}
+			delete(doubts, subject)
+		}
+		if len(doubts) == 0 {
 			break
 		}
 		select {
@@ -244,6 +246,14 @@ func (v *verifier) settle(ctx context.Context, started time.Time, differences []
 	sortDifferences(persisting)
 	slices.SortFunc(changing, func(a, b Note) int { return strings.Compare(a.Key, b.Key) })
 	return persisting, changing, nil
+}
+
+// bear is for how much longer than others it may persist.
+func (d *doubt) bear() (more time.Duration) {
+	for _, difference := range d.differences {
+		more = max(more, difference.bear)
+	}
+	return more
 }
 
 // stuck tells whether one of the sides that are wrong stands where it stood.

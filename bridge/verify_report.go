@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -92,6 +93,9 @@ type Difference struct {
 
 	id subjects.AppID // of App
 	at string         // the subject of a foreign key
+	// bear is for how much longer than others it may persist: a bridge may rightly hold on to the last
+	// count of replicas.
+	bear time.Duration
 }
 
 // String is the difference in one line.

@@ -60,10 +60,10 @@ func (b *Bridge) Apps() []appsvc.Entry {
 	return apps
 }
 
-// entry has the newest version of the Revision, which the app's state has only
-// where its count is another: who compares versions must not wait for that. mu must be held.
+// entry has the newest version of the Revision: who compares versions must not wait for another
+// count. mu must be held.
 func (s *source) entry(id subjects.AppID, now state) appsvc.Entry {
-	return appsvc.Entry{ID: id, Service: now.service, Revision: s.revisionOf(now.service)}
+	return appsvc.Entry{ID: id, Service: now.service, Revision: s.shownRevision(id, now)}
 }
 
 // Newest is a resourceVersion up to which everything that happened to the Knative

@@ -12,7 +12,8 @@ import (
 type Entry struct {
 	ID      subjects.AppID
 	Service *kservice.Service
-	// Revision is the one that gives current_replicas, nil when there is none.
+	// Revision is the one that gives current_replicas, nil when there is none. It is not the one
+	// that the Service names for a moment at a rollout, while that one has not been shown yet.
 	Revision *kservice.Revision
 }
 

@@ -128,7 +128,7 @@ func (s *Service) list(_ context.Context, r *request) (*reply, error) {
 		found = slices.DeleteFunc(found, func(svc *kservice.Service) bool { return !q.after.follows(svc) })
 	}
 	for i, svc := range found {
-		app, err := kservice.Convert(svc, revisions[svc], s.cfg.App)
+		app, err := kservice.ConvertCounting(svc, revisions[svc], s.cfg.App)
 		if err != nil {
 			return nil, err
 		}

@@ -95,15 +95,24 @@ func (s *Service) appNow(r *request, now *live, wrap func(*appv1.App) proto.Mess
 	if err != nil {
 		return nil, err
 	}
-	var revision *kservice.Revision
-	if entry, ok := s.cache.App(r.app); ok {
-		revision = entry.Revision // counts only if the Service names it
-	}
-	app, err := kservice.Convert(svc, revision, s.cfg.App)
+	app, err := s.convertLive(svc, r.app)
 	if err != nil {
 		return nil, err
 	}
 	return s.appReply(r.form, app, svc, wrap)
+}
+
+// convertLive makes the App of a Knative Service that was read from Kubernetes. The cache has the
+// count. While it does not show the Revision that the Service names, its last count stands.
+func (s *Service) convertLive(svc *kservice.Service, id subjects.AppID) (*appv1.App, error) {
+	entry, ok := s.cache.App(id)
+	if !ok || svc.Status.LatestReadyRevisionName == "" {
+		return kservice.Convert(svc, nil, s.cfg.App)
+	}
+	if entry.Service.UID != svc.UID || kservice.Stopped(entry.Service) {
+		return kservice.Convert(svc, entry.Revision, s.cfg.App) // counts only if the Service names it
+	}
+	return kservice.ConvertCounting(svc, entry.Revision, s.cfg.App)
 }
 
 // createService makes a Knative Service, and its namespace where that is missing.

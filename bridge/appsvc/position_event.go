@@ -19,7 +19,8 @@ type positionEvent struct {
 	uid       string
 	namespace string
 	version   string // of the Knative Service; on a delete that of the event before
-	revision  string // version of the Revision, "" without one
+	revision  string // version of the Revision that gave the count, "" without one
+	counting  string // name of that Revision
 	deleted   string // version of an observed deletion
 }
 
@@ -35,6 +36,7 @@ func positionEventOf(names subjects.Subjects, subject string, sequence uint64, h
 		namespace: h.Get(subjects.HeaderNamespace),
 		version:   h.Get(subjects.HeaderResourceVersion),
 		revision:  h.Get(subjects.HeaderRevisionResourceVersion),
+		counting:  h.Get(subjects.HeaderRevision),
 		deleted:   h.Get(subjects.HeaderDeletedResourceVersion),
 	}
 	if previous, err := strconv.ParseUint(h.Get(subjects.HeaderPreviousSequence), 10, 64); err == nil {
@@ -80,8 +82,13 @@ func (e positionEvent) isIn(now Entry) bool {
 		return positionNewer(svc.ResourceVersion, e.version)
 	}
 	switch {
+	case e.revision != "" && now.Revision == nil:
+		return false
+	case e.revision != "" && e.counting != now.Revision.Name:
+		// One of the two stands in for the Revision that the Service names: the one known first.
+		return now.Revision.Name == svc.Status.LatestReadyRevisionName && now.Revision.Known()
 	case e.revision != "":
-		return now.Revision != nil && positionAtLeast(now.Revision.ResourceVersion, e.revision)
+		return positionAtLeast(now.Revision.ResourceVersion, e.revision)
 	case now.Revision == nil || now.Revision.Status.ActualReplicas == nil || kservice.Stopped(svc):
 		return true
 	default:

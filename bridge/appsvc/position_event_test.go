@@ -16,15 +16,24 @@ func TestPositionEventShown(t *testing.T) {
 	created := positionEvent{kind: subjects.Created, sequence: 7, uid: "u1", namespace: positionDomain, version: "50"}
 	revised := created
 	revised.kind, revised.revision = subjects.Updated, "60"
+	entry := func(uid string, version int, revision string, count int32) *Entry {
+		e := positionEntry(id, uid, version, revision, count)
+		return &e
+	}
+	standIn, named := revised, revised
+	standIn.counting, named.counting = "r1", "r2" // while the Service names r2
+	naming := func(name, version string, ready bool) *Entry {
+		e := entry("u1", 50, version, 3)
+		e.Revision.Name = name
+		e.Service.Status.LatestReadyRevisionName = "r2"
+		e.Revision.Status.NotReady = !ready
+		return e
+	}
 	gone := positionEvent{kind: subjects.Deleted, sequence: 8, previous: 7, uid: "u1", namespace: positionDomain, version: "50", deleted: "70"}
 	missed := gone
 	missed.deleted = ""
 	old, missedOld, odd := created, missed, created
 	old.sequence, missedOld.previous, odd.version = reset, reset, "0x5"
-	entry := func(uid string, version int, revision string, count int32) *Entry {
-		e := positionEntry(id, uid, version, revision, count)
-		return &e
-	}
 	stopped := entry("u1", 50, "40", 3)
 	stopped.Service.Labels = map[string]string{kservice.LabelStopped: "true"}
 	oddNow := entry("u1", 50, "", 0)
@@ -54,6 +63,12 @@ func TestPositionEventShown(t *testing.T) {
 		{"revised, the same", revised, entry("u1", 50, "60", 0), "", "", true},
 		{"revised, newer", revised, entry("u1", 50, "61", 1), "", "", true},
 		{"revised, newer Service", revised, entry("u1", 51, "", 0), "", "", true},
+		{"standing in, without", standIn, entry("u1", 50, "", 0), "99", "", false},
+		{"standing in, here too", standIn, naming("r1", "60", true), "", "", true},
+		{"standing in, here with an older count", standIn, naming("r1", "59", true), "99", "", false},
+		{"standing in, the named one is known", standIn, naming("r2", "55", true), "", "", true},
+		{"standing in, the named one is not ready", standIn, naming("r2", "65", false), "99", "", false},
+		{"named, another stands in", named, naming("r1", "61", true), "99", "", false},
 		{"deleted, not there yet", gone, nil, "69", "", false},
 		{"deleted, nothing known", gone, nil, "", "", false},
 		{"deleted, another namespace is further", gone, nil, "69", "99", false},

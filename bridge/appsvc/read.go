@@ -49,7 +49,7 @@ func (s *Service) get(_ context.Context, r *request) (*reply, error) {
 	if !ok {
 		return nil, answer.Errorf(subjects.CodeNotFound, "app: no app %s", r.app)
 	}
-	app, err := kservice.Convert(entry.Service, entry.Revision, s.cfg.App)
+	app, err := kservice.ConvertCounting(entry.Service, entry.Revision, s.cfg.App)
 	if err != nil {
 		return nil, err
 	}

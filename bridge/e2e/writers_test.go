@@ -78,6 +78,7 @@ func TestDeposedLeader(t *testing.T) {
 		if got := second.metric("appbridge_leader"); got != 1 {
 			t.Error("the bucket was written by somebody who does not lead")
 		}
+		second.waitReady() // it has compared
 		must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
 		events := w.waitFor(0, "created one", "updated one", "updated one")
 		allSynthesized(t, events, false)

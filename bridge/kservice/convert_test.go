@@ -158,6 +158,42 @@ func TestConvertCountsOnlyTheLatestReadyRevision(t *testing.T) {
 	}
 }
 
+func TestConvertCountingCountsTheRevisionThatIsGiven(t *testing.T) {
+	other := sampleRevision()
+	other.Name = "n-p-d-00000"
+	uncounted := sampleRevision()
+	uncounted.Status.ActualReplicas = nil
+	stopped := sampleService()
+	stopped.Labels[kservice.LabelStopped] = "true"
+	for _, tt := range []struct {
+		name string
+		svc  *kservice.Service
+		rev  *kservice.Revision
+		want uint32
+	}{
+		{"the one that is named", sampleService(), sampleRevision(), 3},
+		{"another one", sampleService(), other, 3},
+		{"none", sampleService(), nil, 0},
+		{"no count", sampleService(), uncounted, 0},
+		{"stopped", stopped, other, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := kservice.ConvertCounting(tt.svc, tt.rev, sampleConfig())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := kservice.Convert(tt.svc, nil, sampleConfig())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Status.CurrentReplicas = tt.want // and nothing else
+			if !proto.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
 func TestID(t *testing.T) {
 	tests := []struct {
 		name, annotation string

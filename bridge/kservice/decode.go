@@ -36,11 +36,21 @@ func (s *ServiceStatus) UnmarshalJSON(data []byte) error {
 func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
 	var raw struct {
 		ActualReplicas json.RawMessage `json:"actualReplicas"`
+		Conditions     []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
 	}
 	if err := decodeTolerant(data, &raw); err != nil {
 		return err
 	}
-	s.ActualReplicas = nil
+	s.ActualReplicas, s.NotReady = nil, false
+	for _, c := range raw.Conditions {
+		if c.Type == conditionReady {
+			s.NotReady = c.Status != conditionTrue
+			break
+		}
+	}
 	// The decoder would leave a zero behind where a number does not fit.
 	if n, err := strconv.ParseInt(string(raw.ActualReplicas), 10, 32); err == nil {
 		s.ActualReplicas = new(int32(n))

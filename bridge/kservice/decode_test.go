@@ -138,6 +138,37 @@ func TestDecodeRevisionToleratesBadCounts(t *testing.T) {
 	}
 }
 
+func TestDecodeRevisionReadiness(t *testing.T) {
+	for _, tt := range []struct {
+		name, conditions string
+		notReady         bool
+	}{
+		{"none", `[]`, false},
+		{"ready", `[{"type":"Active","status":"False"},{"type":"Ready","status":"True"}]`, false},
+		{"not yet", `[{"type":"Ready","status":"Unknown"}]`, true},
+		{"failed", `[{"type":"ContainerHealthy","status":"True"},{"type":"Ready","status":"False","reason":7}]`, true},
+		{"bad types", `[{"type":1},{"type":"Ready","status":true}]`, true},
+		{"no list", `"x"`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rev := decode[*kservice.Revision](t, fmt.Appendf(nil, `{"apiVersion":"serving.knative.dev/v1","kind":"Revision","metadata":{"name":"r"},`+
+				`"status":{"conditions":%s,"actualReplicas":2}}`, tt.conditions))
+			if rev.Status.NotReady != tt.notReady {
+				t.Errorf("not ready: got %t, want %t", rev.Status.NotReady, tt.notReady)
+			}
+			if n := rev.Status.ActualReplicas; n == nil || *n != 2 {
+				t.Errorf("got count %v, want 2", n)
+			}
+			if rev.Known() == tt.notReady {
+				t.Errorf("known: got %t", rev.Known())
+			}
+		})
+	}
+	if (*kservice.Revision)(nil).Known() || (&kservice.Revision{}).Known() {
+		t.Error("a Revision without a count is known")
+	}
+}
+
 func TestDecodeRejectsWhatIsNoJSON(t *testing.T) {
 	for _, raw := range []string{
 		`{"apiVersion":"serving.knative.dev/v1","kind":"Service","status":{"conditions":[}}`,

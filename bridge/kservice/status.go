@@ -26,7 +26,7 @@ const stoppedMessage = "App scaled to zero"
 // statusPrefix begins the name of every deployment status.
 const statusPrefix = "DEPLOYMENT_STATUS_"
 
-func status(id subjects.AppID, svc *Service, rev *Revision, cfg Config) *appv1.Status {
+func status(id subjects.AppID, svc *Service, replicas uint32, cfg Config) *appv1.Status {
 	if Stopped(svc) {
 		return &appv1.Status{Conditions: []*appv1.Condition{{
 			DeploymentStatus:   appv1.Status_DEPLOYMENT_STATUS_STOPPED,
@@ -37,7 +37,7 @@ func status(id subjects.AppID, svc *Service, rev *Revision, cfg Config) *appv1.S
 	return &appv1.Status{
 		Conditions:      conditions(svc),
 		Ingress:         ingress(id, cfg),
-		CurrentReplicas: currentReplicas(svc, rev),
+		CurrentReplicas: replicas,
 		K8SMetadata:     &appv1.K8SMetadata{Namespace: svc.Namespace},
 		CreatedAt:       timestamp(svc.CreationTimestamp.Time),
 	}
@@ -61,11 +61,18 @@ func StatusWord(svc *Service) string {
 	return strings.TrimPrefix(mapped.String(), statusPrefix)
 }
 
-// currentReplicas is the count of the latest ready Revision. The conversion of a
-// negative count to a large one is Flyte's, and part of the wire contract.
+// currentReplicas is the count of the latest ready Revision.
 func currentReplicas(svc *Service, rev *Revision) uint32 {
-	if rev == nil || rev.Status.ActualReplicas == nil ||
-		rev.Name != svc.Status.LatestReadyRevisionName || rev.Namespace != svc.Namespace {
+	if rev == nil || rev.Name != svc.Status.LatestReadyRevisionName || rev.Namespace != svc.Namespace {
+		return 0
+	}
+	return count(rev)
+}
+
+// count is how many replicas a Revision has, 0 where that is not known. The conversion of a
+// negative count to a large one is Flyte's, and part of the wire contract.
+func count(rev *Revision) uint32 {
+	if rev == nil || rev.Status.ActualReplicas == nil {
 		return 0
 	}
 	return uint32(*rev.Status.ActualReplicas)

@@ -78,6 +78,15 @@ type RevisionStatus struct {
 	// ActualReplicas counts the running replicas; nil when the count is
 	// missing, not a whole number, or beyond 32 bits.
 	ActualReplicas *int32 `json:"actualReplicas,omitempty"`
+	// NotReady is set when there is a Ready condition and it is not True. No conversion reads it:
+	// it shows that a Service names a newer version of the Revision as ready.
+	NotReady bool `json:"-"`
+}
+
+// Known reports whether the count of a Revision that a Service names as its latest ready one can be
+// taken from r. It cannot from nil, nor from a version that is from before the Revision was ready.
+func (r *Revision) Known() bool {
+	return r != nil && r.Status.ActualReplicas != nil && !r.Status.NotReady
 }
 
 // RevisionList is a list of Revisions.

@@ -1,0 +1,110 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// consumerIdle is how long the server keeps a consumer whose reader vanished.
+	consumerIdle = time.Minute
+	// quietTime is how long no message comes before a reader is idle.
+	quietTime = 2 * time.Second
+	// maxIdle is how often in a row a reader may be idle although the leader has
+	// more, before it gives up its consumer: the replica that the consumer is on
+	// may never get there.
+	maxIdle = 4
+)
+
+// allMessages matches every message of a stream.
+const allMessages = ">"
+
+var (
+	// errEnd ends a follow without an error.
+	errEnd = errors.New("end")
+	// errReplicaBehind says that a consumer did not show what the stream's leader has.
+	errReplicaBehind = errors.New("the consumer is behind the stream's leader")
+)
+
+// newestSequence returns the sequence of the newest message that matches filter
+// and still exists, read from the stream's leader; 0 if there is none.
+func newestSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (uint64, error) {
+	m, err := lastMessage(ctx, nc, stream, filter)
+	if errors.Is(err, errNoMessage) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.sequence, nil
+}
+
+// follow calls visit with the messages of a stream, in order and without gaps,
+// until visit, idle or the context ends it. It calls idle at the start if the
+// consumer has nothing to deliver, and whenever no message has come for
+// quietTime. That alone does not mean that the end of the stream is reached:
+// the server may have placed the consumer on a replica that is catching up.
+func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
+	idle func() error, visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
+) (err error) {
+	cfg.InactiveThreshold = consumerIdle
+	cfg.MaxResetAttempts = 1 // the caller retries, and knows when to stop
+	consumer, err := js.OrderedConsumer(ctx, stream, cfg)
+	if err != nil {
+		return fmt.Errorf("consume %s: %w", stream, err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fmt.Errorf("consume %s: %w", stream, err)
+	}
+	defer func() {
+		messages.Stop()
+		if info := consumer.CachedInfo(); info != nil {
+			// Best effort: the server removes it by itself after consumerIdle.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			_ = js.DeleteConsumer(ctx, stream, info.Name)
+			cancel()
+		}
+		if err == errEnd { //nolint:errorlint // the sentinel itself, never wrapped
+			err = nil
+		}
+	}()
+	if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
+		if err := idle(); err != nil {
+			return err
+		}
+	}
+	for {
+		msg, err := next(ctx, messages)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, context.DeadlineExceeded):
+			if err := idle(); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return fmt.Errorf("consume %s: %w", stream, err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("consume %s: %w", stream, err)
+		}
+		if err := visit(msg, meta); err != nil {
+			return err
+		}
+	}
+}
+
+// next waits for a message, for quietTime at most.
+func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, quietTime)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(ctx))
+}

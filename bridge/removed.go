@@ -1,0 +1,70 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const logRemoved = "events were removed from the stream before they were projected"
+
+// errRemoved ends a session: events that the bucket does not reflect are gone from
+// the stream. The next session compares the cluster with what is left.
+var errRemoved = errors.New(logRemoved)
+
+// removed handles the sequences from and to, and those between. The bucket does
+// not reflect them, and the stream has them no more. Those that were gone before
+// the session read the stream are in none of its records, so that its comparison
+// finds what they were about. For all others it returns an error.
+func (p *projector) removed(from, to uint64) error {
+	var err error
+	for _, gap := range without(subjects.LostRange{From: from, To: to}, p.lost) {
+		p.metrics.removedSequences.Add(float64(gap.To - gap.From + 1))
+		if p.supersedes {
+			continue // what removed them is a newer event of the same subject
+		}
+		p.log.Error(logRemoved, zap.String("stream", p.stream), zap.Uint64("from", gap.From), zap.Uint64("to", gap.To))
+		if gap.From <= p.followed.Load() || gap.To > p.end {
+			err = fmt.Errorf("%w: stream %s, sequences %s", errRemoved, p.stream, gap)
+			continue
+		}
+		p.lost = append(p.lost, gap) // once, not at each restart of the projection
+	}
+	return err
+}
+
+// without returns what is left of a range without others, in order.
+func without(r subjects.LostRange, others []subjects.LostRange) []subjects.LostRange {
+	left := []subjects.LostRange{r}
+	for _, o := range others {
+		var next []subjects.LostRange
+		for _, l := range left {
+			if o.To < l.From || l.To < o.From {
+				next = append(next, l)
+				continue
+			}
+			if l.From < o.From {
+				next = append(next, subjects.LostRange{From: l.From, To: o.From - 1})
+			}
+			if l.To > o.To {
+				next = append(next, subjects.LostRange{From: o.To + 1, To: l.To})
+			}
+		}
+		left = next
+	}
+	return left
+}
+
+// notice logs a notice of loss.
+func (p *projector) notice(sequence uint64, from, to string) {
+	lost, err := subjects.ParseNotice(from, to)
+	if err != nil {
+		p.log.Warn("the stream holds a notice of loss that cannot be read", zap.Uint64("sequence", sequence), zap.Error(err))
+		return
+	}
+	p.log.Info("the stream holds a notice of loss",
+		zap.Uint64("sequence", sequence), zap.Uint64("from", lost.From), zap.Uint64("to", lost.To))
+}

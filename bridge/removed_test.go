@@ -1,0 +1,203 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+func counted(t *testing.T, c prometheus.Counter) int {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return int(m.GetCounter().GetValue())
+}
+
+// newProjector makes one for what the bucket holds.
+func (r *rig) newProjector(log *zap.Logger) (*projector, *snapshot) {
+	r.t.Helper()
+	snap, err := r.bucket.load(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, log, r.pub.metrics), snap
+}
+
+// runUntil runs a projector until the bucket reflects sequence or it ends by itself.
+func (r *rig) runUntil(p *projector, snap *snapshot, sequence uint64) error {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, snap) }()
+	wait, stop := context.WithCancel(ctx)
+	defer stop()
+	written := make(chan error, 1)
+	go func() { written <- p.waitWritten(wait, sequence) }()
+	select {
+	case err := <-done:
+		stop()
+		<-written
+		if err == nil {
+			r.t.Fatalf("the bucket stands at sequence %d of %d", p.written.Load(), sequence)
+		}
+		return err
+	case <-written:
+		cancel()
+		return <-done
+	}
+}
+
+// What is taken out of the stream before it is projected is no longer known to
+// anybody but the cluster.
+func TestRemovedBeforeProjection(t *testing.T) {
+	t.Parallel()
+	const never = 1 << 40
+	for _, test := range []struct {
+		name    string
+		between func(*testing.T, *rig, *projector) // 2 and 3 are in the stream, the bucket is at 1
+		again   bool                               // by the projector that projected 1
+		until   uint64
+		removed int
+		ends    bool
+	}{
+		{"nothing", func(*testing.T, *rig, *projector) {}, true, 3, 0, false},
+		{"one event", removeAt(2), true, never, 1, true},
+		{"all of them, and nothing follows", func(t *testing.T, r *rig, _ *projector) {
+			if err := r.stream.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}, true, never, 2, true},
+		{"the last one, and nothing follows", removeAt(3), true, never, 1, true},
+		{"one event that is known to be lost", func(t *testing.T, r *rig, p *projector) {
+			removeAt(2)(t, r, p)
+			p.lost = []subjects.LostRange{{From: 2, To: 2}}
+		}, true, 3, 0, false},
+		{"one event, before the session started", removeAt(2), false, 3, 1, false},
+		{"one event, after the session read it and before it was written", func(t *testing.T, r *rig, p *projector) {
+			removeAt(2)(t, r, p)
+			p.end = 3
+			p.followed.Store(2)
+		}, true, never, 1, true},
+		{"one event, after it was projected", func(t *testing.T, r *rig, p *projector) {
+			removeAt(2)(t, r, p)
+			p.followed.Store(2)
+			p.reflected.Store(2)
+		}, true, 3, 0, false},
+		{"one event that a later one supersedes, as it is configured", func(t *testing.T, r *rig, p *projector) {
+			cfg := r.stream.CachedInfo().Config
+			cfg.MaxMsgsPerSubject = 1
+			if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}, true, 3, 1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			core, logs := observer.New(zap.ErrorLevel)
+			p, snap := r.newProjector(zap.New(core))
+			first := r.append(r.event("1", nil))
+			if err := r.runUntil(p, snap, 1); err != nil {
+				t.Fatal(err)
+			}
+			r.append(r.event("3", r.append(r.event("2", first))))
+			test.between(t, r, p)
+			snap = nil
+			if !test.again {
+				p, snap = r.newProjector(zap.New(core))
+			}
+			err := r.runUntil(p, snap, test.until)
+			if got := errors.Is(err, errRemoved); got != test.ends || (err != nil && !got) {
+				t.Errorf("got %v", err)
+			}
+			if got := counted(t, p.metrics.removedSequences); got != test.removed {
+				t.Errorf("%d sequences count as removed, want %d", got, test.removed)
+			}
+			if got := logs.FilterMessage(logRemoved).Len(); got > 1 || (got == 1) != (test.removed > 0 && !p.supersedes) {
+				t.Errorf("it is logged %d times", got)
+			}
+			if test.ends {
+				return
+			}
+			// Another start of the projection finds nothing new.
+			p.reflected.Store(1)
+			if err := r.runUntil(p, nil, 3); err != nil {
+				t.Errorf("when it starts over: %v", err)
+			}
+			if got := counted(t, p.metrics.removedSequences); got != test.removed && !p.supersedes {
+				t.Errorf("%d sequences count as removed after it started over, want %d", got, test.removed)
+			}
+		})
+	}
+}
+
+func removeAt(sequence uint64) func(*testing.T, *rig, *projector) {
+	return func(t *testing.T, r *rig, _ *projector) {
+		t.Helper()
+		if err := r.stream.DeleteMsg(t.Context(), sequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Fillers and notices of loss belong to no app and are nobody's mistake.
+func TestNoticeOfLoss(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.pub.encoder.subjects
+	core, logs := observer.New(zap.InfoLevel)
+	p, snap := r.newProjector(zap.New(core))
+	r.append(r.event("1", nil))
+	for _, m := range []*nats.Msg{
+		{Subject: s.Lost()},
+		{Subject: s.Notice(), Header: nats.Header{subjects.HeaderLostFrom: {"1"}, subjects.HeaderLostTo: {"2"}}},
+	} {
+		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.runUntil(p, snap, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got := counted(t, p.metrics.foreignMessages); got != 0 {
+		t.Errorf("%d count as foreign", got)
+	}
+	if got := logs.FilterMessage("the stream holds a notice of loss").Len(); got != 1 {
+		t.Errorf("the notice is logged %d times", got)
+	}
+	if got := len(p.take()); got != 1 {
+		t.Errorf("%d apps have records", got)
+	}
+}
+
+func TestWithout(t *testing.T) {
+	r := func(from, to uint64) subjects.LostRange { return subjects.LostRange{From: from, To: to} }
+	for _, test := range []struct {
+		name   string
+		others []subjects.LostRange
+		want   string
+	}{
+		{"nothing", nil, "10-20"},
+		{"elsewhere", []subjects.LostRange{r(1, 9), r(21, 30)}, "10-20"},
+		{"all", []subjects.LostRange{r(5, 25)}, ""},
+		{"exactly", []subjects.LostRange{r(10, 20)}, ""},
+		{"the ends", []subjects.LostRange{r(1, 10), r(20, 20)}, "11-19"},
+		{"the middle", []subjects.LostRange{r(12, 13), r(15, 15)}, "10-11,14-14,16-20"},
+	} {
+		if got := subjects.FormatLostRanges(without(r(10, 20), test.others)); got != test.want {
+			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		}
+	}
+}

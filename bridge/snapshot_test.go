@@ -1,0 +1,240 @@
+package bridge
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// fatEvent is an event of an app with a message of n bytes in its status, each
+// of which takes two in JSON.
+func (r *rig) fatEvent(id subjects.AppID, n int, prev *record) *event {
+	r.t.Helper()
+	svc := testService("u-"+id.Name, "7", "True")
+	svc.Status.Conditions[0].Message = strings.Repeat("\n", n)
+	ev, err := r.pub.encoder.encode(id, newUpsert(state{service: svc, revision: testRevision("6", 2)}, prev == nil), prev)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ev
+}
+
+// held reads an app's entry.
+func (r *rig) held(id subjects.AppID) *held {
+	r.t.Helper()
+	subject, err := r.bucket.subject(id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m, err := lastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
+	if errors.Is(err, errNoMessage) {
+		return nil
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return heldBy(m)
+}
+
+// differs compares an app's entry with its last event as verify does.
+func (r *rig) differs(id subjects.AppID) (Difference, bool) {
+	r.t.Helper()
+	last, err := (reader{r.nc, subjects.DefaultStream, r.pub.encoder.subjects}).lastEventOf(r.t.Context(), id, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return comparison{bucket: r.bucket}.judgeEntry(id, last, r.held(id))
+}
+
+// An entry that does not fit keeps the event's encoding or leaves fields out.
+func TestEntryWithin(t *testing.T) {
+	id := otherApp("fat")
+	app := &appv1.App{Spec: &appv1.Spec{ClusterPool: strings.Repeat("s", 2000)}, Status: &appv1.Status{}}
+	app.Status.Conditions = []*appv1.Condition{{Message: strings.Repeat("\n", 1000)}}
+	for _, test := range []struct {
+		name, eventForm, eventLacks string
+		limit                       int
+		form, truncated             string
+	}{
+		{"no limit", subjects.ContentTypeJSON, "", 0, subjects.ContentTypeJSON, ""},
+		{"it fits", subjects.ContentTypeProtobuf, "", 5000, subjects.ContentTypeJSON, ""},
+		{"it fits as the event has it", subjects.ContentTypeProtobuf, "old_app", 4000, subjects.ContentTypeProtobuf, "old_app"},
+		{"without the spec", subjects.ContentTypeJSON, "old_app", 4000, subjects.ContentTypeJSON, "old_app,spec"},
+		{"without the spec, as the event has it", subjects.ContentTypeProtobuf, "", 2000, subjects.ContentTypeProtobuf, "spec"},
+		{"without spec and status", subjects.ContentTypeJSON, "spec", 1000, subjects.ContentTypeJSON, "spec,status"},
+		{"it cannot be made", subjects.ContentTypeJSON, "", 100, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, maxSize: func() int { return test.limit }}
+			r := &record{kind: subjects.Updated, sequence: 5, contentType: test.eventForm, truncated: test.eventLacks, app: app}
+			h := nats.Header{subjects.HeaderUID: {"u1"}}
+			if test.eventLacks != "" {
+				h.Set(subjects.HeaderTruncated, test.eventLacks)
+			}
+			msg, err := b.entry(id, r, h)
+			if test.form == "" {
+				if !errors.Is(err, errTooLarge) {
+					t.Errorf("got %v, %v", msg, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := msg.Header.Get(subjects.CEDataContentType); got != test.form {
+				t.Errorf("got %s, want %s", got, test.form)
+			}
+			if got := msg.Header.Get(subjects.HeaderTruncated); got != test.truncated {
+				t.Errorf("truncated: %q, want %q", got, test.truncated)
+			}
+			msg.Header.Set(subjects.HeaderExpectedLastSequence, "18446744073709551615")
+			if test.limit > 0 && msg.Size() > test.limit {
+				t.Errorf("it has %d of %d bytes", msg.Size(), test.limit)
+			}
+			if app.Spec == nil || app.Status == nil || h.Get(subjects.HeaderTruncated) != test.eventLacks {
+				t.Error("the event itself was changed")
+			}
+		})
+	}
+}
+
+// One app whose entry does not fit keeps no other out of the bucket, whoever
+// says that it does not fit.
+func TestFatAppStopsNobody(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit func(*testing.T, *rig)
+	}{
+		{"the client", func(_ *testing.T, r *rig) { r.bucket.maxSize = func() int { return 8 << 10 } }},
+		{"the server", func(t *testing.T, r *rig) {
+			stream, err := r.js.Stream(t.Context(), subjects.BucketStream(subjects.DefaultBucket))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := stream.CachedInfo().Config
+			cfg.MaxMsgSize = 8 << 10
+			if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			fat, other := otherApp("fat"), otherApp("other")
+			first := r.append(r.fatEvent(fat, 10, nil))
+			r.project()
+			test.limit(t, r)
+			r.append(r.fatEvent(fat, 10_000, first))
+			last := r.append(r.eventOn(other, "3", nil))
+			p, snap := r.newProjector(zap.NewNop())
+			if err := r.runUntil(p, snap, last.sequence); err != nil {
+				t.Fatal(err)
+			}
+			got := r.held(fat)
+			if got.record == nil || got.record.truncated != "old_app,spec,status" && got.record.truncated != "spec,status" || got.record.sequence != 2 {
+				t.Errorf("the bucket holds %+v of %v", got, got.record)
+			}
+			if r.held(other).sequence() != last.sequence {
+				t.Error("the other app is not in the bucket")
+			}
+			if d, differs := r.differs(other); differs {
+				t.Error(d)
+			}
+			if d, differs := r.differs(fat); differs != (r.bucket.maxSize == nil) {
+				t.Errorf("verify says %v", d)
+			}
+			if got := p.take()[fat]; got.truncated != "" && got.truncated != "old_app" {
+				t.Errorf("the record lacks %s", got.truncated)
+			}
+			// What the bucket lacks is no difference from the cluster.
+			p, _ = r.newProjector(zap.NewNop())
+			svc := testService("u-fat", "7", "True")
+			svc.Status.Conditions[0].Message = strings.Repeat("\n", 10_000)
+			record := p.take()[fat]
+			if !isPublished(state{service: svc, revision: testRevision("6", 2)}, record, r.pub.encoder.app) {
+				t.Errorf("the state that was published counts as another than %+v", record)
+			}
+			if isPublished(state{service: svc, revision: testRevision("8", 3)}, record, r.pub.encoder.app) {
+				t.Error("another replica count counts as published")
+			}
+		})
+	}
+}
+
+// An entry that cannot be made at all is skipped.
+func TestEntryThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	limit := 10
+	r.bucket.maxSize = func() int { return limit }
+	first := r.append(r.event("1", nil))
+	p, snap := r.newProjector(zap.NewNop())
+	if err := r.runUntil(p, snap, first.sequence); err != nil {
+		t.Fatal(err)
+	}
+	if got := counted(t, p.metrics.snapshotSkipped); got != 1 || r.held(testID) != nil {
+		t.Errorf("%d entries were skipped; the bucket holds %v", got, r.held(testID))
+	}
+	if got := p.take()[testID]; got.previous() != first.sequence || !got.exists() {
+		t.Errorf("the record is %+v", got)
+	}
+	limit = 0
+	last := r.append(r.eventOn(otherApp("b"), "2", nil))
+	if err := r.runUntil(p, nil, last.sequence); err != nil {
+		t.Fatal(err)
+	}
+	if r.held(otherApp("b")) == nil {
+		t.Error("another app is not in the bucket")
+	}
+}
+
+// An entry that does not fit in the encoding that is configured now keeps its own.
+func TestEncodingChangeThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	fat, other := otherApp("fat"), otherApp("other")
+	r.pub.encoder.form, r.bucket.form = subjects.ContentTypeProtobuf, subjects.ContentTypeProtobuf
+	r.append(r.fatEvent(fat, 5000, nil))
+	r.append(r.fatEvent(other, 10, nil))
+	r.project()
+	r.pub.encoder.form, r.bucket.form = subjects.ContentTypeJSON, subjects.ContentTypeJSON
+	r.bucket.maxSize = func() int { return 8 << 10 }
+	last := r.append(r.event("3", nil))
+	p := r.project()
+	if r.held(testID).sequence() != last.sequence || p.metrics == nil {
+		t.Error("the new event is not in the bucket")
+	}
+	for id, want := range map[subjects.AppID]string{fat: subjects.ContentTypeProtobuf, other: subjects.ContentTypeJSON} {
+		if got := r.held(id); got.record == nil || got.record.contentType != want || got.record.truncated != "" {
+			t.Errorf("%s: the bucket holds %+v", id, got)
+		}
+		if d, differs := r.differs(id); differs {
+			t.Error(d)
+		}
+	}
+	if got := counted(t, r.pub.metrics.projectionRestarts); got != 0 {
+		t.Errorf("the projection started over %d times", got)
+	}
+}
+
+// What a bucket may not have.
+func TestBucketProblems(t *testing.T) {
+	fit := jetstream.StreamConfig{Retention: jetstream.LimitsPolicy, MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1}
+	if got := bucketProblems(fit); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+	limited := fit
+	limited.MaxMsgSize = 8192
+	if got := bucketProblems(limited); len(got) != 1 || !strings.Contains(got[0], "8192 bytes") {
+		t.Errorf("got %v", got)
+	}
+}
