@@ -123,7 +123,7 @@ func (w *world) torment(ctx context.Context, rng *rand.Rand, faults []fault, las
 
 // recovered says why there is still something of a fault, "" if there is not.
 func (w *world) recovered(ctx context.Context) string {
-	if late := w.gaps.unended(); len(late) > 0 {
+	if late := append(w.gaps.unended(), w.comparisons.unended()...); len(late) > 0 {
 		return "not caught up after: " + few(late)
 	}
 	return w.led(ctx)

@@ -94,6 +94,7 @@ func (i *injection) removing(ctx context.Context, remove func(context.Context) e
 	i.mu.Lock()
 	i.streamPurged = true
 	i.mu.Unlock()
+	defer i.comparisons.open(ctx, "events were removed").heal()
 	if err := remove(ctx); err != nil {
 		return err
 	}

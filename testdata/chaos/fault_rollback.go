@@ -33,7 +33,7 @@ func rollbackFaults() []fault {
 	bucket := subjects.BucketStream(subjects.DefaultBucket)
 	rolledBack := func(name string, streams ...string) fault {
 		return fault{
-			name: "roll back " + name, blinds: true, weight: 8, parts: everything, takes: 12 * time.Second,
+			name: "roll back " + name, weight: 8, parts: everything, takes: 12 * time.Second,
 			play: func(ctx context.Context, i *injection) error { return i.rollBack(ctx, name, streams) },
 		}
 	}
@@ -69,6 +69,7 @@ func (i *injection) rollBack(ctx context.Context, name string, streams []string)
 	if len(killed) > 0 {
 		defer i.gap(ctx, "bridges were killed while %s was rolled back", name).heal()
 	}
+	defer i.comparisons.open(ctx, name+" was rolled back").heal()
 	if err := i.endWith(ctx, killed); err != nil {
 		return err
 	}

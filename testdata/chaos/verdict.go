@@ -78,7 +78,7 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 		Changes:  w.changes(),
 		Events:   w.events.messages(),
 		Entries:  w.withoutPlanted(entries),
-		Gaps:     w.gaps.list(),
+		Gaps:     w.gaps.list(), Comparisons: w.comparisons.list(),
 		Subjects: w.names, Bucket: subjects.DefaultBucket, ClusterName: clusterName,
 		App: kservice.Config{BaseDomain: baseDomain},
 	}

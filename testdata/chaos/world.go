@@ -42,6 +42,9 @@ type world struct {
 	bridges []*bridge
 	load    *load
 	gaps    *gapLog
+	// comparisons are the times after a rollback or a removal until a bridge has compared. They
+	// concern only apps that lost events.
+	comparisons *gapLog
 
 	cancel context.CancelFunc
 	spawn  func(func(context.Context)) // in the background, until close
@@ -63,7 +66,7 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.spawn = func(do func(context.Context)) { w.ending.Go(func() { do(background) }) }
-	w.gaps = &gapLog{w: w}
+	w.gaps, w.comparisons = &gapLog{w: w}, &gapLog{w: w}
 	defer func() {
 		if err != nil {
 			err = errors.Join(w.explain(err), w.close(false))

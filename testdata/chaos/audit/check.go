@@ -16,16 +16,17 @@ import (
 // audit is what all apps are checked against. It does not change once the
 // walks have begun.
 type audit struct {
-	in     Input
-	truth  *truth
-	gaps   gaps
-	source string
+	in          Input
+	truth       *truth
+	gaps        gaps
+	comparisons gaps
+	source      string
 }
 
 // Check compares what was published with the truth. It takes any input, also
 // one that makes no sense.
 func Check(in Input) Report {
-	a := &audit{in: in, truth: newTruth(in.Changes), gaps: newGaps(in.Gaps), source: subjects.Source(in.ClusterName)}
+	a := &audit{in: in, truth: newTruth(in.Changes), gaps: newGaps(in.Gaps), comparisons: newGaps(in.Comparisons), source: subjects.Source(in.ClusterName)}
 	r := Report{Drift: a.truth.problems}
 	events := a.sort(&r)
 	entries := a.entries(&r)

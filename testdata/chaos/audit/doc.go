@@ -13,9 +13,11 @@
 //     published. The app goes on from its newest event that survived, and may
 //     publish again what the lost ones said, under the same ids.
 //   - States that a lost event stood for are excused and counted as Taken. The
-//     bridge compares then: of what a synthesized event passes over, only the
-//     net difference is owed. The last state of an app is owed all the same, and
-//     so is the delete between two objects.
+//     last state of an app is owed all the same, and so is the delete between
+//     two objects.
+//   - The bridge then compares the apps that lost events with the cluster. Until
+//     it has (Input.Comparisons), only the net difference is owed of them, as in
+//     a gap; of all other apps every state.
 //   - Lost messages that no bridge named count as published. So what is then
 //     published again, or refers to the event before them, is wrong.
 //   - A sequence with two meanings is always wrong (Reused), and so is a new
@@ -29,8 +31,7 @@
 // Input has them too, from a reader that no purge outruns. A removal before the
 // event was projected has to be named (Input.Removed). Only then the app may go
 // on from the event before it, and so publish the same state again, at the
-// sequence of either; and of what a synthesized event passes over then, only the
-// net difference is owed.
+// sequence of either. Input.Comparisons has the time of that, too.
 //
 // # What was left out
 //

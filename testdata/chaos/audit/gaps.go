@@ -27,6 +27,12 @@ func newGaps(all []Gap) gaps {
 	return g
 }
 
+// unseen tells whether some of what happened in a time span may rightly have no
+// event.
+func (w *walk) unseen(from, to time.Time) bool {
+	return w.gaps.overlap(from, to) || w.affected && w.comparisons.overlap(from, to)
+}
+
 // overlap tells whether any gap has a moment in common with the span.
 func (g gaps) overlap(from, to time.Time) bool {
 	n := sort.Search(len(g.sorted), func(i int) bool { return g.sorted[i].From.After(to) })

@@ -196,6 +196,39 @@ func TestLossFaults(t *testing.T) {
 	}
 }
 
+// TestComparison: of an app that lost events only the net difference is owed
+// until the bridge has compared, of others every state.
+func TestComparison(t *testing.T) {
+	for _, test := range []struct {
+		lost bool // the app's last event
+		want string
+	}{{true, ""}, {false, "lost"}} {
+		w := newWorld(t)
+		a, b := w.app("checkout"), w.app("storefront")
+		a.create()
+		a.delete()
+		b.create()
+		if test.lost {
+			a.create()
+		}
+		b.edit()
+		w.rollBack(len(w.steps)-3, false)
+		w.away = true
+		a.create()
+		a.edit()
+		a.delete()
+		w.away = false
+		from := w.now
+		w.compare()
+		b.edit()
+		in := w.render()
+		in.Comparisons = []audit.Gap{{From: from, To: w.now}}
+		w.wants(t, audit.Check(in), strings.Fields(test.want)...)
+		in.Comparisons = nil
+		w.wants(t, audit.Check(in), "lost")
+	}
+}
+
 // TestSurvivorPurged: the event that a rollback left is gone from the stream for
 // another reason, so that the app begins from nothing.
 func TestSurvivorPurged(t *testing.T) {

@@ -142,7 +142,7 @@ func (w *walk) replicaSteps(e *event, i int, svc *kservice.Service, revision *re
 		}
 	}
 	for _, s := range owed[min(e.merged(), len(owed)):] {
-		if w.gaps.overlap(owed[0].at.Add(-margin), e.Stored) {
+		if w.unseen(owed[0].at.Add(-margin), e.Stored) {
 			w.report.Excused++
 			continue
 		}

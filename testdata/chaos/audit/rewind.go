@@ -97,7 +97,6 @@ func (w *walk) rewindLost(epoch int) {
 	for n := len(w.trail); n > 0 && w.trail[n-1].e.lost && w.trail[n-1].e.Epoch < epoch; n = len(w.trail) {
 		e := w.trail[n-1].e
 		w.rewound, _ = w.lossOf(e.Message)
-		w.compared = true
 		w.takenBack(e, w.trail[n-1].pos)
 		w.back1()
 	}
@@ -132,7 +131,6 @@ func (w *walk) otherWays() []*walk {
 			way.linked = append(way.linked, way.trail[n-1].e.Sequence)
 			way.back1()
 		}
-		way.compared = true
 		ways = append(ways, way)
 	}
 	if w.rewound != nil && w.last != nil && w.last.Sequence < w.rewound.First {

@@ -14,7 +14,7 @@ func (w *walk) skipped(from, to int, e *event) {
 	}
 	note := ""
 	if e != nil && (e.flag(subjects.HeaderSynthesized) || e.kind == subjects.Deleted && e.flag(subjects.HeaderFinalStateUnknown)) {
-		if w.compared || w.gaps.overlap(w.states[from].at.Add(-margin), e.Stored) {
+		if w.unseen(w.states[from].at.Add(-margin), e.Stored) {
 			required := w.requiredDelete(from, to, e)
 			for i := from; i < to; i++ {
 				if i == required {
@@ -137,7 +137,7 @@ func (w *walk) back(gone, to int, e *event) int {
 // inGap tells whether a gap may have hidden what began at one state and ended
 // at another.
 func (w *walk) inGap(first, last int) bool {
-	return w.gaps.overlap(w.states[first].at.Add(-margin), w.states[last].at.Add(margin))
+	return w.unseen(w.states[first].at.Add(-margin), w.states[last].at.Add(margin))
 }
 
 func (w *walk) excuse(i int) {

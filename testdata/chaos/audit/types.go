@@ -64,6 +64,7 @@ type Input struct {
 	Events      []Message // everything the stream ever held, by epoch and sequence
 	Entries     []Message // the newest message of every key of the bucket
 	Gaps        []Gap
+	Comparisons []Gap                // after losses and removals: gaps for the apps that lost events
 	Losses      []Loss               // what rollbacks took, as bridges named it, or Unseen
 	Removed     []subjects.LostRange // what was removed from the stream before it was projected, as bridges named it
 	Subjects    subjects.Subjects

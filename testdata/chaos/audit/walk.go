@@ -32,7 +32,7 @@ type walk struct {
 	taken    []bool            // by state: an event that is lost told it
 	counted  map[string]uint64 // the newest version of each Revision that a lost event showed
 	rewound  *Loss             // the walk is back at what survived this
-	compared bool              // the walk was set back, and only comparisons followed
+	affected bool              // some event is lost or was removed
 	linked   []uint64          // sequences that the next event may refer to instead of last's
 }
 
@@ -47,6 +47,7 @@ func newWalk(a *audit, h *history) *walk {
 func (w *walk) survey(events []*event) {
 	told := make(map[stateKey]bool, len(events))
 	for _, e := range events {
+		w.affected = w.affected || e.lost || w.removed(e.Message)
 		key, named := e.key()
 		if !named {
 			continue
@@ -107,9 +108,7 @@ func (w *walk) take(e *event) {
 	}
 	w.last, w.repeat = e, 0
 	w.linked = nil
-	if w.rewound = nil; !e.flag(subjects.HeaderSynthesized) {
-		w.compared = false
-	}
+	w.rewound = nil
 }
 
 // place finds the state that an event tells.
