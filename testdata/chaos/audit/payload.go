@@ -32,7 +32,7 @@ func (w *walk) payload(e *event, i int) (*kservice.Service, *revisionState) {
 		changedAt = at.UTC().Format(time.RFC3339Nano)
 	}
 	w.same(e, subjects.CETime, changedAt)
-	revision, err := w.revisionState(e, svc)
+	revision, err := w.revisionState(e, svc, i)
 	if err != nil {
 		w.drift(e, "%v", err)
 		return nil, nil
@@ -55,7 +55,7 @@ func (w *walk) payload(e *event, i int) (*kservice.Service, *revisionState) {
 
 // convert is the App of a state, with nothing left out.
 func (w *walk) convert(svc *kservice.Service, rev *kservice.Revision) (*appv1.App, error) {
-	want, err := kservice.Convert(svc, rev, w.in.App)
+	want, err := kservice.ConvertCounting(svc, rev, w.in.App)
 	if err != nil {
 		return nil, fmt.Errorf("the state has no App: %w", err)
 	}
@@ -83,8 +83,9 @@ func (w *walk) named(svc *kservice.Service) *revisions {
 	return w.truth.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
 }
 
-// revisionState finds the Revision that an event says it was made with.
-func (w *walk) revisionState(e *event, svc *kservice.Service) (*revisionState, error) {
+// revisionState finds the Revision that an event of the state at i says it was
+// made with.
+func (w *walk) revisionState(e *event, svc *kservice.Service, i int) (*revisionState, error) {
 	name, version := e.get(subjects.HeaderRevision), e.get(subjects.HeaderRevisionResourceVersion)
 	ready := svc.Status.LatestReadyRevisionName
 	known := w.named(svc)
@@ -100,21 +101,36 @@ func (w *walk) revisionState(e *event, svc *kservice.Service) (*revisionState, e
 			return nil, fmt.Errorf("names no Revision, although %s@%d was named before and not deleted", ready, shown)
 		}
 		return nil, nil
-	case name != ready:
+	case name != ready && !w.standsIn(name, ready, i):
 		return nil, fmt.Errorf("names Revision %q, the state %q", name, ready)
-	case known == nil:
+	case name != ready:
+		known, shown = w.truth.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: name}], w.revisions[name]
+	}
+	if known == nil {
 		return nil, fmt.Errorf("the cluster never had Revision %s", name)
 	}
-	i := known.find(version)
-	if i < 0 || known.states[i].revision == nil {
+	at := known.find(version)
+	if at < 0 || known.states[at].revision == nil {
 		return nil, fmt.Errorf("the cluster never had Revision %s@%s", name, version)
 	}
-	found := &known.states[i]
+	found := &known.states[at]
 	if found.number < shown {
 		w.reordered(e, "shows Revision %s@%s, after %d was shown", name, version, shown)
 	}
 	w.revisions[name] = max(shown, found.number)
 	return found, nil
+}
+
+// standsIn tells whether the count of a Revision may stand while the one that
+// the state at i names is not known yet: an earlier state of the same object
+// named it.
+func (w *walk) standsIn(name, ready string, i int) bool {
+	for before := i - 1; ready != "" && before >= 0 && !w.states[before].gone; before-- {
+		if w.states[before].ready() == name {
+			return true
+		}
+	}
+	return false
 }
 
 // replicaSteps checks that no replica count between two neighbouring events is

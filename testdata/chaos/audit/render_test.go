@@ -125,7 +125,7 @@ func (w *world) event(in *audit.Input, s *step, prev *published, sequence uint64
 			h.Set(subjects.HeaderRevision, s.rev.Name)
 			h.Set(subjects.HeaderRevisionResourceVersion, s.rev.ResourceVersion)
 		}
-		app, err := kservice.Convert(s.service, s.rev, in.App)
+		app, err := kservice.ConvertCounting(s.service, s.rev, in.App)
 		if err != nil {
 			w.t.Fatal(err)
 		}
