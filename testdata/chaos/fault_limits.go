@@ -18,14 +18,14 @@ const (
 // another one takes back; and a restart below a large bucket.
 func limitFaults(servers int) []fault {
 	faults := []fault{
-		{name: "lower max_payload", weight: 8, parts: everything, takes: 12 * time.Second, play: lowerPayload},
-		{name: "fill JetStream's disk", weight: 8, parts: everything, takes: 10 * time.Second, play: fillDisk},
+		{name: "lower max_payload", weight: 24, parts: everything, takes: 12 * time.Second, play: lowerPayload},
+		{name: "fill JetStream's disk", weight: 24, parts: everything, takes: 10 * time.Second, play: fillDisk},
 	}
 	if servers < 3 {
 		return faults
 	}
 	return append(faults,
-		fault{name: "restart all NATS servers in turn, with a large bucket", weight: 8, parts: everything, takes: 20 * time.Second, play: rollLargeBucket},
+		fault{name: "restart all NATS servers in turn, with a large bucket", weight: 24, parts: everything, takes: 20 * time.Second, play: rollLargeBucket},
 	)
 }
 

@@ -18,8 +18,8 @@ const shortAge = 3 * time.Second
 // may go before they are in the bucket.
 func removalFaults() []fault {
 	return []fault{
-		{name: "purge the stream under load", weight: 8, parts: everything, takes: 8 * time.Second, play: purgeUnderLoad},
-		{name: "let retention overtake the bucket", weight: 8, parts: everything, takes: 14 * time.Second, play: overtakeBucket},
+		{name: "purge the stream under load", weight: 24, parts: everything, takes: 8 * time.Second, play: purgeUnderLoad},
+		{name: "let retention overtake the bucket", weight: 24, parts: everything, takes: 14 * time.Second, play: overtakeBucket},
 	}
 }
 

@@ -33,7 +33,7 @@ func rollbackFaults() []fault {
 	bucket := subjects.BucketStream(subjects.DefaultBucket)
 	rolledBack := func(name string, streams ...string) fault {
 		return fault{
-			name: "roll back " + name, weight: 8, parts: everything, takes: 12 * time.Second,
+			name: "roll back " + name, weight: 24, parts: everything, takes: 12 * time.Second,
 			play: func(ctx context.Context, i *injection) error { return i.rollBack(ctx, name, streams) },
 		}
 	}

@@ -18,6 +18,21 @@ func TestOutcome(t *testing.T) {
 		{"clean", []outcome{one}, "chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", true},
 		{"the sum of two", []outcome{one, two}, "chaos: seed=7 faults=4 changes=15 events=12 excused=2 lost=1 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", false},
 		{
+			"a loss that nobody noticed",
+			[]outcome{one, {unnoticed: []string{"the event stream lost 3 of 5-7"}, unseen: []string{"another"}}},
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=1", false,
+		},
+		{
+			"a loss that nothing knew of",
+			[]outcome{one, {unseen: []string{"the event stream lost 3 of 5-7"}}},
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", true,
+		},
+		{
+			"a sequence used twice",
+			[]outcome{one, {Report: audit.Report{Reused: []audit.Problem{{App: "a"}}}}},
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=1 unnoticed=0", false,
+		},
+		{
 			"a failure of another kind",
 			[]outcome{one, {failures: []string{"bridge A ended by itself"}}},
 			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 failures=1", false,
