@@ -143,8 +143,9 @@ type write struct {
 	sequence uint64
 	app      subjects.AppID
 	exists   bool
-	size     int  // of the message
-	end      bool // the stream held nothing behind it
+	event    uint64 // the sequence that the message reflects
+	size     int    // of the message
+	end      bool   // the stream held nothing behind it
 }
 
 // entry is what a message of the stream makes of the bucket.
@@ -190,6 +191,10 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		p.started, p.end = true, stream.State.LastSeq
 	}
 	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
+	sweep, stopSweep := context.WithCancel(ctx)
+	defer stopSweep()
+	helpers.Go(func() { p.sweepMarkers(sweep) })
+
 	p.admit(snap)
 	p.adopt(snap)
 	p.sent.Store(snap.last)
@@ -197,6 +202,7 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
 			w.size = sizeOfEntry(e.msg)
+			w.event, _ = strconv.ParseUint(e.msg.Header.Get(subjects.HeaderEventSequence), 10, 64)
 			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 			p.sent.Add(1) // first: the guard must never see more than this
 			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
@@ -316,10 +322,10 @@ func (p *projector) await(ctx context.Context, w write) error {
 	}
 	if w.future != nil {
 		select {
-		case <-w.future.Ok():
+		case ack := <-w.future.Ok():
 			p.metrics.snapshotWrites.Inc()
 			p.failures.Store(0)
-			p.stored(w.app, w.exists)
+			p.stored(w.app, key{exists: w.exists, event: w.event, at: storedAt{ack.Sequence, time.Now()}})
 		case err := <-w.future.Err():
 			if isTooLarge(err) {
 				p.tooLarge(w.app, w.size)
