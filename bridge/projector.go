@@ -183,6 +183,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	})
 
+	p.admit(snap) // first: what snap lacks is known from here on
+	p.adopt(snap)
+	p.sent.Store(snap.last)
 	stream, err := p.lookUp(ctx)
 	if err != nil {
 		return err
@@ -195,9 +198,6 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	defer stopSweep()
 	helpers.Go(func() { p.sweepMarkers(sweep) })
 
-	p.admit(snap)
-	p.adopt(snap)
-	p.sent.Store(snap.last)
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
