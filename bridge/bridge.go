@@ -127,7 +127,7 @@ func (b *Bridge) newStorage() *storage {
 func (b *Bridge) newBucket(js jetstream.JetStream) *bucket {
 	return &bucket{
 		js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log,
-		maxSize: func() int { return int(b.nc.MaxPayload()) },
+		maxSize: func() int { return int(b.nc.MaxPayload()) }, markerMaxAge: b.cfg.MarkerMaxAge,
 	}
 }
 

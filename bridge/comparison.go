@@ -41,6 +41,7 @@ type comparison struct {
 	app     kservice.Config
 	watched func(namespace string) bool
 	bucket  *bucket // makes the entries that are wanted
+	now     time.Time
 	// refused says why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s state, prev *record) error
 	streamEnd uint64 // last sequence of the stream
@@ -171,6 +172,8 @@ func (c comparison) judgeEntry(id subjects.AppID, e *lastEvent, h *held) (Differ
 	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
 	deleted := r.kind == subjects.Deleted
 	switch {
+	case h == nil && deleted && c.bucket.keepsNoMarker(e, c.now):
+		return Difference{}, false
 	case h == nil && deleted:
 		return differs(DifferenceMissingMarker, "delete marker missing in the bucket: %s", end)
 	case h == nil:

@@ -39,6 +39,10 @@ type Config struct {
 	StreamReplicas int
 	StreamMaxAge   time.Duration
 	StreamMaxBytes int64
+	// MarkerMaxAge is how long the bucket keeps the delete marker of an app; zero:
+	// for ever. A reader of the bucket that was away for longer does not see that
+	// the app was deleted.
+	MarkerMaxAge time.Duration
 	// Encoding of new messages.
 	Encoding Encoding
 
@@ -105,6 +109,9 @@ func (c Config) Validate() error {
 	}
 	if c.StreamMaxBytes < 0 {
 		bad("StreamMaxBytes", c.StreamMaxBytes, "must not be negative")
+	}
+	if c.MarkerMaxAge < 0 {
+		bad("MarkerMaxAge", c.MarkerMaxAge, "must not be negative")
 	}
 	if c.Encoding != EncodingJSON && c.Encoding != EncodingProtobuf {
 		bad("Encoding", c.Encoding, "must be json or protobuf")

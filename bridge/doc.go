@@ -20,7 +20,9 @@
 // refusal means.
 //
 // The projector follows the stream and writes the bucket, each write expecting
-// the one before. Nothing else writes the bucket.
+// the one before. Nothing else writes the bucket. Both are read as far as the
+// leaders of their streams have them: a consumer may be on a replica that is
+// behind. A message that was removed before it was projected ends the session.
 //
 // # Sessions
 //

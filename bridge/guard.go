@@ -62,7 +62,7 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		}
 		messages = stream.State.Msgs
 		switch {
-		case bucket.State.NumSubjects < keys:
+		case bucket.State.NumSubjects < min(keys, s.projector.storedKeys()): // it may have removed some itself
 			s.projector.lookAgain(fmt.Errorf("%w: it holds %d of %d", errKeysVanished, bucket.State.NumSubjects, keys))
 		case bucket.State.LastSeq > s.projector.sent.Load():
 			s.projector.lookAgain(errForeignWrite)

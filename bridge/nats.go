@@ -113,10 +113,11 @@ func readMessage(ctx context.Context, nc *nats.Conn, stream string, want message
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
-			Subject  string `json:"subject"`
-			Sequence uint64 `json:"seq"`
-			Header   []byte `json:"hdrs"`
-			Data     []byte `json:"data"`
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+			Time     time.Time `json:"time"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
@@ -130,7 +131,7 @@ func readMessage(ctx context.Context, nc *nats.Conn, stream string, want message
 	case answer.Message == nil:
 		return nil, fmt.Errorf("read %s: the answer has none", want)
 	}
-	m := &storedMessage{subject: answer.Message.Subject, sequence: answer.Message.Sequence, data: answer.Message.Data, header: nats.Header{}}
+	m := &storedMessage{subject: answer.Message.Subject, sequence: answer.Message.Sequence, data: answer.Message.Data, header: nats.Header{}, stored: answer.Message.Time}
 	if len(answer.Message.Header) > 0 {
 		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
 			return nil, fmt.Errorf("read %s: %w", want, err)
@@ -145,6 +146,7 @@ type storedMessage struct {
 	sequence uint64
 	header   nats.Header
 	data     []byte
+	stored   time.Time
 }
 
 // record reads the message as an event.

@@ -145,8 +145,9 @@ type write struct {
 	sequence uint64
 	app      subjects.AppID
 	exists   bool
-	size     int  // of the message
-	end      bool // the stream held nothing behind it
+	event    uint64 // the sequence that the message reflects
+	size     int    // of the message
+	end      bool   // the stream held nothing behind it
 }
 
 // entry is what a message of the stream makes of the bucket.
@@ -184,6 +185,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	})
 
+	p.admit(snap) // first: what snap lacks is known from here on
+	p.adopt(snap)
+	p.sent.Store(snap.last)
 	stream, err := p.lookUp(ctx)
 	if err != nil {
 		return err
@@ -195,13 +199,15 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return fmt.Errorf("%w: the stream of bucket %s ends at sequence %d, it had acknowledged %d", errLostTail, p.bucket.name, snap.last, had)
 	}
 	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
-	p.admit(snap)
-	p.adopt(snap)
-	p.sent.Store(snap.last)
+	sweep, stopSweep := context.WithCancel(ctx)
+	defer stopSweep()
+	helpers.Go(func() { p.sweepMarkers(sweep) })
+
 	send := func(e entry, sequence uint64) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
 			w.size = sizeOfEntry(e.msg)
+			w.event, _ = strconv.ParseUint(e.msg.Header.Get(subjects.HeaderEventSequence), 10, 64)
 			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 			p.sent.Add(1) // first: the guard must never see more than this
 			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
@@ -326,7 +332,7 @@ func (p *projector) await(ctx context.Context, w write) error {
 			p.known.noteBucket(ack.Sequence)
 			p.metrics.snapshotWrites.Inc()
 			p.failures.Store(0)
-			p.stored(w.app, w.exists)
+			p.stored(w.app, key{exists: w.exists, event: w.event, at: storedAt{ack.Sequence, time.Now()}})
 		case err := <-w.future.Err():
 			if isTooLarge(err) {
 				p.tooLarge(w.app, w.size)

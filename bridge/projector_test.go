@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,10 +25,16 @@ func (r *rig) follow() *projector {
 // run has a projector run from snap until the test is over.
 func (r *rig) run(p *projector, snap *snapshot) {
 	r.t.Helper()
-	ctx, cancel := context.WithCancel(r.t.Context())
+	r.t.Cleanup(r.start(p, snap))
+}
+
+// start has a projector run from snap until it is stopped.
+func (r *rig) start(p *projector, snap *snapshot) (stop func()) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, snap) }()
-	r.t.Cleanup(func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			r.t.Error(err)
@@ -109,7 +116,7 @@ func TestForeignKeyHidesNoneThatIsGone(t *testing.T) {
 func TestBucketThatSteppedBackIsBehind(t *testing.T) {
 	none := &snapshot{records: map[subjects.AppID]*record{}}
 	p := newProjector(nil, nil, subjects.DefaultStream, subjects.Subjects{}, none, zap.NewNop(), testMetrics())
-	p.stored(testID, true)
+	p.stored(testID, key{exists: true})
 	p.lag.note(100, time.Now())
 	p.written.Store(100)
 	if !p.lag.since(100).IsZero() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -33,7 +34,16 @@ func subjectsOf(ctx context.Context, js jetstream.JetStream, stream, filter stri
 type lastEvent struct {
 	record  *record // of the app's last event; nil: there is none
 	header  nats.Header
-	foreign uint64 // sequence of a later message that is no event, 0 if none
+	stored  time.Time // when the server stored that event
+	foreign uint64    // sequence of a later message that is no event, 0 if none
+}
+
+// sequence is that of the app's last event, 0 if there is none.
+func (e *lastEvent) sequence() uint64 {
+	if e == nil {
+		return 0
+	}
+	return e.record.previous()
 }
 
 // reader reads single events of the stream, from its leader.
@@ -58,7 +68,7 @@ func (r reader) lastEventOf(ctx context.Context, id subjects.AppID, hint uint64)
 		return nil, err
 	}
 	if record, err := last.record(r.subjects); err == nil {
-		return &lastEvent{record: record, header: last.header}, nil
+		return &lastEvent{record: record, header: last.header, stored: last.stored}, nil
 	}
 	// Somebody else's message stands before it. The stream can only be read
 	// forwards, so from the hint on if that leads to an event, else from the start.
@@ -69,7 +79,7 @@ func (r reader) lastEventOf(ctx context.Context, id subjects.AppID, hint uint64)
 		}
 		if err := r.eachMessage(ctx, filter, from, last.sequence, func(m *storedMessage) {
 			if record, err := m.record(r.subjects); err == nil {
-				e.record, e.header = record, m.header
+				e.record, e.header, e.stored = record, m.header, m.stored
 			}
 		}); err != nil {
 			return nil, err

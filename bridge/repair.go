@@ -166,7 +166,7 @@ func (v *verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			}
 			return v.purgeKey(ctx, d, subject, h.stored)
 		}
-		c := comparison{bucket: b}
+		c := comparison{bucket: b, now: time.Now()}
 		if _, differs := c.judgeEntry(d.id, e, h); !differs || e.record.sequence > limit {
 			return nil // somebody was faster, or will be
 		}

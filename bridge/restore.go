@@ -1,12 +1,15 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -14,15 +17,22 @@ import (
 // key is what the projector knows of an app's key in the bucket. Keys never
 // go by themselves.
 type key struct {
-	exists bool // the app does: it is no delete marker
-	stored bool // by what was read and acknowledged
+	exists bool     // the app does: it is no delete marker
+	stored bool     // by what was read and acknowledged
+	event  uint64   // the stream sequence that it reflects, 0 if that is not known
+	at     storedAt // zero if that is not known
+	swept  bool     // an old delete marker that is being removed
 }
 
+// marker reports whether the key is known to be a delete marker.
+func (k key) marker() bool { return !k.exists && k.event > 0 && k.at.sequence > 0 }
+
 // stored notes that the bucket holds an app's key.
-func (p *projector) stored(id subjects.AppID, exists bool) {
+func (p *projector) stored(id subjects.AppID, k key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.keys[id] = key{exists: exists, stored: true}
+	k.stored = true
+	p.keys[id] = k
 	delete(p.refused, id)
 }
 
@@ -51,10 +61,12 @@ func (p *projector) admit(snap *snapshot) {
 			r.lost = p.keys[id].exists
 		}
 		// Of a damaged record without an entry the key may be missing.
-		p.keys[id] = key{exists: r.exists() || r.lost, stored: !r.damaged || r.entry > 0}
+		p.keys[id] = key{exists: r.exists() || r.lost, stored: !r.damaged || r.entry > 0, event: r.sequence, at: snap.stored[id]}
 	}
 	for id, k := range p.keys {
-		if snap.records[id] == nil {
+		if snap.records[id] == nil && k.swept {
+			delete(p.keys, id)
+		} else if snap.records[id] == nil {
 			missing++
 			snap.records[id] = &record{damaged: true, lost: k.exists}
 			p.keys[id] = key{exists: k.exists}
@@ -73,18 +85,48 @@ func (p *projector) admit(snap *snapshot) {
 // no longer has the event it was written from. The next session publishes one.
 var errEntryLost = errors.New("an app's bucket entry is gone, and its event too")
 
-// restoreDamaged writes anew, from the stream, the entries that could not be
-// read or are not there.
-func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send func(entry, uint64) error) error {
+// damagedApp is an app whose entry could not be read or is not there.
+type damagedApp struct {
+	id     subjects.AppID
+	record *record
+	last   *lastEvent // nil: the stream has none
+}
+
+// readDamaged reads the last events of the apps that are damaged, and returns
+// them in the order of the stream.
+func (p *projector) readDamaged(ctx context.Context, snap *snapshot) ([]*damagedApp, error) {
 	from := reader{p.nc, p.stream, p.subjects}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readWindow)
+	var apps []*damagedApp
 	for id, r := range snap.records {
 		if !r.damaged {
 			continue
 		}
-		last, err := from.lastEventOf(ctx, id, 0)
-		switch {
-		case err != nil:
+		d := &damagedApp{id: id, record: r}
+		apps = append(apps, d)
+		g.Go(func() (err error) {
+			d.last, err = from.lastEventOf(ctx, id, 0)
 			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(apps, func(a, b *damagedApp) int { return cmp.Compare(a.last.sequence(), b.last.sequence()) })
+	return apps, nil
+}
+
+// restoreDamaged writes anew, from the stream, the entries that could not be
+// read or are not there.
+func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send func(entry, uint64) error) error {
+	apps, err := p.readDamaged(ctx, snap)
+	if err != nil {
+		return err
+	}
+	for _, d := range apps {
+		id, r, last := d.id, d.record, d.last
+		switch {
 		case last == nil || last.record == nil:
 			if err := p.bucket.purgeApp(ctx, id, r.entry); err != nil {
 				return err
@@ -97,6 +139,10 @@ func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send fun
 			continue
 		case last.record.sequence > snap.position:
 			continue // still to be projected
+		case r.entry == 0 && p.bucket.keepsNoMarker(last, time.Now()):
+			p.restored(id, last)
+			p.forgetKey(id)
+			continue
 		}
 		p.mu.Lock()
 		msg := p.entryOf(id, last.record, last.header)
@@ -111,6 +157,13 @@ func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send fun
 		p.log.Warn("restored a bucket entry", zap.Stringer("app", id), zap.Uint64("sequence", last.record.sequence))
 	}
 	return nil
+}
+
+// forgetKey notes that the bucket has no key of an app.
+func (p *projector) forgetKey(id subjects.AppID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.keys, id)
 }
 
 // restored takes what was read of an app into the records.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,13 @@ type snapshot struct {
 	smallest *nats.Msg
 	// rewrites are entries in another encoding than the configured one.
 	rewrites []entry
+	stored   map[subjects.AppID]storedAt
+}
+
+// storedAt is where, and when, the bucket's stream stored a message.
+type storedAt struct {
+	sequence uint64
+	time     time.Time
 }
 
 // bucket reads and addresses the entries of a KV bucket through its stream:
@@ -47,6 +55,8 @@ type bucket struct {
 	// maxSize is the largest message that the server takes, in bytes with its
 	// headers; nil or 0: there is no limit.
 	maxSize func() int
+	// markerMaxAge is how old a delete marker may become, 0 for any age.
+	markerMaxAge time.Duration
 }
 
 // limit is the largest entry that can be written now, 0 without a limit.
@@ -166,6 +176,7 @@ type bucketReader struct {
 type bucketKey struct {
 	record  *record
 	eventID string
+	stored  storedAt
 	rewrite *nats.Msg // in the configured encoding, nil if it is that already
 }
 
@@ -188,23 +199,28 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		b.log.Warn("bucket holds a foreign key", zap.String("subject", msg.Subject()), zap.Error(err))
 		return
 	}
+	stored := storedAt{meta.Sequence.Stream, meta.Timestamp}
 	held, err := recordOfEntry(msg.Headers(), msg.Data())
 	if err != nil {
 		b.log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
-		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: meta.Sequence.Stream}}
+		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence}, stored: stored}
 		return
 	}
 	if contains(b.lost, held.sequence) {
-		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: meta.Sequence.Stream}}
+		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence}, stored: stored}
 		return
 	}
-	r.keys[id] = &bucketKey{record: held, eventID: msg.Headers().Get(subjects.CEID), rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}
+	r.keys[id] = &bucketKey{record: held, eventID: msg.Headers().Get(subjects.CEID), stored: stored, rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}
 }
 
 // snapshot is what was read.
 func (r *bucketReader) snapshot() *snapshot {
-	snap := &snapshot{records: make(map[subjects.AppID]*record, len(r.keys)), last: r.last, foreign: uint64(len(r.foreign)), smallest: r.smallest}
+	snap := &snapshot{
+		records: make(map[subjects.AppID]*record, len(r.keys)), last: r.last, foreign: uint64(len(r.foreign)), smallest: r.smallest,
+		stored: make(map[subjects.AppID]storedAt, len(r.keys)),
+	}
 	for id, k := range r.keys {
+		snap.stored[id] = k.stored
 		snap.records[id] = k.record
 		if k.record.sequence > snap.position {
 			snap.position, snap.positionID = k.record.sequence, k.eventID

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -50,7 +51,7 @@ func (r *rig) differs(id subjects.AppID) (Difference, bool) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return comparison{bucket: r.bucket}.judgeEntry(id, last, r.held(id))
+	return comparison{bucket: r.bucket, now: time.Now()}.judgeEntry(id, last, r.held(id))
 }
 
 // An entry that does not fit keeps the event's encoding or leaves fields out.

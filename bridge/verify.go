@@ -124,7 +124,7 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 	var differences []Difference
 	c := comparison{
 		app: v.cfg.App, watched: watching(v.kube.namespaces),
-		bucket:  v.entries(),
+		bucket: v.entries(), now: time.Now(),
 		awaits:  s.awaits,
 		refused: v.refused(s),
 	}

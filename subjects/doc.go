@@ -190,7 +190,10 @@
 //
 // Entries are written in stream order. A consumer that has read the bucket up
 // to S, the highest such sequence over entries and markers, goes on with the
-// stream at S+1 and has neither a gap nor a repeat.
+// stream at S+1 and has neither a gap nor a repeat. With an option a bridge
+// removes old delete markers, never the one at S. An entry that the server
+// refuses for its size is truncated: Flyte-Truncated then names more than on
+// the event.
 //
 // Appends are fenced by headers that the JetStream server checks before it
 // stores anything:

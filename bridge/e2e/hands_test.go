@@ -49,6 +49,47 @@ func TestMarkerCompacted(t *testing.T) {
 	}
 }
 
+// A delete marker that has become too old goes, is not missed, and does not come
+// back at the next start.
+func TestMarkerMaxAge(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.MarkerMaxAge = time.Second
+	r := w.start(cfg)
+	svc := w.create(w.app("phoenix"))
+	must[any](t)(nil, w.Client.Delete(t.Context(), svc))
+	w.waitFor(0, "created phoenix", "deleted phoenix")
+	w.create(w.app("later")) // the marker of the newest event would stay
+	want := []string{"created phoenix", "deleted phoenix", "created later"}
+	w.waitFor(0, want...)
+	gone := func() error {
+		entries := w.entries()
+		for id := range entries {
+			if id.Name == "later" && len(entries) == 1 {
+				return nil
+			}
+		}
+		return fmt.Errorf("the bucket holds %d entries, want the marker gone", len(entries))
+	}
+	eventually(t, "the marker goes", gone)
+	w.findsNothing(cfg, 0)
+	must[any](t)(nil, r.stop())
+
+	r = w.start(cfg)
+	must[any](t)(nil, gone())
+	w.findsNothing(cfg, 0)
+	if got := r.metric("appbridge_snapshot_restarts_total"); got > 0 {
+		t.Errorf("the projection started over %v times", got)
+	}
+	w.create(w.app("phoenix"))
+	events := w.waitFor(0, append(want, "created phoenix")...)
+	w.checkHeaders(events)
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, events) })
+	if got := r.metric("appbridge_resyncs_total"); got != 1 {
+		t.Errorf("%v resyncs, want one", got)
+	}
+}
+
 // A foreign message on an app's own subject moves that app's fence, no more.
 func TestForeignMessage(t *testing.T) {
 	w := newWorld(t)

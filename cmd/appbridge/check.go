@@ -22,9 +22,11 @@ import (
 )
 
 // minStreamMaxAge is a second although the server allows less: a stream that
-// forgets faster than a bridge restarts is a mistyped unit.
+// forgets faster than a bridge restarts is a mistyped unit. The same is true of
+// minMarkerMaxAge.
 const (
 	minStreamMaxAge = time.Second
+	minMarkerMaxAge = time.Second
 	minFlushTimeout = time.Millisecond
 	minMaxDelay     = time.Second
 )

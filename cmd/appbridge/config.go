@@ -37,6 +37,7 @@ type config struct {
 	Bucket            string
 	StreamReplicas    int
 	StreamMaxAge      time.Duration // 0: for ever
+	MarkerMaxAge      time.Duration // 0: for ever
 	StreamMaxBytes    int64         // 0: no limit
 	Encoding          bridge.Encoding
 	AllowUnsafeStream bool
@@ -153,6 +154,7 @@ func (c config) bridgeConfig(identity string) bridge.Config {
 		StreamReplicas: c.StreamReplicas,
 		StreamMaxAge:   c.StreamMaxAge,
 		StreamMaxBytes: c.StreamMaxBytes,
+		MarkerMaxAge:   c.MarkerMaxAge,
 		Encoding:       c.Encoding,
 		App: kservice.Config{
 			BaseDomain: c.BaseDomain,

@@ -108,7 +108,7 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 	}, "\n"))
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe",
-		"--prefix=a..b", "--stream-max-age=12", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms",
+		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
@@ -134,6 +134,7 @@ nats-embedded: "maybe" from --nats-embedded: want true or false
 prefix: "a..b" from --prefix: want tokens of letters, digits, - and _ joined by dots
 bucket: "a.b" from APPBRIDGE_BUCKET: want letters, digits, - and _
 stream-max-age: "12" from --stream-max-age: want 0 or a duration of at least 1s, for example 10s or 1h30m
+marker-max-age: "-1h" from --marker-max-age: want 0 or a duration of at least 1s, for example 10s or 1h30m
 encoding: "xml" from --encoding: want json or protobuf
 accept-reset: "perhaps" from --accept-reset: want true or false
 base-domain: "https://apps" from APPBRIDGE_BASE_DOMAIN: want a domain name without scheme, port and path

@@ -172,6 +172,7 @@ func allOptions() []option {
 		define("stream-replicas", "replicas of stream and bucket when they are created", func(c *config) *int { return &c.StreamReplicas }, number(1, 5)),
 		define("stream-max-age", "how long a created stream keeps events, 0 for ever", func(c *config) *time.Duration { return &c.StreamMaxAge }, duration(minStreamMaxAge, true)),
 		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *config) *int64 { return &c.StreamMaxBytes }, size(0)),
+		define("marker-max-age", "how long the bucket keeps the delete marker of an app, 0 for ever", func(c *config) *time.Duration { return &c.MarkerMaxAge }, duration(minMarkerMaxAge, true)),
 		define("encoding", "form of the messages", func(c *config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
 		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *config) *bool { return &c.AllowUnsafeStream }, toggle()),
 	)

@@ -34,6 +34,7 @@ func samples(t *testing.T) map[string]string {
 		"stream-replicas":         "3",
 		"stream-max-age":          "24h",
 		"stream-max-bytes":        "1Gi",
+		"marker-max-age":          "720h",
 		"encoding":                "protobuf",
 		"allow-unsafe-stream":     "true",
 		"accept-reset":            "true",

@@ -1,0 +1,120 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// keepsNoMarker reports whether the delete marker of an app may have been removed
+// for its age. It was stored after the event that it reflects.
+func (b *bucket) keepsNoMarker(last *lastEvent, now time.Time) bool {
+	return b.markerMaxAge > 0 && last.record.kind == subjects.Deleted && now.Sub(last.stored) > b.markerMaxAge
+}
+
+// sweepMarkers removes old delete markers now and then, until ctx is done.
+func (p *projector) sweepMarkers(ctx context.Context) {
+	age := p.bucket.markerMaxAge
+	if age <= 0 {
+		return
+	}
+	report := waitLog{log: p.log}
+	tick := time.NewTicker(max(min(time.Minute, age/10), time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := p.removeMarkers(ctx, time.Now().Add(-age)); err != nil && ctx.Err() == nil {
+			report.warn("old delete markers stay in the bucket", err)
+		}
+	}
+}
+
+// oldMarker is a delete marker that may go.
+type oldMarker struct {
+	app subjects.AppID
+	at  storedAt
+}
+
+// removeMarkers removes the delete markers that were stored before a time,
+// oldest first. It keeps the one that reflects the highest sequence, since that
+// is the bucket's position, and the newest message of the bucket's stream.
+func (p *projector) removeMarkers(ctx context.Context, before time.Time) error {
+	old := p.oldMarkers(before)
+	if len(old) == 0 {
+		return nil
+	}
+	newest, err := newestSequence(ctx, p.nc, subjects.BucketStream(p.bucket.name), subjects.BucketFilter(p.bucket.name))
+	if err != nil {
+		return err
+	}
+	removed := 0
+	for _, m := range old {
+		if m.at.sequence >= newest || !p.sweep(m) {
+			continue
+		}
+		// Not what was written since: the app may exist again.
+		if err := p.bucket.purgeApp(ctx, m.app, m.at.sequence); err != nil {
+			return fmt.Errorf("remove the delete marker of %s: %w", m.app, err)
+		}
+		p.swept(m)
+		removed++
+	}
+	if removed > 0 {
+		p.log.Info("removed old delete markers from the bucket", zap.Int("markers", removed))
+	}
+	return nil
+}
+
+// oldMarkers are the delete markers that were stored before a time, oldest
+// first, without the one that reflects the highest sequence.
+func (p *projector) oldMarkers(before time.Time) []oldMarker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var highest uint64
+	for _, k := range p.keys {
+		if k.stored {
+			highest = max(highest, k.event)
+		}
+	}
+	var old []oldMarker
+	for id, k := range p.keys {
+		if k.marker() && k.event < highest && k.at.time.Before(before) {
+			old = append(old, oldMarker{id, k.at})
+		}
+	}
+	slices.SortFunc(old, func(a, b oldMarker) int { return cmp.Compare(a.at.sequence, b.at.sequence) })
+	return old
+}
+
+// sweep notes that a marker will be gone, so that nobody misses it. It returns
+// false if the app's key is another one by now.
+func (p *projector) sweep(m oldMarker) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[m.app]
+	if !k.marker() || k.at.sequence != m.at.sequence {
+		return false
+	}
+	k.stored, k.swept = false, true
+	p.keys[m.app] = k
+	return true
+}
+
+// swept notes that a marker is gone.
+func (p *projector) swept(m oldMarker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.keys[m.app]; k.swept && k.at.sequence == m.at.sequence {
+		delete(p.keys, m.app)
+	}
+}

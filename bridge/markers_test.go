@@ -1,0 +1,203 @@
+package bridge
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// keysIn lists the apps whose keys the bucket holds.
+func (r *rig) keysIn() []string {
+	r.t.Helper()
+	names, err := subjectsOf(r.t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), ">")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var ids []string
+	for _, name := range names {
+		key, err := subjects.ParseBucketSubject(subjects.DefaultBucket, name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		id, err := subjects.ParseKey(key)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		ids = append(ids, id.Name)
+	}
+	return ids
+}
+
+// bucketKeys counts the keys as guard does.
+func (r *rig) bucketKeys() uint64 {
+	r.t.Helper()
+	stream, err := r.js.Stream(r.t.Context(), subjects.BucketStream(subjects.DefaultBucket))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return stream.CachedInfo().State.NumSubjects
+}
+
+func TestRemoveMarkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.bucket.markerMaxAge = time.Hour
+	core, logs := observer.New(zap.ErrorLevel)
+	p, snap := r.newProjector(zap.New(core))
+	r.run(p, snap)
+	records := map[string]*record{}
+	create := func(name, version string) {
+		records[name] = r.append(r.eventOn(otherApp(name), version, records[name]))
+	}
+	remove := func(name string) { records[name] = r.append(r.removalOn(otherApp(name), records[name])) }
+	sweep := func(before time.Time, want ...string) {
+		t.Helper()
+		r.reflects(p, r.lastSequence())
+		expected := p.storedKeys()
+		if err := p.removeMarkers(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.keysIn(); !slices.Equal(got, want) {
+			t.Errorf("the bucket holds %v, want %v", got, want)
+		}
+		if now := r.bucketKeys(); now < min(expected, p.storedKeys()) || now != p.storedKeys() {
+			t.Errorf("the bucket holds %d keys, %d are missed", now, p.storedKeys())
+		}
+	}
+	later := time.Now().Add(time.Hour)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		create(name, "1")
+	}
+	remove("a")
+	remove("b")
+	remove("c")
+	sweep(time.Now().Add(-time.Hour), "a", "b", "c", "d") // none is old
+	create("b", "5")
+	remove("b")
+	create("a", "6")
+	remove("d")
+	sweep(later, "a", "d") // the marker of d is the bucket's position
+	create("b", "7")
+	sweep(later, "a", "b")
+	create("c", "8")
+	create("d", "9")
+	sweep(later, "a", "b", "c", "d")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if h := r.held(otherApp(name)); h.marker() || h.sequence() != records[name].sequence {
+			t.Errorf("the bucket holds %+v of %s", h.record, name)
+		}
+	}
+
+	// A marker that the bucket does not hold any more is not removed twice, nor
+	// the entry that replaced it.
+	remove("c")
+	create("e", "10")
+	r.reflects(p, r.lastSequence())
+	old := p.oldMarkers(later)
+	if len(old) != 1 {
+		t.Fatalf("got %v", old)
+	}
+	create("c", "11")
+	r.reflects(p, r.lastSequence())
+	if p.sweep(old[0]) {
+		t.Error("it removes the marker of an app that exists again")
+	}
+	if err := r.bucket.purgeApp(t.Context(), old[0].app, old[0].at.sequence); err != nil {
+		t.Fatal(err)
+	}
+	if r.held(otherApp("c")).sequence() != records["c"].sequence {
+		t.Error("the entry is gone with the marker")
+	}
+	if logs.Len() > 0 {
+		t.Errorf("it logs %v", logs.All())
+	}
+}
+
+func (r *rig) lastSequence() uint64 {
+	r.t.Helper()
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.State.LastSeq
+}
+
+// A marker that was written by an earlier bridge goes too, and no start of a
+// bridge or of its projection brings it back, nor is it missed.
+func TestRemovedMarkersStayAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a, b := otherApp("a"), otherApp("b")
+	gone := r.append(r.removalOn(a, r.append(r.eventOn(a, "1", nil))))
+	r.append(r.eventOn(b, "2", nil))
+	r.project()
+	if got := r.keysIn(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Fatalf("the bucket holds %v", got)
+	}
+	r.bucket.markerMaxAge = time.Millisecond
+	core, logs := observer.New(zap.WarnLevel)
+	p, snap := r.newProjector(zap.New(core))
+	stop := r.start(p, snap)
+	defer func() { stop() }()
+	r.poll("the marker stays", func() bool { return slices.Equal(r.keysIn(), []string{"b"}) })
+	if d, differs := r.differs(a); differs {
+		t.Errorf("verify says %v", d)
+	}
+	if r.bucketKeys() != p.storedKeys() {
+		t.Errorf("the projector misses keys: %d of %d", r.bucketKeys(), p.storedKeys())
+	}
+
+	// The projection starts over.
+	p.lookAgain(errForeignWrite)
+	r.poll("it does not start over", func() bool { return p.failures.Load() > 0 })
+	r.poll("it does not go on", func() bool { return p.failures.Load() == 0 })
+
+	stop()
+
+	// Another bridge starts, and finds that the bucket does not know the app.
+	p, snap = r.newProjector(zap.New(core))
+	snap.records[a] = &record{damaged: true}
+	stop = r.start(p, snap)
+	r.poll("it does not catch up", func() bool { return isClosed(p.caughtUp) })
+	if got := r.keysIn(); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("the bucket holds %v", got)
+	}
+	if got := p.take()[a]; got.exists() || got.isDamaged() || got.fence() != gone.sequence {
+		t.Errorf("the record is %+v, want the delete at %d", got, gone.sequence)
+	}
+	if got := p.storedKeys(); got != 1 {
+		t.Errorf("%d keys are expected", got)
+	}
+	for _, text := range []string{"keys have vanished from the bucket; they are written anew", "restored a bucket entry"} {
+		if logs.FilterMessage(text).Len() > 0 {
+			t.Errorf("it logs that %s", text)
+		}
+	}
+
+	stop()
+
+	// Without that option it belongs there.
+	r.bucket.markerMaxAge = 0
+	if _, differs := r.differs(a); !differs {
+		t.Error("verify does not miss the marker")
+	}
+	p, snap = r.newProjector(zap.New(core))
+	snap.records[a] = &record{damaged: true}
+	stop = r.start(p, snap)
+	r.poll("the marker is not restored", func() bool { return slices.Equal(r.keysIn(), []string{"a", "b"}) })
+	stop()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
