@@ -130,10 +130,14 @@ func (w *world) recovered(ctx context.Context) string {
 }
 
 // choose draws one of the faults that may happen, by weight, and one that has
-// happened already less often than one that has not.
+// happened already much less often than one that has not: also a short run is to
+// have many kinds.
 func choose(rng *rand.Rand, faults []fault, uses map[string]int, may func(fault) bool) (fault, bool) {
 	allowed := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !may(f) })
-	weight := func(f fault) int { return 1000 * f.weight / (1 + 2*uses[f.name]) }
+	weight := func(f fault) int {
+		n := 1 + uses[f.name]
+		return max(1, 100_000*f.weight/(n*n*n))
+	}
 	total := 0
 	for _, f := range allowed {
 		total += weight(f)

@@ -92,7 +92,7 @@ func (i *injection) rollBack(ctx context.Context, name string, streams []string)
 
 // victims are the bridges that are killed as well: none, the one that leads, all.
 func (i *injection) victims(ctx context.Context) []*bridge {
-	switch i.rng.IntN(4) {
+	switch i.rng.IntN(6) {
 	case 0:
 		leader, _ := i.anyLeader(ctx)
 		return []*bridge{leader}

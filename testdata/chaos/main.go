@@ -9,9 +9,24 @@
 //	chaos --bin bin/appbridge --scenario pauses   two bridges, the leading one paused with events on their way
 //	chaos --bin bin/appbridge --scenario outage   NATS away for minutes while apps change
 //
+// In the scenario random, flags choose the run: --servers (1, 3 or both), --seconds, --apps, --rate,
+// --seed and --faults, a regular expression of the names of the faults that may happen:
+//
+//	chaos --bin bin/appbridge --faults 'roll back|purge the stream under load'
+//
+// Some faults take away what JetStream has acknowledged: a copy of the storage
+// is put back, the stream is purged under load, or retention overtakes a bucket
+// that refuses writes. What is lost then is excused only if a bridge named it,
+// in its log and in a notice in the stream. A loss that neither log nor metric
+// names within 30 s of NATS and a bridge being back counts as unnoticed. One that
+// nothing knew of which survived is excused, counted and printed as unseen: the
+// bridge was killed with the storage, and the Lease had not been renewed since.
+//
 // Every flag has a variable CHAOS_<NAME> in the environment. The seed decides
 // which faults and which changes there are, though not how they meet. The last
-// line says what was found; the exit code is 0 if that is nothing.
+// line reports what was found: lost, duplicated, reordered, drift, reused (a
+// sequence with two meanings) and unnoticed are 0, and the exit code is 0, if that
+// is nothing.
 package main
 
 import (
