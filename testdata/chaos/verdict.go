@@ -75,10 +75,10 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 		w.fail("%v", err)
 	}
 	in := audit.Input{
-		Changes:  w.changes(),
-		Events:   w.events.messages(),
-		Entries:  w.withoutPlanted(entries),
-		Gaps:     w.gaps.list(), Comparisons: w.comparisons.list(),
+		Changes: w.changes(),
+		Events:  w.events.messages(),
+		Entries: w.withoutPlanted(entries),
+		Gaps:    w.gaps.list(), Comparisons: w.comparisons.list(),
 		Subjects: w.names, Bucket: subjects.DefaultBucket, ClusterName: clusterName,
 		App: kservice.Config{BaseDomain: baseDomain},
 	}
