@@ -42,6 +42,11 @@ type Bridge struct {
 	// found are the last messages that appends of past sessions ran into.
 	found map[subjects.AppID]*storedMessage
 	lived atomic.Bool // a session has been live
+	// looked is how often NATS had reconnected when stream and bucket were last looked at: another
+	// server, or another store, may be behind the connection since.
+	looked atomic.Uint64
+	// removed are the ranges that were reported as removed from the stream.
+	removed []subjects.LostRange
 	// reported is the loss that was reported last and is not healed yet.
 	reported loss
 	reach    *reachability

@@ -24,6 +24,15 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 		before.advance(records, lost)
 	}
 	for id, r := range records {
+		if _, there := s.current[id]; there && r.eventLost {
+			// The app is created again; without it, what the entry shows is deleted.
+			if foreign := r.foreign; foreign > 0 {
+				records[id] = (*record)(nil).behind(foreign)
+			} else {
+				delete(records, id)
+			}
+			r = records[id]
+		}
 		q.load(id, r)
 	}
 	waiting := before.remains(records, s.current, lost)

@@ -11,8 +11,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// storageCheck is how often a session looks at its stream and bucket.
-const storageCheck = 3 * time.Second
+const (
+	// storageCheck is how often a session looks at its stream and bucket.
+	storageCheck = 3 * time.Second
+	// reconnectCheck is how soon it does after a reconnect.
+	reconnectCheck = 200 * time.Millisecond
+)
 
 var (
 	errSizeChanged  = errors.New("somebody changed the largest message that it takes")
@@ -25,9 +29,9 @@ var (
 // another or is no longer fit, and has the projector look again at a bucket that
 // somebody else wrote to or took keys from.
 func (s *session) guard(ctx context.Context, known storage) error {
-	tick := time.NewTicker(storageCheck)
+	tick := time.NewTicker(reconnectCheck)
 	defer tick.Stop()
-	messages := known.stream.State.Msgs
+	messages, last := known.stream.State.Msgs, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,9 +41,11 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		if s.nc.IsClosed() {
 			return errClosed
 		}
-		if !s.nc.IsConnected() {
+		reconnects := s.nc.Stats().Reconnects
+		if !s.nc.IsConnected() || (time.Since(last) < storageCheck && reconnects == s.looked.Load()) {
 			continue
 		}
+		last = time.Now()
 		// Before the look: what is there by then stays.
 		keys, acknowledged := s.projector.storedKeys(), s.acknowledged.get()
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
@@ -56,6 +62,7 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		if err := endsBefore(acknowledged, stream, bucket); err != nil {
 			return err
 		}
+		s.looked.Store(reconnects)
 		if cfg := stream.Config; stream.State.Msgs < messages && cfg.MaxAge == 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgs <= 0 {
 			s.log.Warn("messages were taken out of the stream; the apps they were of go on without",
 				zap.Uint64("had", messages), zap.Uint64("has", stream.State.Msgs), zap.Uint64("firstSequence", stream.State.FirstSeq))

@@ -395,50 +395,6 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
 }
 
-// entryOf makes the bucket's message for an event, nil if it cannot be made:
-// one app must not keep the others out of the bucket. mu must be held.
-func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.Msg {
-	limit := p.bucket.limit()
-	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
-		limit = refused - 1
-	}
-	msg, err := p.bucket.entryWithin(id, r, h, limit)
-	if err != nil {
-		p.metrics.snapshotSkipped.Inc()
-		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
-		return nil
-	}
-	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
-		p.log.Warn("a bucket entry does not fit; it is truncated",
-			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
-	}
-	return msg
-}
-
-// tooLarge notes that a write of this size was refused, so that the app's entry
-// is made smaller.
-func (p *projector) tooLarge(id subjects.AppID, size int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if had := p.refused[id]; had == 0 || size < had {
-		p.refused[id] = size
-	}
-}
-
-// wasRefused reports whether an entry of that size was refused.
-func (p *projector) wasRefused(e entry) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	refused := p.refused[e.app]
-	return refused > 0 && sizeOfEntry(e.msg) >= refused
-}
-
-// isTooLarge reports whether an error says that a message is larger than the
-// client or the server allows.
-func isTooLarge(err error) bool {
-	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
-}
-
 // behindForeign makes the entry of an app whose last event the message at
 // sequence, which is none, superseded.
 func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {

@@ -24,6 +24,9 @@ func (b *Bridge) Ready() error {
 	if s == nil {
 		return nil // standing by
 	}
+	if b.nc.Stats().Reconnects != b.looked.Load() {
+		return errors.New("NATS was disconnected: stream and bucket are compared with what they acknowledged")
+	}
 	if waiting, since := s.queue.oldest(); waiting > 0 && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("the oldest of %d unpublished changes has waited for %s%s", waiting, age(since), because(s.publisher.trouble.Load()))
 	}

@@ -29,9 +29,11 @@ type record struct {
 	truncated       string // fields left out, comma-separated
 	contentType     string // of the message the app was read from
 	app             *appv1.App
-	damaged         bool   // the bucket entry could not be read; app is nil
-	lost            bool   // damaged, and of an app that exists, as a running bridge knows
-	entry           uint64 // of a damaged entry: its sequence in the bucket's stream, 0 if there is none
+	damaged         bool    // the bucket entry could not be read; app is nil
+	lost            bool    // damaged, and of an app that exists, as a running bridge knows
+	eventLost       bool    // the stream lost the app's only event: a create or a delete is owed
+	held            *record // of a damaged entry whose event the stream lost: what the entry shows
+	entry           uint64  // of a damaged entry: its sequence in the bucket's stream, 0 if there is none
 }
 
 func (r *record) exists() bool { return r != nil && r.kind != subjects.Deleted && !r.damaged }

@@ -27,11 +27,10 @@ func (p *projector) removed(from, to uint64) error {
 			continue // what removed them is a newer event of the same subject
 		}
 		p.log.Error(logRemoved, zap.String("stream", p.stream), zap.Uint64("from", gap.From), zap.Uint64("to", gap.To))
+		p.lost = append(p.lost, gap) // reported once, also over the sessions
 		if gap.From <= p.followed.Load() || gap.To > p.end {
 			err = fmt.Errorf("%w: stream %s, sequences %s", errRemoved, p.stream, gap)
-			continue
 		}
-		p.lost = append(p.lost, gap) // once, not at each restart of the projection
 	}
 	return err
 }

@@ -48,14 +48,13 @@ func (r *rig) runUntil(p *projector, snap *snapshot, sequence uint64) error {
 	select {
 	case err := <-done:
 		stop()
-		<-written
-		if err == nil {
-			r.t.Fatalf("the bucket stands at sequence %d of %d", p.written.Load(), sequence)
+		if reached := <-written; err == nil {
+			r.t.Fatalf("the bucket stands at sequence %d of %d: %v", p.written.Load(), sequence, reached)
 		}
 		return err
-	case <-written:
+	case err := <-written:
 		cancel()
-		return <-done
+		return errors.Join(err, <-done)
 	}
 }
 

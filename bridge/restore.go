@@ -127,6 +127,11 @@ func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send fun
 	for _, d := range apps {
 		id, r, last := d.id, d.record, d.last
 		switch {
+		case (last == nil || last.record == nil) && r.held.exists():
+			// A reader may know the app from the event that the stream lost. The entry stays until the
+			// session has published a create or a delete.
+			p.keep(id, r.held, last)
+			continue
 		case last == nil || last.record == nil:
 			if err := p.bucket.purgeApp(ctx, id, r.entry); err != nil {
 				return err
@@ -164,6 +169,21 @@ func (p *projector) forgetKey(id subjects.AppID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.keys, id)
+}
+
+// keep takes an app into the records whose only event the stream lost.
+func (p *projector) keep(id subjects.AppID, held *record, last *lastEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > held.sequence) {
+		return
+	}
+	kept := *held
+	kept.eventLost = true
+	if last != nil {
+		kept.foreign = last.foreign
+	}
+	p.records[id] = &kept
 }
 
 // restored takes what was read of an app into the records.

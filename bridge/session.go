@@ -18,6 +18,9 @@ import (
 // errStopped ends a session that was asked to stop and has flushed.
 var errStopped = errors.New("stopped")
 
+// removedRanges is how many reported ranges a bridge remembers over its sessions.
+const removedRanges = 1000
+
 // session is one stretch of publishing: look at what was published, compare
 // it with the cluster, publish the difference, then everything that happens.
 type session struct {
@@ -63,6 +66,9 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	b.source.unwatch()
 	b.setStatus("not publishing")
 	b.newest.Store(nil)
+	if s.projector != nil {
+		b.removed = s.projector.lost[max(0, len(s.projector.lost)-removedRanges):]
+	}
 	switch {
 	case err != nil:
 		return err
@@ -76,6 +82,7 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 // start brings a session to life.
 func (s *session) start(ctx context.Context) error {
 	s.setStatus("waiting for JetStream")
+	s.looked.Store(s.nc.Stats().Reconnects)
 	var snap *snapshot
 	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
 		snap, err = s.open(ctx)
@@ -92,7 +99,7 @@ func (s *session) start(ctx context.Context) error {
 
 	s.setStatus("reading the stream past the bucket")
 	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
-	s.projector.known, s.projector.lost = &s.acknowledged, s.bucket.lost
+	s.projector.known, s.projector.lost = &s.acknowledged, appendMissing(slices.Clone(s.bucket.lost), s.removed)
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
 	s.group.Go(func() error { return s.guard(ctx, known) })

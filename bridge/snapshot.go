@@ -207,7 +207,7 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		return
 	}
 	if contains(b.lost, held.sequence) {
-		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence}, stored: stored}
+		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence, held: held}, stored: stored}
 		return
 	}
 	r.keys[id] = &bucketKey{record: held, eventID: msg.Headers().Get(subjects.CEID), stored: stored, rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}

@@ -1,0 +1,54 @@
+package bridge
+
+import (
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// entryOf makes the bucket's message for an event, nil if it cannot be made:
+// one app must not keep the others out of the bucket. mu must be held.
+func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.Msg {
+	limit := p.bucket.limit()
+	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
+		limit = refused - 1
+	}
+	msg, err := p.bucket.entryWithin(id, r, h, limit)
+	if err != nil {
+		p.metrics.snapshotSkipped.Inc()
+		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
+		return nil
+	}
+	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
+		p.log.Warn("a bucket entry does not fit; it is truncated",
+			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
+	}
+	return msg
+}
+
+// tooLarge notes that a write of this size was refused, so that the app's entry
+// is made smaller.
+func (p *projector) tooLarge(id subjects.AppID, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.refused[id]; had == 0 || size < had {
+		p.refused[id] = size
+	}
+}
+
+// wasRefused reports whether an entry of that size was refused.
+func (p *projector) wasRefused(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := p.refused[e.app]
+	return refused > 0 && sizeOfEntry(e.msg) >= refused
+}
+
+// isTooLarge reports whether an error says that a message is larger than the
+// client or the server allows.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
+}
