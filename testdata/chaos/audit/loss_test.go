@@ -9,11 +9,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/chaos/audit"
 )
 
@@ -248,6 +245,29 @@ func TestSurvivorPurged(t *testing.T) {
 	w.wants(t, audit.Check(in))
 }
 
+// TestEndOfSurvivorPurged: nor does anybody know of the object before, which was
+// deleted meanwhile.
+func TestEndOfSurvivorPurged(t *testing.T) {
+	w := newWorld(t)
+	a := w.app("checkout")
+	a.create()
+	a.edit()
+	begin := len(w.steps)
+	a.edit()
+	w.away = true
+	a.delete()
+	a.create()
+	w.away = false
+	w.rollBack(len(w.steps)-begin, false)
+	w.steps = slices.DeleteFunc(w.steps, func(s *step) bool { return s.remove })
+	again := w.steps[len(w.steps)-1]
+	again.kind, again.forgotten = subjects.Created, true
+	in := w.render()
+	w.wants(t, audit.Check(in), "lost", "reordered")
+	in.Losses[0].First = uint64(begin) + 1
+	w.wants(t, audit.Check(in))
+}
+
 // removedStory is a world in which a purge takes an update, and a delete and a
 // create, before they were projected: what is told then goes on from the bucket.
 func removedStory(t testing.TB) *world {
@@ -286,76 +306,6 @@ func TestRemoved(t *testing.T) {
 	w = removedStory(t)
 	w.steps = slices.DeleteFunc(w.steps, func(s *step) bool { return s.synthesized })
 	w.wants(t, audit.Check(w.render()))
-}
-
-func TestTruncatedEntry(t *testing.T) {
-	without := func(w *world, m *audit.Message, spec, status bool) {
-		app := &appv1.App{}
-		if err := protojson.Unmarshal(m.Data, app); err != nil {
-			t.Fatal(err)
-		}
-		if spec {
-			app.Spec = nil
-		}
-		if status {
-			app.Status = nil
-		}
-		m.Data = w.encode(app)
-	}
-	for _, test := range []struct {
-		name  string
-		event string // what the last event leaves out
-		entry func(*world, *audit.Message)
-		want  string
-	}{
-		{name: "the entry alone", entry: func(w *world, m *audit.Message) {
-			without(w, m, true, false)
-			m.Header.Set(subjects.HeaderTruncated, "spec")
-		}},
-		{name: "the entry alone, the status too", entry: func(w *world, m *audit.Message) {
-			without(w, m, true, true)
-			m.Header.Set(subjects.HeaderTruncated, "spec,status")
-		}},
-		{name: "without a word", entry: func(w *world, m *audit.Message) { without(w, m, true, false) }, want: "drift"},
-		{name: "a word and nothing left out", entry: func(_ *world, m *audit.Message) { m.Header.Set(subjects.HeaderTruncated, "spec") }, want: "drift"},
-		{name: "more than it says", entry: func(w *world, m *audit.Message) {
-			without(w, m, true, true)
-			m.Header.Set(subjects.HeaderTruncated, "spec")
-		}, want: "drift"},
-		{name: "old_app, which no entry has", event: "old_app", entry: func(*world, *audit.Message) {}},
-		{name: "as the event", event: "old_app,spec", entry: func(*world, *audit.Message) {}},
-		{name: "the event alone, and the entry does not say so", event: "old_app,spec", entry: func(_ *world, m *audit.Message) { m.Header.Del(subjects.HeaderTruncated) }, want: "drift"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := story(t)
-			w.steps[w.at("edit-9")].truncated = test.event
-			in := w.render()
-			test.entry(w, entryOf(&in, "checkout"))
-			w.wants(t, audit.Check(in), strings.Fields(test.want)...)
-		})
-	}
-}
-
-// TestWholeAfterTruncated: what follows an event that left its spec out may show
-// the whole App, or what was told.
-func TestWholeAfterTruncated(t *testing.T) {
-	w := story(t)
-	i := w.at("edit-4")
-	w.steps[i].truncated = "old_app,spec"
-	in := w.render()
-	w.wants(t, audit.Check(in)) // old_app as it was told
-	j := w.at("edit-4b")
-	app, err := kservice.Convert(w.steps[i].service, w.steps[i].rev, in.App)
-	if err != nil {
-		t.Fatal(err)
-	}
-	payload := w.decode(in.Events[j].Data)
-	payload.GetUpdateEvent().OldApp = app
-	in.Events[j].Data = w.encode(payload)
-	w.wants(t, audit.Check(in))
-	payload.GetUpdateEvent().OldApp.Metadata = nil
-	in.Events[j].Data = w.encode(payload)
-	w.wants(t, audit.Check(in), "drift")
 }
 
 // TestCleanWorldsWithLosses: rollbacks at random, named, leave nothing wrong.

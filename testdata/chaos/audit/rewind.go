@@ -76,7 +76,7 @@ type mark struct {
 // counts: the bridge may or may not have known of an event that was removed.
 func (w *walk) step(e *event) {
 	w.rewindLost(e.Epoch)
-	others := w.otherWays()
+	others := w.otherWays(e)
 	if len(others) == 0 {
 		w.take(e)
 		return
@@ -122,7 +122,7 @@ func (w *walk) back1() {
 
 // otherWays are the places beside the present one from which the next event may
 // rightly go on.
-func (w *walk) otherWays() []*walk {
+func (w *walk) otherWays(e *event) []*walk {
 	var ways []*walk
 	if w.last != nil && w.removed(w.last.Message) {
 		// From what the bucket shows, at the sequence of either.
@@ -137,6 +137,12 @@ func (w *walk) otherWays() []*walk {
 		// From nothing: the stream no longer has the event that survived, and the
 		// bucket may have shown one that did not.
 		way := w.fork()
+		key, _ := e.key()
+		for i := way.pos + 1; i < w.index[key]; i++ {
+			if way.taken[i] = true; w.states[i].gone {
+				break // nor is the end owed of what nobody knows
+			}
+		}
 		way.last, way.repeat, way.pos = nil, 0, max(-1, way.pos-1)
 		ways = append(ways, way)
 	}
