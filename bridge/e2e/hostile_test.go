@@ -102,7 +102,8 @@ func TestHostileContent(t *testing.T) {
 	ctx, service := t.Context(), must[*servingv1.Service](t)
 	r := w.start(w.config())
 	one, two := w.create(w.app("one")), w.create(w.app("two"))
-	real := w.waitFor(0, "created one", "created two")
+	w.create(w.app("still")) // whose entry stays as it is, so that the bucket has a position
+	real := w.waitFor(0, "created one", "created two", "created still")
 	w.converged(real)
 	like := real[0]
 	if like.id.Name != "one" {
@@ -134,7 +135,7 @@ func TestHostileContent(t *testing.T) {
 	if got := r.metric("appbridge_foreign_messages_total"); got != float64(len(planted)) {
 		t.Errorf("%v foreign messages are counted, want %d", got, len(planted))
 	}
-	want := []string{"created one", "created two"}
+	want := []string{"created one", "created two", "created still"}
 	w.clearForeign()
 	w.waitRead(planted, want...)
 	service(w.Progressing(ctx, one))
