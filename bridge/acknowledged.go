@@ -27,8 +27,9 @@ const witnessAnnotation = "appbridge.flyte.org/acknowledged"
 // bridge over all its sessions and by the witness. They belong to one stream identity. Its zero
 // value knows nothing. Safe for concurrent use.
 type acknowledged struct {
-	mu  sync.Mutex
-	now witness
+	mu   sync.Mutex
+	now  witness
+	sent uint64 // the highest sequence of the event stream that an append of ours may have got
 }
 
 // adopt makes streamID the identity that the sequences belong to. Those of another are forgotten.
@@ -36,7 +37,7 @@ func (a *acknowledged) adopt(streamID, clusterUID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.now.StreamID != "" && a.now.StreamID != streamID {
-		a.now = witness{}
+		a.now, a.sent = witness{}, 0
 	}
 	a.now.StreamID, a.now.ClusterUID = streamID, clusterUID
 }
@@ -46,6 +47,20 @@ func (a *acknowledged) noteStream(sequence uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.now.Stream = max(a.now.Stream, sequence)
+}
+
+// noteSent notes that an append was sent which gets sequence if the stream takes it.
+func (a *acknowledged) noteSent(sequence uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sent = max(a.sent, sequence)
+}
+
+// reached is the highest sequence of the event stream that anybody may have seen.
+func (a *acknowledged) reached() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(a.now.Stream, a.sent)
 }
 
 // noteBucket notes that the bucket's stream acknowledged sequence.

@@ -1,6 +1,10 @@
 package bridge
 
 import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -66,14 +70,47 @@ func (q *queue) remaining(id subjects.AppID, r *record, now *state, lost []subje
 	if at := a.landed(r); at >= 0 {
 		changes = changes[at+1:]
 	} else if r == nil {
-		// Stream and bucket have forgotten the app: what is left begins anew.
+		// Stream and bucket have forgotten the app: what is left starts a new history.
 		for len(changes) > 0 && changes[0].remove {
 			changes = changes[1:]
 		}
 	} else if r.previous() != a.record.previous() && !contains(lost, a.record.previous()) {
 		return nil, false // else they follow the last surviving event
 	}
+	changes = rebased(changes, r)
 	return changes, follows(changes, r, now)
+}
+
+// rebased are changes as they follow r, where that may be of another object than the one whose end
+// they begin with: events of an app in between were lost or removed. The object that r shows is
+// deleted first. The end of an object that no event shows is dropped.
+func rebased(changes []*change, r *record) []*change {
+	var uid types.UID
+	if r.exists() {
+		uid = types.UID(r.uid)
+	}
+	var gone []*change
+	for len(changes) > 0 && changes[0].remove && changes[0].uid != "" && changes[0].uid != uid {
+		changes = changes[1:]
+		if uid != "" {
+			gone, uid = []*change{missedDelete()}, ""
+		}
+	}
+	if len(changes) > 0 && !changes[0].remove && uid != "" && changes[0].state.service.UID != uid {
+		gone = []*change{missedDelete()}
+	}
+	return append(gone, changes...)
+}
+
+// begins reports whether the queue holds a state of an app that it had published.
+func (q *queue) begins(id subjects.AppID) bool {
+	if q == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	return a != nil && slices.ContainsFunc(a.changes, func(c *change) bool { return !c.remove })
 }
 
 // landed is the index of the waiting change that r shows, -1 if none does or

@@ -9,6 +9,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // A new session goes on with what the one before had seen, wherever the
@@ -170,4 +171,67 @@ func TestRemainsKeepsWhatWasMerged(t *testing.T) {
 	if got := fmt.Sprint(len(remains[testID]), remains[testID][1].merged); got != "2 2" {
 		t.Errorf("got %s changes and merged updates, want 2 2", got)
 	}
+}
+
+// What an ended session still held follows the last surviving event, also where that is of another
+// object than the one whose end comes first.
+func TestRemainsAfterLoss(t *testing.T) {
+	t.Parallel()
+	lost := []subjects.LostRange{{From: 5, To: 9}}
+	of := func(uid, version string) state { return state{service: testService(uid, version, "True")} }
+	remove := func(s state) *change { return removalOf(s, observation{}) }
+	survived := func(uid string) *record { return publishedAt(uid, 3) }
+	for _, test := range []struct {
+		name string
+		had  *record // acknowledged, of the object y, and lost
+		r    *record
+		wait []*change
+		want string
+	}{
+		{"an update of the same object", publishedAt("y", 7), survived("y"), []*change{newUpsert(of("y", "8"), false)}, "y/8"},
+		{"the end of the same object", publishedAt("y", 7), survived("y"), []*change{remove(of("y", "8"))}, "gone"},
+		{"the end of another object", publishedAt("y", 7), survived("x"), []*change{remove(of("y", "8"))}, "gone?"},
+		{
+			"the end of another object, and a third one", publishedAt("y", 7), survived("x"),
+			[]*change{remove(of("y", "8")), newUpsert(of("z", "9"), true)}, "gone? z/9",
+		},
+		{"an update of another object", publishedAt("y", 7), survived("x"), []*change{newUpsert(of("y", "8"), false)}, "gone? y/8"},
+		{"nothing survived", publishedAt("y", 7), nil, []*change{remove(of("y", "8")), newUpsert(of("z", "9"), true)}, "z/9"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(100, 1<<20, testMetrics())
+			q.load(testID, test.had)
+			for _, c := range test.wait {
+				q.add(testID, c)
+			}
+			var now *state
+			if last := test.wait[len(test.wait)-1]; !last.remove {
+				now = &last.state
+			}
+			changes, ok := q.remaining(testID, test.r, now, lost)
+			if !ok {
+				t.Fatal("nothing remains")
+			}
+			var got []string
+			for _, c := range changes {
+				switch {
+				case c.remove && c.finalStateUnknown && c.synthesized:
+					got = append(got, "gone?")
+				case c.remove:
+					got = append(got, "gone")
+				default:
+					got = append(got, string(c.state.service.UID)+"/"+c.state.service.ResourceVersion)
+				}
+			}
+			if text := strings.Join(got, " "); text != test.want {
+				t.Errorf("got %s, want %s", text, test.want)
+			}
+		})
+	}
+}
+
+// publishedAt is the record of an event at sequence.
+func publishedAt(uid string, sequence uint64) *record {
+	return &record{kind: subjects.Created, sequence: sequence, uid: uid, resourceVersion: "7", app: &appv1.App{}}
 }

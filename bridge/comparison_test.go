@@ -256,6 +256,10 @@ func TestUndecided(t *testing.T) {
 		t.Error("a bucket of another stream is repaired")
 	}
 	ahead.StreamSequence = 4
+	if undecided([]Difference{ahead}, s) == nil {
+		t.Error("an entry that reflects what the stream has lost is repaired")
+	}
+	s.entries[testID].record.sequence = 9
 	if err := undecided([]Difference{ahead}, s); err != nil {
 		t.Errorf("got %v for an entry that its event repairs", err)
 	}

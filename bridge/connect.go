@@ -24,8 +24,8 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 		before.advance(records, lost)
 	}
 	for id, r := range records {
-		if _, there := s.current[id]; there && r.eventLost {
-			// The app is created again; without it, what the entry shows is deleted.
+		if _, there := s.current[id]; r.eventLost && (there || before.begins(id)) {
+			// The app is created again. Without a state of it, what the entry shows is deleted.
 			if foreign := r.foreign; foreign > 0 {
 				records[id] = (*record)(nil).behind(foreign)
 			} else {

@@ -35,10 +35,11 @@ type loss struct {
 
 // lossOf compares what was acknowledged with what stream and bucket have. position is the highest
 // one that an entry of the bucket reflects.
-func (s *storage) lossOf(known witness, position, bucketLast uint64) (loss, error) {
+func (s *storage) lossOf(acknowledged *acknowledged, position, bucketLast uint64) (loss, error) {
 	var l loss
+	known, reached := acknowledged.get(), acknowledged.reached()
 	if known.StreamID != s.id {
-		known = witness{}
+		known, reached = witness{}, 0
 	}
 	if s.bucket != nil && bucketLast < known.Bucket {
 		l.bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
@@ -59,7 +60,8 @@ func (s *storage) lossOf(known witness, position, bucketLast uint64) (loss, erro
 		return loss{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
 			highest, s.cfg.Stream, last))
 	default:
-		l.stream = subjects.LostRange{From: last + 1, To: highest}
+		// What was not acknowledged may have been delivered all the same.
+		l.stream = subjects.LostRange{From: last + 1, To: max(highest, reached)}
 		if unfinished {
 			l.stream.From = min(l.stream.From, pending.From)
 		}
@@ -200,8 +202,8 @@ func (s *storage) notice(ctx context.Context, nc *nats.Conn, lost subjects.LostR
 	return ack.Sequence, nil
 }
 
-// healBucket carries the end of the bucket's stream past what it had acknowledged, so that none of
-// its sequences is used twice: it writes an entry again that is there. The result is where the
+// healBucket carries the end of the bucket's stream past what it had acknowledged, so that no event
+// gets one of its sequences twice: it writes an entry again that is there. The result is where the
 // bucket's stream ends now.
 func (s *storage) healBucket(ctx context.Context, snap *snapshot, to uint64) (uint64, error) {
 	name := subjects.BucketStream(s.cfg.Bucket)

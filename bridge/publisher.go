@@ -271,6 +271,7 @@ func (p *publisher) launch(ctx context.Context, f *flight) error {
 		return fmt.Errorf("append an event of app %s: %w", f.id, err)
 	}
 	p.chain++
+	p.known.noteSent(p.chain)
 	f.ok, f.failed = future.Ok(), future.Err()
 	p.flights = append(p.flights, f)
 	return nil

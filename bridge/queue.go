@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -21,6 +22,8 @@ type state struct {
 type change struct {
 	state  state
 	remove bool // the app is gone; there is no state then
+	// uid is that of the removed object, empty on a removal that a comparison found.
+	uid types.UID
 
 	deletedVersion    string    // resourceVersion of an observed deletion
 	changedAt         time.Time // of a removal: the newest time the deleted object carried

@@ -55,7 +55,8 @@ func undecided(differences []Difference, now *sides) error {
 	for _, d := range differences {
 		switch {
 		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory:
-		case d.Kind == DifferenceBucketAhead && d.StreamSequence == 0 && now.entries[d.id].sequence() > now.end():
+		case d.Kind == DifferenceBucketAhead && now.entries[d.id].sequence() > now.end():
+			// A bridge fills what the stream lost; the entry is what says how much that is.
 		default:
 			continue
 		}

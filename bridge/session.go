@@ -145,7 +145,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := st.identify(s.acknowledged.get(), snap.position); err != nil {
 		return nil, err
 	}
-	missing, err := st.lossOf(s.acknowledged.get(), snap.position, snap.last)
+	missing, err := st.lossOf(&s.acknowledged, snap.position, snap.last)
 	if err != nil {
 		return nil, err
 	}

@@ -325,6 +325,7 @@ func upsertOf(now state, first bool, seen observation) *change {
 func removalOf(was state, gone observation) *change {
 	c := &change{
 		remove:            true,
+		uid:               was.service.UID,
 		deletedVersion:    gone.deletedVersion,
 		changedAt:         gone.changedAt,
 		finalStateUnknown: gone.finalStateUnknown,
