@@ -1,10 +1,11 @@
 // Package bridge publishes every change of a Flyte app to a JetStream stream
 // and keeps a key-value bucket as the current state of all apps. Package
-// subjects says what others see of it; this page says how it works.
+// subjects specifies what others see of it; this page is how it works.
 //
 //	informers ──► source ──► queue ──► encoder ──► publisher ──► stream
-//	                                                               │
-//	                                             bucket ◄── projector
+//	                                                   │            │
+//	                                                   ▼            ▼
+//	                                 Lease ◄──► acknowledged ◄── projector ──► bucket
 //
 // The source turns what the informers show into states of apps, and each
 // change of state into a change in the queue. It runs all the time, also while
@@ -15,31 +16,53 @@
 // too long, updates merge.
 //
 // The encoder makes the message for a change, from the change and the app's
-// record alone. The record is what was published of the app last. The publisher appends
-// the message, expecting the sequence of that record, and finds out what a
-// refusal means.
+// record alone. The record is what was published of the app last.
+//
+// The publisher is one sender with up to 256 appends under way. Each expects
+// the sequence of the app's record, and expects the stream to end at the append
+// before it: the stream is one chain. On a refusal or a missing answer sending
+// stops, and the publisher reads from the stream's leader what has landed
+// (fate.go). A try that expected sequence c is at c+1 or nowhere. Then sending
+// goes on.
 //
 // The projector follows the stream and writes the bucket, each write expecting
 // the one before. Nothing else writes the bucket. Both are read as far as the
 // leaders of their streams have them: a consumer may be on a replica that is
-// behind. A message that was removed before it was projected ends the session.
+// behind. An app's entry that is gone, or cannot be read, is restored from its
+// last event.
 //
 // # Sessions
 //
 // Publishing happens in sessions. A session reads the bucket, follows the
 // stream from there to its end, takes the records that this gives, lists the
 // cluster consistently, waits until the source has seen as much, publishes the
-// difference, and from then on everything that happens. Whatever goes wrong in
-// a way that leaves doubt about what is published (the stream is gone, another writer
-// appended, too much waits) ends the session, and the next one compares anew.
-// So there is one way to be right, and it is taken at every start. The queue
-// outlives its session: the next one goes on with the changes that still
-// follow what the stream has by then, and only where none do publishes a
-// difference. So trouble with NATS costs no state that was seen.
+// difference, and from then on everything that happens. Any doubt about what is
+// published ends the session (the stream is gone or ends too early, another
+// writer appended, events are missing, too much waits), and the next one
+// resyncs. Every start runs the same reconciliation. The queue outlives its
+// session: the next one goes on with the changes that still follow what the
+// stream has by then, and only where none do publishes a difference. So trouble
+// with NATS costs no state that was seen.
 //
 // While a session is live, a guard looks at the stream and the bucket every few
-// seconds (gone, changed, keys missing, written by somebody else), and at the
-// cluster's version, which must not step back.
+// seconds and after each reconnect: gone, changed, ended too early, keys
+// missing, written by somebody else. The cluster's version must not step back
+// (history.go).
+//
+// # Losses and holes
+//
+// What stream and bucket's stream have acknowledged is remembered over the
+// sessions (acknowledged), and with leader election in the Lease, the witness
+// outside NATS. Sequences count for one identity of the stream, which is in its
+// metadata.
+//
+// A stream that ends before what was acknowledged has lost its tail. The next
+// session names the range, gives its sequences to fillers, appends a notice
+// (lost.go), carries the bucket's stream on, and treats entries of the range as
+// damaged. Its comparison then finds what is owed.
+//
+// Events that were removed before they were projected are a hole (removed.go).
+// It ends the session unless they were gone before that read the stream.
 //
 // # What can be read
 //
@@ -51,8 +74,9 @@
 // # What keeps the order
 //
 // Not that one bridge runs, nor that a queue has no bug: the stream refuses an
-// append whose expected sequence is not the app's last, and the bucket refuses
-// a write that does not follow the last one. Leader election saves work.
+// append that does not follow its last message and the app's last event, and
+// the bucket refuses a write that does not follow the last one. Leader election
+// saves work.
 //
 // Locks are taken in this order: source, then queue. Neither is held while
 // anything is read or written over a network.
