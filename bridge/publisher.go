@@ -23,6 +23,8 @@ const (
 	// encodeAhead is how many events may be encoded before they can be sent.
 	encodeAhead    = 64
 	publishTimeout = 5 * time.Second
+	// concludeTimeout bounds how long an ending session waits for answers.
+	concludeTimeout = 2 * time.Second
 )
 
 var (
@@ -157,14 +159,17 @@ func (p *publisher) send(ctx context.Context, encoded <-chan *flight) error {
 		reached := p.highest.Load()
 		err := p.pipeline(ctx, encoded)
 		if ctx.Err() != nil {
+			p.conclude(ctx)
 			return nil
 		}
 		if endsSession(err) {
+			p.conclude(ctx)
 			return err
 		}
 		p.report(err)
 		p.drain(ctx)
 		if err := p.settle(ctx); err != nil {
+			p.storeLanded()
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -180,6 +185,33 @@ func (p *publisher) send(ctx context.Context, encoded <-chan *flight) error {
 			return nil
 		}
 	}
+}
+
+// conclude gives what was sent the time to be answered when the session ends. What has landed is
+// then known to the next session, also if the stream does not keep it.
+func (p *publisher) conclude(ctx context.Context) {
+	if len(p.flights) == 0 || !p.nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
+	defer cancel()
+	p.drain(ctx)
+	p.again = append(p.flights, p.again...)
+	p.flights = nil
+	if err := p.look(ctx); err != nil {
+		p.log.Debug("what was sent last is not known to have landed", zap.Error(err))
+		p.storeLanded()
+	}
+}
+
+// storeLanded takes what is known to have landed off the queue when the session ends.
+func (p *publisher) storeLanded() {
+	for _, f := range p.again {
+		if f.landed > 0 {
+			p.stored(f)
+		}
+	}
+	p.again = nil
 }
 
 // report shows why the pipeline stopped.

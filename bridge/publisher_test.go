@@ -423,6 +423,38 @@ func TestPublisherTooLarge(t *testing.T) {
 	}
 }
 
+// A session that ends with events under way knows which of them have landed.
+func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 200, 1, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	encoded := make(chan *flight, 200)
+	for range 200 {
+		id, c, prev, _ := r.pub.queue.next()
+		f := &flight{id: id, change: c, prev: prev}
+		if publish, err := r.pub.prepare(f); err != nil || !publish {
+			t.Fatal(publish, err)
+		}
+		encoded <- f
+	}
+	for range 200 {
+		if err := r.pub.launch(ctx, <-encoded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := r.pub.send(ctx, encoded); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		if got := known(r.pub, fmt.Sprint("a", i)); got.previous() == 0 {
+			t.Fatalf("app a%d is not known to be published: %+v", i, got)
+		}
+	}
+	r.checkStory(200, 1)
+}
+
 // A connection that is cut again and again, with everything under way.
 func TestPublisherReconnects(t *testing.T) {
 	t.Parallel()
