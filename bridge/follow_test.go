@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -279,19 +280,31 @@ func (c *threeServers) poll(what string, op func() error) {
 	}
 }
 
-// A snapshot is never older than what was acknowledged, also while a replica of
-// the bucket that was started again catches up, and may have the consumer.
-func TestLoadWhileReplicaCatchesUp(t *testing.T) {
-	c := newThreeServers(t)
+// connect is a connection that knows all servers.
+func (c *threeServers) connect() *nats.Conn {
+	c.t.Helper()
 	var urls []string
 	for _, s := range c.servers {
 		urls = append(urls, s.ClientURL())
 	}
-	nc, err := nats.Connect(strings.Join(urls, ","), ConnectOptions("test", zap.NewNop())...)
-	if err != nil {
-		t.Fatal(err)
+	return connectTo(c.t, urls...)
+}
+
+// index is the place of a server in servers.
+func (c *threeServers) index(name string) int {
+	c.t.Helper()
+	i := slices.IndexFunc(c.opts, func(o *server.Options) bool { return o.ServerName == name })
+	if i < 0 {
+		c.t.Fatalf("no server is called %q", name)
 	}
-	defer nc.Close()
+	return i
+}
+
+// A snapshot is never older than what was acknowledged, also while a replica of
+// the bucket that was started again catches up, and may have the consumer.
+func TestLoadWhileReplicaCatchesUp(t *testing.T) {
+	c := newThreeServers(t)
+	nc := c.connect()
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncMaxPending(500))
 	if err != nil {
 		t.Fatal(err)

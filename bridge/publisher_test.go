@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -94,27 +96,44 @@ func known(p *publisher, name string) *record {
 // story lists the events of the stream, one "app/kind/version" for each.
 func (r *rig) story() []string {
 	r.t.Helper()
-	var story []string
 	info, err := r.stream.Info(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	lines := make([]string, info.State.LastSeq+1)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(32)
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
-		m, err := messageAt(r.t.Context(), r.nc, subjects.DefaultStream, sequence)
-		if errors.Is(err, errNoMessage) {
-			continue
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		id, kind, err := testEncoder().subjects.ParseEvent(m.subject)
-		if err != nil {
-			story = append(story, m.subject)
-			continue
-		}
-		story = append(story, fmt.Sprintf("%s/%s/%s", id.Name, kind, m.header.Get(subjects.HeaderResourceVersion)))
+		group.Go(func() error {
+			var m *storedMessage
+			err := retry(ctx, func() (err error) {
+				m, err = messageAt(ctx, r.nc, subjects.DefaultStream, sequence)
+				if errors.Is(err, errNoMessage) {
+					return permanent(err)
+				}
+				return err
+			}, func(error, time.Duration) {})
+			if errors.Is(err, errNoMessage) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			id, kind, err := testEncoder().subjects.ParseEvent(m.subject)
+			if err != nil {
+				lines[sequence] = m.subject
+				return nil //nolint:nilerr // a message of somebody else
+			}
+			lines[sequence] = fmt.Sprintf("%s/%s/%s", id.Name, kind, m.header.Get(subjects.HeaderResourceVersion))
+			return nil
+		})
 	}
-	return story
+	if err := group.Wait(); err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 // checkStory holds the events of every app against the versions 1 to n of it.

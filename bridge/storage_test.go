@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,26 +45,44 @@ func newRig(t *testing.T) *rig {
 	if !s.ReadyForConnections(30 * time.Second) {
 		t.Fatal("nats-server does not come up")
 	}
-	nc, err := nats.Connect(s.ClientURL(), ConnectOptions("test", zap.NewNop())...)
+	return newRigOn(t, connectTo(t, s.ClientURL()), 1, func(_ string, op func() error) {
+		t.Helper()
+		if err := op(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// connectTo is a connection, as a bridge makes it, until the test is over.
+func connectTo(t *testing.T, urls ...string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(strings.Join(urls, ","), ConnectOptions("test", zap.NewNop())...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	return nc
+}
+
+// newRigOn makes the stream and the bucket. try runs what may have to wait for the servers.
+func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, op func() error)) *rig {
+	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := testEncoder()
 	store := &storage{nc: nc, js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: "c1", cfg: Config{
-		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, StreamReplicas: 1,
+		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, StreamReplicas: replicas,
 	}}
-	if err := errors.Join(store.inspect(t.Context()), store.identify(witness{}, 0), store.establish(t.Context(), witness{})); err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), subjects.DefaultStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var stream jetstream.Stream
+	try("make the stream and the bucket", func() (err error) {
+		if err := errors.Join(store.inspect(t.Context()), store.identify(witness{}, 0), store.establish(t.Context(), witness{})); err != nil {
+			return err
+		}
+		stream, err = js.Stream(t.Context(), subjects.DefaultStream)
+		return err
+	})
 	m := testMetrics()
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
 	r := &rig{t: t, nc: nc, js: js, storage: store, stream: stream, bucket: b}
