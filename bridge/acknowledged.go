@@ -16,30 +16,48 @@ import (
 type witness struct {
 	StreamID   string `json:"streamID"`
 	ClusterUID string `json:"clusterUID"`
+	StreamName string `json:"streamName"`
+	BucketName string `json:"bucketName"`
 	Stream     uint64 `json:"stream"` // of the event stream
 	Bucket     uint64 `json:"bucket"` // of the bucket's stream
+}
+
+// sameHistory reports whether the sequences of two witnesses can be compared.
+func (w witness) sameHistory(other witness) bool {
+	w.Stream, w.Bucket, other.Stream, other.Bucket = 0, 0, 0, 0
+	return w == other
 }
 
 // witnessAnnotation of the Lease holds a witness as JSON.
 const witnessAnnotation = "appbridge.flyte.org/acknowledged"
 
 // acknowledged holds the highest sequences that are known to have been acknowledged, by this
-// bridge over all its sessions and by the witness. They belong to one stream identity. Its zero
-// value knows nothing. Safe for concurrent use.
+// bridge over all its sessions and by the witness. They belong to one stream and bucket, of one
+// identity. Its zero value knows nothing. Safe for concurrent use.
 type acknowledged struct {
 	mu   sync.Mutex
 	now  witness
 	sent uint64 // the highest sequence of the event stream that an append of ours may have got
+	ours bool   // a session of this bridge goes by now: the Lease's witness is not newer
 }
 
-// adopt makes streamID the identity that the sequences belong to. Those of another are forgotten.
-func (a *acknowledged) adopt(streamID, clusterUID string) {
+// adopt makes of the history that the sequences belong to; those of another one are forgotten. It
+// returns what is known of it.
+func (a *acknowledged) adopt(of witness) witness {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.now.StreamID != "" && a.now.StreamID != streamID {
-		a.now, a.sent = witness{}, 0
+	if !a.now.sameHistory(of) {
+		a.now, a.sent = of, 0
 	}
-	a.now.StreamID, a.now.ClusterUID = streamID, clusterUID
+	a.ours = true
+	return a.now
+}
+
+// release notes that this bridge does not lead any more: from now on the Lease says what holds.
+func (a *acknowledged) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ours = false
 }
 
 // noteStream notes that the event stream acknowledged sequence.
@@ -70,18 +88,17 @@ func (a *acknowledged) noteBucket(sequence uint64) {
 	a.now.Bucket = max(a.now.Bucket, sequence)
 }
 
-// merge adds what a witness of the same cluster says. A witness of another stream identity counts
-// only as long as none is known.
-func (a *acknowledged) merge(w witness, clusterUID string) {
+// merge adds what a witness of the same cluster, stream and bucket says. One of another history
+// takes the place of what is known, unless a session of this bridge goes by that.
+func (a *acknowledged) merge(w witness) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case w.StreamID == "" || w.ClusterUID != clusterUID:
-	case a.now.StreamID == "":
-		w.Stream, w.Bucket = max(w.Stream, a.now.Stream), max(w.Bucket, a.now.Bucket)
-		a.now = w
-	case a.now.StreamID == w.StreamID:
+	case w.StreamID == "":
+	case a.now.sameHistory(w):
 		a.now.Stream, a.now.Bucket = max(w.Stream, a.now.Stream), max(w.Bucket, a.now.Bucket)
+	case !a.ours:
+		a.now, a.sent = w, 0
 	}
 }
 
@@ -95,9 +112,10 @@ func (a *acknowledged) get() witness {
 // right more.
 type witnessLeases struct {
 	coordinationv1client.LeasesGetter
-	known      *acknowledged
-	clusterUID string
-	log        *zap.Logger
+	known *acknowledged
+	// of is what the witness has to be of; its StreamID and sequences do not count.
+	of  witness
+	log *zap.Logger
 }
 
 func (l witnessLeases) Leases(namespace string) coordinationv1client.LeaseInterface {
@@ -135,7 +153,11 @@ func (l witnessLease) read(lease *coordinationv1.Lease) {
 		l.leases.log.Warn("the Lease's annotation cannot be read", zap.String("annotation", witnessAnnotation), zap.String("value", text), zap.Error(err))
 		return
 	}
-	l.leases.known.merge(w, l.leases.clusterUID)
+	of := l.leases.of
+	of.StreamID = w.StreamID
+	if w.sameHistory(of) {
+		l.leases.known.merge(w)
+	}
 }
 
 // annotated is the Lease with the present witness. A bridge that knows of no acknowledgement leaves

@@ -10,22 +10,32 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
+// history is a witness of stream s1 of cluster c1.
+func history(stream, bucket uint64) witness {
+	return witness{StreamID: "s1", ClusterUID: "c1", StreamName: "S", BucketName: "b", Stream: stream, Bucket: bucket}
+}
+
 func TestAcknowledged(t *testing.T) {
 	t.Parallel()
-	ours := witness{StreamID: "s1", ClusterUID: "c1", Stream: 10, Bucket: 20}
+	ours, other := history(10, 20), history(50, 50)
+	other.StreamID = "s2"
+	fresh := other
+	fresh.Stream, fresh.Bucket = 0, 0
 	for _, test := range []struct {
 		name  string
 		known witness
 		do    func(*acknowledged)
 		want  witness
 	}{
-		{"a witness when nothing is known", witness{}, func(a *acknowledged) { a.merge(ours, "c1") }, ours},
-		{"a witness of another cluster", witness{}, func(a *acknowledged) { a.merge(ours, "c2") }, witness{}},
-		{"an older witness", ours, func(a *acknowledged) { a.merge(witness{"s1", "c1", 5, 25}, "c1") }, witness{"s1", "c1", 10, 25}},
-		{"a witness of another stream", ours, func(a *acknowledged) { a.merge(witness{"s2", "c1", 50, 50}, "c1") }, ours},
-		{"the same stream again", ours, func(a *acknowledged) { a.adopt("s1", "c1") }, ours},
-		{"another stream", ours, func(a *acknowledged) { a.adopt("s2", "c1") }, witness{StreamID: "s2", ClusterUID: "c1"}},
-		{"acknowledgements", ours, func(a *acknowledged) { a.noteStream(11); a.noteStream(9); a.noteBucket(21) }, witness{"s1", "c1", 11, 21}},
+		{"a witness when nothing is known", witness{}, func(a *acknowledged) { a.merge(ours) }, ours},
+		{"no witness", ours, func(a *acknowledged) { a.merge(witness{}) }, ours},
+		{"an older witness", ours, func(a *acknowledged) { a.merge(history(5, 25)) }, history(10, 25)},
+		{"a witness of another stream, for a standby", ours, func(a *acknowledged) { a.merge(other) }, other},
+		{"a witness of another stream, for a leader", ours, func(a *acknowledged) { a.adopt(history(0, 0)); a.merge(other) }, ours},
+		{"a witness of another stream, for one that led", ours, func(a *acknowledged) { a.adopt(ours); a.release(); a.merge(other) }, other},
+		{"the same stream again", ours, func(a *acknowledged) { a.adopt(history(0, 0)) }, ours},
+		{"another stream", ours, func(a *acknowledged) { a.adopt(fresh) }, fresh},
+		{"acknowledgements", ours, func(a *acknowledged) { a.noteStream(11); a.noteStream(9); a.noteBucket(21) }, history(11, 21)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +70,7 @@ func TestWitnessInLease(t *testing.T) {
 	t.Parallel()
 	stored := &oneLease{lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "appbridge", Annotations: map[string]string{"other": "kept"}}}}
 	replica := func(a *acknowledged) coordinationv1client.LeaseInterface {
-		return witnessLeases{stored, a, "c1", zap.NewNop()}.Leases("flyte")
+		return witnessLeases{stored, a, history(0, 0), zap.NewNop()}.Leases("flyte")
 	}
 	renew := func(a *acknowledged) {
 		t.Helper()
@@ -72,7 +82,7 @@ func TestWitnessInLease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := &acknowledged{now: witness{"s1", "c1", 7, 8}}
+	first := &acknowledged{now: history(7, 8)}
 	renew(first)
 	renew(&acknowledged{})
 	second := &acknowledged{}
@@ -84,6 +94,12 @@ func TestWitnessInLease(t *testing.T) {
 	}
 	if got := stored.lease.Annotations["other"]; got != "kept" {
 		t.Errorf("another annotation is %q", got)
+	}
+	elsewhere := history(0, 0)
+	elsewhere.StreamName = "TRIAL"
+	trial := &acknowledged{}
+	if _, err := (witnessLeases{stored, trial, elsewhere, zap.NewNop()}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.get() != (witness{}) {
+		t.Errorf("the witness of another stream gives %+v, %v", trial.get(), err)
 	}
 	stored.lease.Annotations[witnessAnnotation] = "{"
 	third := &acknowledged{}

@@ -70,7 +70,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(jetStreamTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}

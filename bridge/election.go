@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -66,6 +68,16 @@ func (b *Bridge) leads(ctx context.Context, k *kube) error {
 	return nil
 }
 
+// readWitness reads from the Lease what was acknowledged.
+func (b *Bridge) readWitness(ctx context.Context, k *kube, lease types.NamespacedName) error {
+	leases := witnessLeases{k.clientset.CoordinationV1(), &b.acknowledged, b.newStorage().witness(), b.log}
+	_, err := leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read Lease %s: %w", lease, err)
+	}
+	return nil
+}
+
 // ownLock is a lock that gives back no Lease but its own. client-go's elector
 // reads the Lease before it gives it back, but goes by what it knew of the
 // holder: one that was paused would take the Lease from its successor. It has one
@@ -101,7 +113,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.acknowledged, b.clusterUID, b.log},
+			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.acknowledged, b.newStorage().witness(), b.log},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		}},
 		LeaseDuration:   leaseDuration,
@@ -144,6 +156,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 		b.metrics.leader.Set(1)
 		defer b.metrics.leader.Set(0)
 		err := b.sessions(lead, stop, k)
+		b.acknowledged.release()
 		if err == nil && stop.Err() == nil {
 			b.log.Warn("lost the Lease")
 		}

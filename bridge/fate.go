@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -53,7 +54,7 @@ func (p *publisher) drain(ctx context.Context) {
 	}
 }
 
-// settle asks the stream's leader what landed, tries until that is known, and leaves what has to be
+// settle reads from the stream's leader what landed, tries until that is known, and leaves what has to be
 // sent again in p.again. An error ends the session.
 func (p *publisher) settle(ctx context.Context) error {
 	p.again = append(p.flights, p.again...)
@@ -78,6 +79,7 @@ func (p *publisher) settle(ctx context.Context) error {
 
 // look is one try to settle.
 func (p *publisher) look(ctx context.Context) error {
+	known := p.known.get().Stream // first: others may append meanwhile
 	stream, err := p.js.Stream(ctx, p.encoder.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w", errStorageGone, err)
@@ -87,7 +89,7 @@ func (p *publisher) look(ctx context.Context) error {
 	}
 	info := stream.CachedInfo()
 	last := info.State.LastSeq
-	if known := p.known.get().Stream; last < max(known, p.settled) {
+	if last < max(known, p.settled) {
 		return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, p.encoder.stream, last, max(known, p.settled))
 	}
 	if last-p.settled > farBehind {
@@ -110,17 +112,14 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 		acknowledged[f.landed] = f.landed > 0
 		sent[f.ev.msg.Header.Get(subjects.HeaderMsgID)] = f
 	}
+	messages, err := p.read(ctx, last, acknowledged)
+	if err != nil {
+		return err
+	}
 	others := map[subjects.AppID]*storedMessage{}
-	for sequence := p.settled + 1; sequence <= last; sequence++ {
-		if acknowledged[sequence] {
-			continue
-		}
-		m, err := messageAt(ctx, p.nc, p.encoder.stream, sequence)
-		if errors.Is(err, errNoMessage) {
-			continue // removed since
-		}
-		if err != nil {
-			return err
+	for _, m := range messages {
+		if m == nil {
+			continue // acknowledged, or removed since
 		}
 		if f := sent[m.header.Get(subjects.HeaderMsgID)]; f != nil && f.foundAs(m, p.encoder.subjects) {
 			continue
@@ -130,7 +129,7 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 			continue // of no app
 		}
 		if _, err := m.record(p.encoder.subjects); err != nil {
-			p.queue.behind(id, sequence) // no event; refresh puts the fence behind it
+			p.queue.behind(id, m.sequence) // no event; refresh puts the fence behind it
 			continue
 		}
 		others[id] = m
@@ -143,6 +142,29 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c < last })
 	}
 	return nil
+}
+
+// read reads the messages that are not accounted for, up to last and without those that are
+// acknowledged, in the order of the stream.
+func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint64]bool) ([]*storedMessage, error) {
+	messages := make([]*storedMessage, last-p.settled)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readWindow)
+	for i := range messages {
+		sequence := p.settled + 1 + uint64(i)
+		if acknowledged[sequence] {
+			continue
+		}
+		g.Go(func() error {
+			m, err := messageAt(ctx, p.nc, p.encoder.stream, sequence)
+			if errors.Is(err, errNoMessage) {
+				return nil
+			}
+			messages[i] = m
+			return err
+		})
+	}
+	return messages, g.Wait()
 }
 
 // foundAs takes a stored message for the landed event of f, if it is that. The id alone does not say
@@ -185,13 +207,17 @@ func (p *publisher) decide(ctx context.Context, f *flight, first bool) error {
 		if err := p.duplicate(ctx, f); err != nil {
 			return err
 		}
+		if f.ev == nil {
+			p.finish(f, nil)
+			return nil
+		}
 	case code == codeMessageTooLarge && len(f.tries) == 0:
 		rest := p.again
 		p.again = nil
 		p.remake(f, f.err)
 		p.again = append(rest, p.again...)
 		return nil
-	case code == codeWrongLastSequence && first, f.ev.fence > 0 && f.ev.fence < p.first:
+	case code == codeWrongLastSequence && first, p.isGone(f.ev.fence):
 		if err := p.refresh(ctx, f); err != nil {
 			return err
 		}
@@ -250,7 +276,8 @@ func (p *publisher) duplicate(ctx context.Context, f *flight) error {
 		f.prev = f.prev.movedTo(at)
 		f.tries, f.original = nil, 0
 		if publish, err := p.prepare(f); err != nil || !publish {
-			return errors.Join(err, fmt.Errorf("encode the event of app %s again", f.id))
+			f.ev = nil // reported by prepare
+			return nil
 		}
 		return p.refresh(ctx, f)
 	case err != nil:

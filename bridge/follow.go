@@ -27,7 +27,7 @@ const allMessages = ">"
 var (
 	// errEnd ends a follow without an error.
 	errEnd = errors.New("end")
-	// errReplicaBehind says that a consumer did not show what the stream's leader has.
+	// errReplicaBehind reports that a consumer did not show what the stream's leader has.
 	errReplicaBehind = errors.New("the consumer is behind the stream's leader")
 )
 

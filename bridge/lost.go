@@ -19,6 +19,9 @@ const (
 	// tailConfirm is how long a stream has to end before what it acknowledged until that counts as a
 	// loss: a leader that was just elected may not have applied everything yet.
 	tailConfirm = time.Second
+	// farAhead is how far the bucket may be ahead of everything else that is known. Entries beyond that
+	// are not of this stream, or were made up.
+	farAhead = 1_000_000
 	// fillChunk is how many fillers a stream holds at most at one time.
 	fillChunk = 10_000
 	// fillerBytes is what a filler takes of a stream's limit, with some room.
@@ -38,7 +41,7 @@ type loss struct {
 func (s *storage) lossOf(acknowledged *acknowledged, position, bucketLast uint64) (loss, error) {
 	var l loss
 	known, reached := acknowledged.get(), acknowledged.reached()
-	if known.StreamID != s.id {
+	if !known.sameHistory(s.witness()) {
 		known, reached = witness{}, 0
 	}
 	if s.bucket != nil && bucketLast < known.Bucket {
@@ -52,11 +55,14 @@ func (s *storage) lossOf(acknowledged *acknowledged, position, bucketLast uint64
 	if unfinished {
 		highest = max(highest, pending.To)
 	}
+	for _, r := range s.lost() {
+		highest = max(highest, r.To) // the metadata may outlive the messages
+	}
 	switch {
 	case last >= highest && unfinished:
 		l.stream = pending // filled, but there is no notice yet
 	case last >= highest:
-	case s.madeByHand():
+	case s.madeByHand(), position > max(last, known.Stream)+farAhead:
 		return loss{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
 			highest, s.cfg.Stream, last))
 	default:
@@ -94,9 +100,9 @@ func contains(ranges []subjects.LostRange, sequence uint64) bool {
 	return slices.ContainsFunc(ranges, func(r subjects.LostRange) bool { return r.Contains(sequence) })
 }
 
-// confirmTail looks at the stream again after a while. The error is that of one that moved.
-func (s *storage) confirmTail(ctx context.Context) error {
-	before := s.stream.State.LastSeq
+// confirmLoss looks at stream and bucket again after a while. The error is that of one that moved.
+func (s *storage) confirmLoss(ctx context.Context, bucketLast uint64) error {
+	stream := s.stream
 	select {
 	case <-time.After(tailConfirm):
 	case <-ctx.Done():
@@ -105,8 +111,11 @@ func (s *storage) confirmTail(ctx context.Context) error {
 	if err := s.lookUp(ctx); err != nil {
 		return err
 	}
-	if s.stream == nil || s.stream.State.LastSeq != before {
-		return fmt.Errorf("stream %s was at sequence %d and has changed: looking again", s.cfg.Stream, before)
+	if (stream == nil) != (s.stream == nil) || (stream != nil && s.stream.State.LastSeq != stream.State.LastSeq) {
+		return fmt.Errorf("stream %s has changed meanwhile: looking again", s.cfg.Stream)
+	}
+	if s.bucket != nil && s.bucket.State.LastSeq != bucketLast {
+		return fmt.Errorf("bucket %s has changed meanwhile: looking again", s.cfg.Bucket)
 	}
 	return nil
 }
@@ -144,18 +153,23 @@ func (s *storage) fill(ctx context.Context, to uint64) error {
 		return err
 	}
 	state, cfg := handle.CachedInfo().State, handle.CachedInfo().Config
-	if state.LastSeq < to && state.Msgs == 0 {
+	if state.LastSeq < to && state.Msgs == 0 && !cfg.DenyPurge {
 		return handle.Purge(ctx, jetstream.WithPurgeSequence(to+1))
 	}
-	fillers := func() error { return handle.Purge(ctx, jetstream.WithPurgeSubject(s.subjects.Lost())) }
+	purge := func() error {
+		if cfg.DenyPurge {
+			return nil // the fillers stay
+		}
+		return handle.Purge(ctx, jetstream.WithPurgeSubject(s.subjects.Lost()))
+	}
 	filler := &nats.Msg{Subject: s.subjects.Lost(), Header: nats.Header{subjects.HeaderExpectedStream: {s.cfg.Stream}}}
 	for last := state.LastSeq; last < to; {
 		n := min(to-last, roomFor(cfg, state))
 		if err := appendChain(ctx, s.js, filler, last, int(n)); err != nil {
-			return errors.Join(err, fillers())
+			return errors.Join(err, purge())
 		}
 		last += n
-		if err := fillers(); err != nil {
+		if err := purge(); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ type projector struct {
 	caughtUp chan struct{}          // closed once everything the stream held has been read
 	once     sync.Once
 
-	known   *acknowledged // hears of what the stream delivers and what the bucket acknowledges
+	known   *acknowledged // is notified of what the stream delivers and the bucket acknowledges
 	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
 	lag     lag           // of the bucket behind what this bridge appended
 	restart chan error    // asks for a new look at the bucket, and says why
@@ -155,7 +155,7 @@ type entry struct {
 	msg    *nats.Msg // nil for a message that leaves the bucket as it is
 	app    subjects.AppID
 	exists bool
-	// foreign says that the message is no event, although it is on app's subject.
+	// foreign is true if the message is no event, although it is on app's subject.
 	foreign bool
 	end     bool // the stream holds nothing behind that message
 }
@@ -197,6 +197,9 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	}
 	if had := p.known.get().Bucket; snap.last < had {
 		return fmt.Errorf("%w: the stream of bucket %s ends at sequence %d, it had acknowledged %d", errLostTail, p.bucket.name, snap.last, had)
+	}
+	if snap.position > stream.State.LastSeq {
+		return fmt.Errorf("%w: bucket %s reflects sequence %d, stream %s ends at %d", errLostTail, p.bucket.name, snap.position, p.stream, stream.State.LastSeq)
 	}
 	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
 	sweep, stopSweep := context.WithCancel(ctx)
@@ -290,7 +293,7 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 	})
 }
 
-// lookUp asks the leader of the stream how it is.
+// lookUp reads the stream's state from its leader.
 func (p *projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := p.bucket.js.Stream(ctx, p.stream)
 	if err != nil {

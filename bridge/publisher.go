@@ -40,7 +40,7 @@ var (
 // one chain: a second writer, a late retry or a bug cannot duplicate or reorder, and a stream that
 // ends before what was acknowledged refuses the first append after it.
 //
-// On a refusal or a missing answer sending stops. The publisher then asks the stream's leader which
+// On a refusal or a missing answer sending stops. The publisher then reads from the stream's leader which
 // of its events landed (settle), and goes on behind the last message.
 type publisher struct {
 	nc      *nats.Conn
@@ -50,7 +50,8 @@ type publisher struct {
 	log     *zap.Logger
 	metrics *metrics
 	known   *acknowledged
-	lag     *lag // hears of every acknowledgement
+	lag     *lag                 // is notified of every acknowledgement
+	lost    []subjects.LostRange // the ranges that the stream has lost
 	// leads confirms that this bridge is the one that publishes.
 	leads func(context.Context) error
 
@@ -65,6 +66,7 @@ type publisher struct {
 	// confirmed is the first sequence of the stream for which leads was asked last.
 	confirmed uint64
 	flights   []*flight // sent and not answered, oldest first
+	window    int       // how many of them there may be, publishWindow at most
 	again     []*flight // to be sent again, before anything new
 }
 
@@ -156,7 +158,7 @@ func (p *publisher) finish(f *flight, r *record) {
 func (p *publisher) send(ctx context.Context, encoded <-chan *flight) error {
 	pause := newPause()
 	for {
-		reached := p.highest.Load()
+		reached := p.settled
 		err := p.pipeline(ctx, encoded)
 		if ctx.Err() != nil {
 			p.conclude(ctx)
@@ -175,8 +177,8 @@ func (p *publisher) send(ctx context.Context, encoded <-chan *flight) error {
 			}
 			return err
 		}
-		if p.highest.Load() > reached {
-			pause.Reset()
+		if p.settled > reached {
+			pause.Reset() // something was appended, by this bridge or by somebody else
 			continue
 		}
 		select {
@@ -223,7 +225,7 @@ func (p *publisher) report(err error) {
 	if !p.nc.IsConnected() {
 		level = zap.DebugLevel // which is logged once, as a lost connection
 	}
-	p.log.Log(level, "appending stopped; the stream's leader is asked what has landed",
+	p.log.Log(level, "appending stopped; reading from the stream's leader what has landed",
 		zap.Int("unacknowledged", len(p.flights)), zap.Error(err))
 }
 
@@ -231,7 +233,7 @@ func (p *publisher) report(err error) {
 func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error {
 	for {
 		var next <-chan *flight
-		if len(p.flights) < publishWindow {
+		if len(p.flights) < p.window {
 			if len(p.again) > 0 {
 				f := p.again[0]
 				p.again = p.again[1:]
@@ -260,12 +262,14 @@ func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 			}
 			p.flights = p.flights[1:]
 			p.settled = f.landed
+			p.window = min(p.window+1, publishWindow)
 			p.stored(f)
 		case err := <-failed:
 			p.flights[0].refused(err)
 			switch errorCode(err) {
 			case codeWrongLastSequence, codeFilterInProcess, codeDuplicateInProcess:
 				p.metrics.fenceConflicts.Inc() // those behind it are refused for its sake
+				p.window = max(p.window/4, 1)  // beside another writer less of it is in vain
 			}
 			return err
 		case <-ctx.Done():
@@ -277,8 +281,7 @@ func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 // launch sends the event of f behind the one that was sent last. An error stops the pipeline; f is
 // then in flights or in again.
 func (p *publisher) launch(ctx context.Context, f *flight) error {
-	if f.ev.fence > 0 && f.ev.fence < p.first {
-		// Its app's last event is among those that were removed.
+	if p.isGone(f.ev.fence) {
 		if err := p.refresh(ctx, f); err != nil {
 			p.again = slices.Insert(p.again, 0, f)
 			return err
@@ -307,6 +310,11 @@ func (p *publisher) launch(ctx context.Context, f *flight) error {
 	f.ok, f.failed = future.Ok(), future.Err()
 	p.flights = append(p.flights, f)
 	return nil
+}
+
+// isGone reports whether the event at sequence is one that the stream has no more.
+func (p *publisher) isGone(sequence uint64) bool {
+	return sequence > 0 && sequence < p.first || contains(p.lost, sequence)
 }
 
 // acknowledged takes the answer to the newest try.

@@ -32,7 +32,7 @@ func (r *rig) publisher(e *encoder, m *metrics) *publisher {
 	return &publisher{
 		nc: r.nc, js: appends, queue: newQueue(10, 1<<30, m), encoder: e, log: zap.NewNop(), metrics: m,
 		known: &acknowledged{}, lag: &lag{}, leads: func(context.Context) error { return nil },
-		chain: last, settled: last,
+		chain: last, settled: last, window: publishWindow,
 	}
 }
 

@@ -207,6 +207,13 @@ func (v *verifier) runSession(parent context.Context, wait time.Duration) error 
 	if err != nil {
 		return err
 	}
+	b.clusterUID = v.clusterUID
+	if v.lease.Name != "" {
+		// No sequence that a bridge has seen acknowledged may be used again.
+		if err := v.until(parent, "Kubernetes", func(ctx context.Context) error { return b.readWitness(ctx, v.kube, v.lease) }); err != nil {
+			return err
+		}
+	}
 	ctx, stop := context.WithCancel(parent)
 	defer stop()
 	done := make(chan error, 1)

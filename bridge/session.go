@@ -142,6 +142,10 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Again: another bridge may have gone on while the bucket was read.
+	if err := st.lookUp(ctx); err != nil {
+		return nil, err
+	}
 	if err := st.identify(s.acknowledged.get(), snap.position); err != nil {
 		return nil, err
 	}
@@ -159,16 +163,27 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := st.checkPosition(ctx, snap); err != nil {
 		return nil, err
 	}
+	if missing.stream.To == 0 {
+		s.reported.stream = subjects.LostRange{}
+	}
+	if missing.bucket.To == 0 {
+		s.reported.bucket = subjects.LostRange{}
+	}
 	if missing != (loss{}) {
-		if err := st.confirmTail(ctx); err != nil {
+		if err := st.confirmLoss(ctx, snap.last); err != nil {
 			return nil, err
 		}
 		s.reportLoss(missing)
 	}
-	s.acknowledged.adopt(st.id, st.clusterUID)
+	known := s.acknowledged.adopt(st.witness())
 	s.acknowledged.noteStream(snap.position)
-	if err := st.establish(ctx, s.acknowledged.get()); err != nil {
+	known.Stream = max(known.Stream, snap.position)
+	made := st.bucket == nil
+	if err := st.establish(ctx, known); err != nil {
 		return nil, err
+	}
+	if made {
+		snap.last = st.bucket.State.LastSeq
 	}
 	if err := s.heal(ctx, missing, snap); err != nil {
 		return nil, err
@@ -328,6 +343,7 @@ func (s *session) newPublisher() *publisher {
 		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) },
 		known: &s.acknowledged, lag: &s.projector.lag,
 		chain: s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
+		window: publishWindow, lost: s.bucket.lost,
 	}
 	p.encoder = s.newEncoder(func() int { return maxMessage(s.nc, p.maxMsgSize.Load()) })
 	p.maxMsgSize.Store(int64(s.storage.stream.Config.MaxMsgSize))

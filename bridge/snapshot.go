@@ -170,6 +170,7 @@ type bucketReader struct {
 	foreign map[string]struct{}
 	// smallest is the smallest message, without the header that fenced it.
 	smallest *nats.Msg
+	intact   bool // smallest is of an entry that can be read
 }
 
 // bucketKey is what was read of an app's key.
@@ -182,12 +183,8 @@ type bucketKey struct {
 
 func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	r.last = max(r.last, meta.Sequence.Stream)
-	if r.smallest == nil || len(msg.Data()) < len(r.smallest.Data) {
-		h := nats.Header{}
-		maps.Copy(h, msg.Headers())
-		h.Del(subjects.HeaderExpectedLastSequence)
-		r.smallest = &nats.Msg{Subject: msg.Subject(), Header: h, Data: msg.Data()}
-	}
+	intact := false
+	defer func() { r.keepSmallest(msg, intact) }()
 	b := r.bucket
 	key, err := subjects.ParseBucketSubject(b.name, msg.Subject())
 	var id subjects.AppID
@@ -210,7 +207,19 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence, held: held}, stored: stored}
 		return
 	}
+	intact = true
 	r.keys[id] = &bucketKey{record: held, eventID: msg.Headers().Get(subjects.CEID), stored: stored, rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}
+}
+
+// keepSmallest keeps a copy of the smallest message, of an intact entry if there is one.
+func (r *bucketReader) keepSmallest(msg jetstream.Msg, intact bool) {
+	if r.smallest != nil && (r.intact && !intact || r.intact == intact && len(msg.Data()) >= len(r.smallest.Data)) {
+		return
+	}
+	h := nats.Header{}
+	maps.Copy(h, msg.Headers())
+	h.Del(subjects.HeaderExpectedLastSequence)
+	r.smallest, r.intact = &nats.Msg{Subject: msg.Subject(), Header: h, Data: msg.Data()}, intact
 }
 
 // snapshot is what was read.

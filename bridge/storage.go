@@ -141,7 +141,7 @@ func (s *storage) identify(known witness, position uint64) error {
 		bucketID = s.bucket.Config.Metadata[subjects.MetadataStreamID]
 	}
 	if s.stream == nil {
-		s.id = cmp.Or(bucketID, known.StreamID, rand.Text())
+		s.id = cmp.Or(bucketID, s.knownID(known), rand.Text())
 		return nil
 	}
 	streamID := s.stream.Config.Metadata[subjects.MetadataStreamID]
@@ -152,13 +152,22 @@ func (s *storage) identify(known witness, position uint64) error {
 	case streamID != "":
 		s.id = streamID
 	case !s.madeByHand():
-		s.id = cmp.Or(bucketID, known.StreamID, rand.Text())
+		s.id = cmp.Or(bucketID, s.knownID(known), rand.Text())
 	case position > 0:
 		s.id = cmp.Or(bucketID, rand.Text())
 	default:
 		s.id = rand.Text()
 	}
 	return nil
+}
+
+// knownID is the stream identity of what was acknowledged, if that is of a stream and a bucket of
+// these names.
+func (s *storage) knownID(known witness) string {
+	if known.StreamName != s.cfg.Stream || known.BucketName != s.cfg.Bucket || known.ClusterUID != s.clusterUID {
+		return ""
+	}
+	return known.StreamID
 }
 
 // madeByHand reports whether an operator made the stream and no bridge has marked it yet.
@@ -329,6 +338,11 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 	}
 }
 
+// witness is what the acknowledged sequences of this stream and bucket belong to.
+func (s *storage) witness() witness {
+	return witness{StreamID: s.id, ClusterUID: s.clusterUID, StreamName: s.cfg.Stream, BucketName: s.cfg.Bucket}
+}
+
 // mark writes metadata that a stream lacks. An empty value removes the key.
 func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
 	missing := map[string]string{}
@@ -340,7 +354,15 @@ func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamI
 	if len(missing) == 0 {
 		return info, nil
 	}
-	cfg := info.Config
+	// Read again: somebody may have changed the configuration since.
+	now, err := s.info(ctx, info.Config.Name)
+	if err == nil && now == nil {
+		err = fmt.Errorf("%s %s is gone", what, info.Config.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg := now.Config
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	if cfg.Metadata == nil {
 		cfg.Metadata = map[string]string{}
@@ -351,7 +373,7 @@ func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamI
 	if err != nil {
 		return nil, fmt.Errorf("mark %s %s: %w", what, cfg.Name, err)
 	}
-	s.log.Info("marked the "+what, zap.String("name", cfg.Name), zap.Any("before", info.Config.Metadata), zap.Any("now", missing))
+	s.log.Info("marked the "+what, zap.String("name", cfg.Name), zap.Any("before", now.Config.Metadata), zap.Any("now", missing))
 	return stream.CachedInfo(), nil
 }
 

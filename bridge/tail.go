@@ -16,7 +16,7 @@ type tail struct {
 	at      uint64 // the newest message that was delivered
 	checked uint64 // up to here no sequence is missing that has not been reported
 	quiet   int    // calls of idle since the last message
-	// skips says that the consumer begins with the last messages of each subject;
+	// skips is true if the consumer begins with the last messages of each subject;
 	// skipped is a sequence from which on it delivers all.
 	skips   bool
 	skipped uint64

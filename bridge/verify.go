@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -42,6 +43,10 @@ const settleRounds = 10
 // found before is in the report even then, which is never nil.
 func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, opts VerifyOptions) (*Report, error) {
 	report := &Report{Differences: []Difference{}, Notes: []Note{}, Repairs: []Repair{}}
+	var lease types.NamespacedName
+	if cfg.LeaderElect {
+		lease = types.NamespacedName{Namespace: cfg.LeaseNamespace, Name: cfg.LeaseName}
+	}
 	cfg.LeaderElect, cfg.AcceptReset = false, false
 	b, err := New(cfg, kube, nc, log, prometheus.NewRegistry())
 	if err != nil {
@@ -51,7 +56,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 	if err != nil {
 		return report, err
 	}
-	v := &verifier{Bridge: b, kube: k, opts: opts, report: report}
+	v := &verifier{Bridge: b, kube: k, lease: lease, opts: opts, report: report}
 	if err := v.until(ctx, "Kubernetes", func(ctx context.Context) error {
 		uid, err := k.uid(ctx)
 		b.clusterUID = string(uid)
@@ -73,6 +78,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 type verifier struct {
 	*Bridge
 	kube   *kube
+	lease  types.NamespacedName // of the bridges; without a name: none
 	opts   VerifyOptions
 	report *Report
 }

@@ -195,8 +195,8 @@ func allOptions() []option {
 		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be away, before /readyz says so",
 			func(c *config) *time.Duration { return &c.MaxDelay }, duration(minMaxDelay, false)),
 	)
-	add("Leader election", forServe,
-		define("leader-elect", "publish only while holding a Lease, so that several replicas can run", func(c *config) *bool { return &c.LeaderElect }, toggle()),
+	add("Leader election", forServe|forVerify,
+		define("leader-elect", "publish only while holding a Lease, so that several replicas can run; a repair reads from it what was acknowledged", func(c *config) *bool { return &c.LeaderElect }, toggle()),
 		define("lease-namespace", "namespace of the Lease; none: the pod's own", func(c *config) *string { return &c.LeaseNamespace },
 			text("namespace", "the name of a namespace", checkOptional(checkNamespace))),
 		define("lease-name", "name of the Lease", func(c *config) *string { return &c.LeaseName },

@@ -30,7 +30,7 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		serveUsage(stdout, options)
 		return exitOK
 	}
-	kube, err := completeConfig(&cfg, set, err)
+	kube, err := completeConfig(&cfg, set, true, err)
 	if err != nil {
 		printProblems(stderr, "serve", err)
 		return exitUsage
@@ -73,8 +73,8 @@ func printProblems(stderr io.Writer, command string, err error) {
 }
 
 // completeConfig adds what comes from outside of the options: the cluster and
-// the pod's namespace. err is what load found; the result has everything.
-func completeConfig(cfg *config, set settings, err error) (*rest.Config, error) {
+// the pod's namespace if the Lease is needed. err is what load found; the result has everything.
+func completeConfig(cfg *config, set settings, lease bool, err error) (*rest.Config, error) {
 	var found problems
 	errors.As(err, &found)
 	var kube *rest.Config
@@ -85,7 +85,7 @@ func completeConfig(cfg *config, set settings, err error) (*rest.Config, error) 
 			found.add("%s", kubeErr)
 		}
 	}
-	if _, given := set["lease-namespace"]; cfg.LeaderElect && cfg.LeaseNamespace == "" && !given {
+	if _, given := set["lease-namespace"]; lease && cfg.LeaderElect && cfg.LeaseNamespace == "" && !given {
 		namespace, nsErr := ownNamespace()
 		if nsErr != nil {
 			found.add("lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from %s)", set["leader-elect"].source)

@@ -41,7 +41,7 @@ func verifyCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	var found problems
 	errors.As(err, &found)
 	checkNoEmbedded("verify", set, &found)
-	kube, err := completeConfig(&cfg, set, found.err())
+	kube, err := completeConfig(&cfg, set, cfg.Repair, found.err())
 	if err != nil {
 		printProblems(stderr, "verify", err)
 		return exitUsage

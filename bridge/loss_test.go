@@ -1,0 +1,684 @@
+package bridge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// session is one of a bridge that has just started and has read a witness from the Lease.
+func (r *rig) session(known witness, log *zap.Logger) *session {
+	r.t.Helper()
+	b := &Bridge{
+		cfg: r.storage.cfg, subjects: r.storage.subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
+		metrics: testMetrics(), clusterUID: r.storage.clusterUID, found: map[subjects.AppID]*storedMessage{},
+	}
+	b.cfg.Encoding = EncodingJSON
+	b.acknowledged.merge(known)
+	return &session{Bridge: b, storage: b.newStorage(), bucket: b.newBucket(r.js)}
+}
+
+// wire stands between a client and its server. It delays what passes, and loses messages to the client.
+type wire struct {
+	listener net.Listener
+	pumps    sync.WaitGroup
+	mu       sync.Mutex
+	conns    []net.Conn
+	closed   chan struct{}
+	delay    time.Duration
+	lose     func(payload []byte) bool
+}
+
+func newWire(t *testing.T, target string, delay time.Duration, lose func([]byte) bool) *wire {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{listener: listener, delay: delay, lose: lose, closed: make(chan struct{})}
+	w.pumps.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns = append(w.conns, client, server)
+			w.mu.Unlock()
+			w.pumps.Go(func() { w.pump(client, server, w.chunk) })
+			w.pumps.Go(func() { w.pump(server, client, w.frame) })
+		}
+	})
+	t.Cleanup(func() {
+		close(w.closed)
+		_ = listener.Close()
+		w.mu.Lock()
+		for _, c := range w.conns {
+			_ = c.Close()
+		}
+		w.mu.Unlock()
+		w.pumps.Wait()
+	})
+	return w
+}
+
+func (w *wire) chunk(r *bufio.Reader) ([]byte, error) {
+	b := make([]byte, 32<<10)
+	n, err := r.Read(b)
+	return b[:n], err
+}
+
+// frame reads one operation of the protocol to the client.
+func (w *wire) frame(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return line, err
+	}
+	if !bytes.HasPrefix(line, []byte("MSG ")) && !bytes.HasPrefix(line, []byte("HMSG ")) {
+		return line, nil
+	}
+	fields := strings.Fields(string(line))
+	n, err := strconv.Atoi(fields[len(fields)-1])
+	if err != nil {
+		return nil, err
+	}
+	payload := make([]byte, n+2)
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return nil, err
+	}
+	if w.lose != nil && w.lose(payload) {
+		return nil, nil
+	}
+	return append(line, payload...), nil
+}
+
+func (w *wire) pump(from, to net.Conn, read func(*bufio.Reader) ([]byte, error)) {
+	type late struct {
+		data []byte
+		at   time.Time
+	}
+	queue := make(chan late, 100_000)
+	w.pumps.Go(func() {
+		for l := range queue {
+			select {
+			case <-time.After(time.Until(l.at)):
+			case <-w.closed:
+			}
+			if _, err := to.Write(l.data); err != nil {
+				_ = from.Close()
+			}
+		}
+		_ = to.Close()
+	})
+	defer close(queue)
+	r := bufio.NewReaderSize(from, 64<<10)
+	for {
+		data, err := read(r)
+		if len(data) > 0 {
+			queue <- late{data, time.Now().Add(w.delay)}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// through is the rig seen through a wire.
+func (r *rig) through(delay time.Duration, lose func([]byte) bool) *rig {
+	r.t.Helper()
+	w := newWire(r.t, strings.TrimPrefix(r.nc.ConnectedUrl(), "nats://"), delay, lose)
+	opts := append(ConnectOptions("slow", zap.NewNop()), nats.IgnoreDiscoveredServers())
+	nc, err := nats.Connect("nats://"+w.listener.Addr().String(), opts...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(jetStreamTimeout)) // as New does
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	far := *r
+	far.nc, far.js = nc, js
+	if far.stream, err = js.Stream(r.t.Context(), subjects.DefaultStream); err != nil {
+		r.t.Fatal(err)
+	}
+	store := *r.storage
+	store.nc, store.js = nc, js
+	far.storage = &store
+	return &far
+}
+
+// One acknowledgement of a filler is lost, as when the stream's leader dies and the connection does
+// not. The filling must end, with or without an error.
+func TestFillWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append(r.event("1", nil))
+	var once sync.Once
+	far := r.through(0, func(payload []byte) (lost bool) {
+		if bytes.Contains(payload, []byte(`"seq":7`)) && bytes.Contains(payload, []byte(`"stream":"FLYTE_APPS"`)) {
+			once.Do(func() { lost = true })
+		}
+		return lost
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- far.storage.fill(ctx, 20) }()
+	select {
+	case err := <-done:
+		t.Log("ended:", err)
+	case <-time.After(3 * jetStreamTimeout):
+		t.Error("the filling waits for ever for an acknowledgement")
+		cancel()
+		<-done
+	}
+}
+
+// The client gives up while fillers are under way.
+func TestFillOnAClosedConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append(r.event("1", nil))
+	far := r.through(100*time.Millisecond, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- far.storage.fill(ctx, 1_000_000) }()
+	for r.endsAt() < 50 {
+	}
+	far.nc.Close()
+	select {
+	case err := <-done:
+		t.Log("ended:", err)
+	case <-time.After(3 * jetStreamTimeout):
+		t.Error("the filling waits for ever although the connection is closed")
+		cancel()
+		<-done
+	}
+}
+
+func (r *rig) endsAt() uint64 {
+	r.t.Helper()
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.State.LastSeq
+}
+
+// Another bridge has published 1,000 apps, and the leader answers a read within 20 ms.
+func TestSettleFarFromTheLeader(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	far := r.through(10*time.Millisecond, nil)
+	p := far.publisher(testEncoder(), testMetrics())
+	observeAll(r.pub, 1000, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	observeAll(p, 1000, 1, 1)
+	if err := far.publish(p); !errors.As(err, new(*otherWriterError)) {
+		trouble := ""
+		if why := p.trouble.Load(); why != nil {
+			trouble = *why
+		}
+		t.Errorf("got %v after a minute; accounted for are %d of %d: %s", err, p.settled, r.endsAt(), trouble)
+	}
+}
+
+// An operator raises a limit while a lost range is filled.
+func TestHealKeepsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.stream.CachedInfo().Config
+	cfg.MaxMsgs = 1000
+	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.append(r.event("1", nil))
+	if err := r.storage.lookUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.storage.healStream(t.Context(), r.nc, subjects.LostRange{From: 2, To: 100_000})
+		done <- err
+	}()
+	for r.endsAt() < 2000 {
+	}
+	stream, err := r.js.Stream(t.Context(), subjects.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg = stream.CachedInfo().Config
+	cfg.MaxMsgs = 5000
+	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if info, err := r.stream.Info(t.Context()); err != nil || info.Config.MaxMsgs != 5000 {
+		t.Errorf("max_msgs is %d (%v), an operator set 5000", info.Config.MaxMsgs, err)
+	}
+}
+
+// Another bridge, without leader election, publishes and projects all the time. It is no reason to
+// suspect a loss.
+func TestOpenBesideABusyWriter(t *testing.T) {
+	t.Parallel()
+	const apps = 10_000
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	observeAll(r.pub, apps, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	p, snap := r.newProjector(zap.NewNop())
+	busy.Go(func() { _ = p.run(ctx, snap) })
+	if err := p.waitWritten(ctx, apps); err != nil {
+		t.Fatal(err)
+	}
+	busy.Go(func() {
+		q := r.after(r.pub)
+		tick := time.NewTicker(10 * time.Millisecond) // not even 100 events a second
+		defer tick.Stop()
+		ended := make(chan error, 1)
+		go func() { ended <- q.run(ctx) }()
+		for v := 2; ; v++ {
+			select {
+			case <-tick.C:
+				observe(q, fmt.Sprint("a", v%apps), strconv.Itoa(v), false)
+			case <-ctx.Done():
+				<-ended
+				return
+			}
+		}
+	})
+	var failed []string
+	const tries = 10
+	for range tries {
+		if _, err := r.session(witness{}, zap.NewNop()).open(t.Context()); err != nil {
+			failed = append(failed, err.Error())
+		}
+	}
+	cancel()
+	busy.Wait()
+	if len(failed) > 0 {
+		t.Errorf("%d of %d tries to open suspect a loss beside a bridge that publishes:\n%s", len(failed), tries, strings.Join(failed, "\n"))
+	}
+}
+
+// Another bridge appends while a publisher finds out what landed: nothing is lost.
+func TestSettleBesideAnother(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	p, snap := r.newProjector(zap.NewNop())
+	late := r.through(5*time.Millisecond, nil).publisher(testEncoder(), testMetrics()) // its answers take a while
+	p.known = late.known
+	busy.Go(func() { _ = p.run(ctx, snap) })
+	other := r.next()
+	g := make(chan error, 1)
+	go func() { g <- other.run(ctx) }()
+	busy.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for v := 1; ; v++ {
+			select {
+			case <-tick.C:
+				for i := range 5 {
+					observe(other, fmt.Sprint("b", v%50, "-", i), strconv.Itoa(v), v <= 50)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	lost, looks := 0, 100
+	var last error
+	for range looks {
+		late.settled = late.known.get().Stream
+		if err := late.look(t.Context()); errors.Is(err, errLostTail) {
+			lost++
+			last = err
+		}
+	}
+	cancel()
+	busy.Wait()
+	<-g
+	if lost > 0 {
+		t.Errorf("%d of %d looks report a lost tail of a stream that lost nothing: %v", lost, looks, last)
+	}
+}
+
+// An operator tries another stream and bucket, and goes back to the first ones. Nothing is lost.
+func TestWitnessOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 10, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.project()
+	first := r.session(witness{}, zap.NewNop())
+	if _, err := first.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lease := first.acknowledged.get() // what the Lease holds
+
+	cfg := r.stream.CachedInfo().Config
+	cfg.Name, cfg.Subjects = "AWAY", []string{"away.>"} // out of the way
+	second := r.session(lease, zap.NewNop())
+	second.cfg.Stream, second.cfg.Bucket, second.cfg.Prefix = "TRIAL", "trial", "trial.apps"
+	var err error
+	if second.subjects, err = subjects.New("trial.apps"); err != nil {
+		t.Fatal(err)
+	}
+	second.storage, second.bucket = second.newStorage(), second.newBucket(r.js)
+	if _, err := second.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		ack, err := r.js.Publish(t.Context(), "trial.apps.events.p.d.a.updated", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.acknowledged.noteStream(ack.Sequence)
+	}
+	t.Logf("first %+v, trial %+v", lease, second.acknowledged.get())
+	lease = second.acknowledged.get()
+
+	before := r.endsAt()
+	core, logs := observer.New(zap.InfoLevel)
+	third := r.session(lease, zap.New(core))
+	if _, err := third.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if lost := logs.FilterMessage("the stream lost acknowledged events"); lost.Len() > 0 || r.endsAt() != before {
+		t.Errorf("a healthy stream that ended at %d ends at %d; logged: %v", before, r.endsAt(), lost.All())
+	}
+}
+
+// The bucket is deleted under a bridge. That is no lost tail.
+func TestBucketDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 10, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.project()
+	s := r.session(witness{}, zap.NewNop())
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.acknowledged.noteBucket(10)
+	if err := r.js.DeleteKeyValue(t.Context(), subjects.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	snap, err := s.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProjector(r.nc, s.bucket, subjects.DefaultStream, s.subjects, snap, zap.NewNop(), s.metrics)
+	p.known = &s.acknowledged
+	if err := r.runUntil(p, snap, 10); err != nil {
+		t.Errorf("the projection into a bucket that was just made: %v", err)
+	}
+}
+
+// A standby has seen the witness of a stream that was replaced since. It must not replace the
+// witness of the present one when it takes over.
+func TestStandbyWithAnOldIdentity(t *testing.T) {
+	t.Parallel()
+	standby := &acknowledged{}
+	old, now := history(100, 100), history(20, 30)
+	old.StreamID = "old"
+	standby.merge(old)
+	standby.merge(now) // the Lease as the leader writes it by now
+	if got := standby.get(); got != now {
+		t.Errorf("the standby goes by %+v, the Lease holds %+v", got, now)
+	}
+}
+
+// A leader of the bucket's stream that has not applied everything yet is no loss of the bucket.
+func TestConfirmsTheBucket(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 10, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.project()
+	core, logs := observer.New(zap.InfoLevel)
+	s := r.session(witness{}, zap.New(core))
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.acknowledged.noteBucket(12) // two more are on their way
+	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.open(t.Context())
+		done <- err
+	}()
+	<-time.After(tailConfirm / 2)
+	m, err := lastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.subject, Header: nats.Header{
+			subjects.CEType: m.header[subjects.CEType], subjects.HeaderUID: m.header[subjects.HeaderUID], subjects.CEDataContentType: m.header[subjects.CEDataContentType],
+			subjects.HeaderResourceVersion: m.header[subjects.HeaderResourceVersion], subjects.HeaderEventSequence: m.header[subjects.HeaderEventSequence], subjects.CEID: m.header[subjects.CEID],
+		}, Data: m.data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Log(<-done)
+	if lost := logs.FilterMessage("the bucket lost acknowledged entries"); lost.Len() > 0 {
+		t.Errorf("a bucket that lost nothing: %v", lost.All()[0].ContextMap())
+	}
+}
+
+// The stream's metadata name a lost range that is above the stream's end: they survived a rollback
+// of the messages, as with one replica in a cluster of servers. Those sequences were used.
+func TestMetadataAboveTheEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observeAll(r.pub, 10, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.project()
+	if err := r.storage.lookUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.storage.stream, err = r.storage.mark(t.Context(), "stream", r.storage.stream, map[string]string{
+		subjects.MetadataLostRanges: subjects.FormatLostRanges([]subjects.LostRange{{From: 12, To: 20}}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := r.session(witness{}, zap.NewNop())
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.endsAt(); got < 20 {
+		t.Errorf("the stream goes on at %d, 20 was used before", got+1)
+	}
+}
+
+// A stream from which nobody may purge.
+func TestFillWhereNothingCanBePurged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.stream.CachedInfo().Config
+	cfg.DenyPurge = true
+	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := r.storage.fill(t.Context(), 20); err == nil {
+			return
+		} else {
+			t.Logf("try %d: %v", i, err)
+		}
+	}
+	t.Errorf("an empty stream stays at %d", r.endsAt())
+}
+
+// rolledBack is a rig whose stream holds ten events, and whose bucket reflects them.
+func rolledBack(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	observeAll(r.pub, 10, 1, 1)
+	if err := r.publish(r.pub); err != nil {
+		t.Fatal(err)
+	}
+	r.project()
+	return r
+}
+
+// healedWell checks a stream that lost what came after sequence 10.
+func (r *rig) healedWell(to uint64) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	info, err := r.stream.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if info.State.Subjects[r.storage.subjects.Lost()] > 0 {
+		r.t.Errorf("the stream still holds %d fillers", info.State.Subjects[r.storage.subjects.Lost()])
+	}
+	if n := info.State.Subjects[r.storage.subjects.Notice()]; n != 1 {
+		r.t.Errorf("the stream holds %d notices", n)
+	}
+	if info.State.LastSeq <= to {
+		r.t.Errorf("the stream ends at %d", info.State.LastSeq)
+	}
+	if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || !strings.Contains(m[subjects.MetadataLostRanges], strconv.FormatUint(to, 10)) {
+		r.t.Errorf("the metadata are %v", m)
+	}
+}
+
+// A heal that is interrupted again and again.
+func TestInterruptedHeal(t *testing.T) {
+	t.Parallel()
+	for round := range 6 {
+		r := rolledBack(t)
+		if err := r.storage.lookUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s := r.session(witness{}, zap.NewNop())
+		if _, err := s.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		to := uint64(60_000)
+		s.acknowledged.noteStream(to)
+		s.acknowledged.noteBucket(3_000)
+		tries := 0
+		for ; ; tries++ {
+			ctx, cancel := context.WithTimeout(t.Context(), tailConfirm+time.Duration(20+60*(tries+round))*time.Millisecond)
+			s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+			_, err := s.open(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+		}
+		t.Logf("%d interruptions", tries)
+		r.healedWell(to)
+	}
+}
+
+// Two bridges heal the same stream at once. They know different ends of it.
+func TestTwoHealAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 4 {
+		r := rolledBack(t)
+		a, b := r.session(witness{}, zap.NewNop()), r.session(witness{}, zap.NewNop())
+		for _, s := range []*session{a, b} {
+			if _, err := s.open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.acknowledged.noteStream(5000)
+		b.acknowledged.noteStream(4990)
+		var both sync.WaitGroup
+		for _, s := range []*session{a, b} {
+			both.Go(func() {
+				var err error
+				for range 20 {
+					s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+					if _, err = s.open(t.Context()); err == nil {
+						return
+					}
+				}
+				t.Errorf("not opened: %v", err)
+			})
+		}
+		both.Wait()
+		info, err := r.stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(info.State.LastSeq, info.State.Subjects, info.Config.Metadata)
+		if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || !strings.Contains(m[subjects.MetadataLostRanges], "5000") || info.State.Subjects[r.storage.subjects.Lost()] > 0 {
+			t.Errorf("the metadata are %v; the stream holds %v", m, info.State.Subjects)
+		}
+	}
+}
+
+// Somebody wrote an entry by hand, of an event that cannot be: no reason to fill the stream up to
+// there.
+func TestEntryAheadByHand(t *testing.T) {
+	t.Parallel()
+	r := rolledBack(t)
+	s := r.session(witness{}, zap.NewNop())
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, err := lastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.header.Set(subjects.HeaderEventSequence, "1000000000000")
+	m.header.Del(subjects.HeaderExpectedLastSequence)
+	if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.subject, Header: m.header, Data: m.data}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	s = r.session(witness{}, zap.NewNop())
+	_, err = s.open(ctx)
+	if end := r.endsAt(); end > 10 {
+		t.Errorf("after 5 s the stream ends at %d, no event was appended to it: %v", end, err)
+	}
+}
