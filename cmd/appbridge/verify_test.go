@@ -90,7 +90,7 @@ func TestVerifyHelp(t *testing.T) {
 			t.Errorf("the help text lacks %q:\n%s", want, stdout)
 		}
 	}
-	for _, bad := range []string{"--leader-elect", "--http-listen", "--accept-reset", "--nats-embedded-dir"} {
+	for _, bad := range []string{"--flush-timeout", "--http-listen", "--accept-reset", "--nats-embedded-dir"} {
 		if strings.Contains(stdout, bad) {
 			t.Errorf("the help text has %s", bad)
 		}
