@@ -682,3 +682,53 @@ func TestEntryAheadByHand(t *testing.T) {
 		t.Errorf("after 5 s the stream ends at %d, no event was appended to it: %v", end, err)
 	}
 }
+
+// A bucket that reflects another stream is not written, and the stream is not marked.
+func TestOtherStreamID(t *testing.T) {
+	t.Parallel()
+	r := rolledBack(t)
+	if err := r.storage.lookUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.storage.mark(t.Context(), "stream", r.storage.stream, map[string]string{subjects.MetadataStreamID: "another"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.session(witness{}, zap.NewNop()).open(t.Context())
+	var config *ConfigError
+	if !errors.As(err, &config) || config.Field != "bucket" || !strings.Contains(config.Problem, "stream FLYTE_APPS has id another") {
+		t.Errorf("got %v, want a ConfigError of the bucket", err)
+	}
+}
+
+// A stream that is full and refuses new messages is not filled, and loses nothing. With room it is.
+func TestFillFullStream(t *testing.T) {
+	t.Parallel()
+	r := rolledBack(t)
+	limit := func(messages int64) {
+		t.Helper()
+		cfg := r.stream.CachedInfo().Config
+		cfg.MaxMsgs, cfg.Discard = messages, jetstream.DiscardNew
+		if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(10)
+	s := r.session(witness{}, zap.NewNop())
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.acknowledged.noteStream(50)
+	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	if _, err := s.open(t.Context()); err == nil || r.endsAt() != 10 || r.count() != 10 {
+		t.Errorf("got %v; the stream ends at %d and holds %d messages, want 10 of 10", err, r.endsAt(), r.count())
+	}
+	limit(12)
+	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.healedWell(50)
+	if r.count() != 11 {
+		t.Errorf("the stream holds %d messages, want ten events and the notice", r.count())
+	}
+}
