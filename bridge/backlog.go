@@ -11,7 +11,7 @@ import (
 // remains returns, for every app of which that can be told, the changes that a
 // queue whose session has ended still holds. A nil queue holds none. lost are the ranges that the
 // stream lost.
-func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects.AppID]state, lost []subjects.LostRange) map[subjects.AppID][]*change {
+func (q *queue) remains(published func(subjects.AppID) *record, current map[subjects.AppID]state, lost []subjects.LostRange) map[subjects.AppID][]*change {
 	if q == nil {
 		return nil
 	}
@@ -23,7 +23,7 @@ func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects
 		if s, ok := current[id]; ok {
 			now = &s
 		}
-		if changes, ok := q.remaining(id, records[id], now, lost); ok {
+		if changes, ok := q.remaining(id, published(id), now, lost); ok {
 			remains[id] = changes
 		}
 	}
@@ -32,16 +32,23 @@ func (q *queue) remains(records map[subjects.AppID]*record, current map[subjects
 
 // advance moves records whose app's newest event was removed from the stream before it was
 // projected to where that event stood, as the queue of an ended session knows. So the id of the
-// app's next event differs from that of the removed one. What the stream lost does not count.
-func (q *queue) advance(records map[subjects.AppID]*record, lost []subjects.LostRange) {
+// app's next event differs from that of the removed one, while what is owed is what the bucket
+// lacks. It returns the records of the removed events, which pending changes follow. What the stream
+// lost does not count.
+func (q *queue) advance(records map[subjects.AppID]*record, lost []subjects.LostRange) map[subjects.AppID]*record {
+	if q == nil {
+		return nil
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	removed := map[subjects.AppID]*record{}
 	for id, a := range q.apps {
 		r, known := records[id], a.record.previous()
 		if !r.isDamaged() && r.previous() < known && !contains(lost, known) {
-			records[id] = r.movedTo(known)
+			records[id], removed[id] = r.movedTo(known), a.record
 		}
 	}
+	return removed
 }
 
 // overflowed tells whether what waited was dropped at the hard limit.

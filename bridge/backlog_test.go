@@ -167,7 +167,7 @@ func TestRemainsKeepsWhatWasMerged(t *testing.T) {
 	script(q, testID, "cuuu")
 	q.close()
 	last := q.apps[testID].changes[1]
-	remains := q.remains(nil, map[subjects.AppID]state{testID: last.state}, nil)
+	remains := q.remains(func(subjects.AppID) *record { return nil }, map[subjects.AppID]state{testID: last.state}, nil)
 	if got := fmt.Sprint(len(remains[testID]), remains[testID][1].merged); got != "2 2" {
 		t.Errorf("got %s changes and merged updates, want 2 2", got)
 	}

@@ -20,8 +20,9 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deleted = nil
+	var removed map[subjects.AppID]*record
 	if before != nil && before.streamID == q.streamID {
-		before.advance(records, lost)
+		removed = before.advance(records, lost)
 	}
 	for id, r := range records {
 		if _, there := s.current[id]; r.eventLost && (there || before.begins(id)) {
@@ -35,7 +36,17 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 		}
 		q.load(id, r)
 	}
-	waiting := before.remains(records, s.current, lost)
+	waiting := before.remains(func(id subjects.AppID) *record {
+		if r := removed[id]; r != nil {
+			return r
+		}
+		return records[id]
+	}, s.current, lost)
+	for id := range waiting {
+		if r := removed[id]; r != nil {
+			q.load(id, r)
+		}
+	}
 	for id, r := range records {
 		if waiting[id] == nil {
 			s.standIn(id, r)

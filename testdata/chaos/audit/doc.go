@@ -12,6 +12,10 @@
 //   - A message in a range that a bridge named (Input.Losses) counts as not
 //     published. The app goes on from its newest event that survived, and may
 //     publish again what the lost ones said, under the same ids.
+//   - The end of a range may be messages that were acknowledged and lost before
+//     the reader had them: as many of an app's next states are excused.
+//   - Of an app of which nothing survived the bucket may still show a lost event.
+//     If the cluster does not have the app, a delete may follow that event.
 //   - States that a lost event stood for are excused and counted as Taken. The
 //     last state of an app is owed all the same, and so is the delete between
 //     two objects.

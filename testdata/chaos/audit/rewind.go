@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -95,10 +96,33 @@ func (w *walk) step(e *event) {
 // epoch. What the others told is excused unless it is the app's last state.
 func (w *walk) rewindLost(epoch int) {
 	for n := len(w.trail); n > 0 && w.trail[n-1].e.lost && w.trail[n-1].e.Epoch < epoch; n = len(w.trail) {
+		if w.undone == nil {
+			w.undone = w.fork()
+		}
 		e := w.trail[n-1].e
-		w.rewound, _ = w.lossOf(e.Message)
+		if l, _ := w.lossOf(e.Message); l != w.rewound {
+			w.rewound = l
+			w.takenUnread(l)
+		}
 		w.takenBack(e, w.trail[n-1].pos)
 		w.back1()
+	}
+}
+
+// takenUnread excuses the states after the newest that was told whose events may be those that were
+// acknowledged, and lost before the Input's reader had them.
+func (w *walk) takenUnread(l *Loss) {
+	var read *Message
+	for i := range w.in.Events {
+		if m := &w.in.Events[i]; m.Epoch <= l.Epoch && l.Contains(m.Sequence) && (read == nil || m.Sequence > read.Sequence) {
+			read = m
+		}
+	}
+	if read == nil {
+		return
+	}
+	for i, n := w.pos+1, read.Sequence; i < len(w.states) && n < l.To && w.states[i].at.Before(read.Stored.Add(margin)); i, n = i+1, n+1 {
+		w.taken[i] = true
 	}
 }
 
@@ -146,7 +170,29 @@ func (w *walk) otherWays(e *event) []*walk {
 		way.last, way.repeat, way.pos = nil, 0, max(-1, way.pos-1)
 		ways = append(ways, way)
 	}
+	if w.undone != nil && e.kind == subjects.Deleted {
+		if way := w.lostEnd(e); way != nil {
+			ways = append(ways, way)
+		}
+	}
 	return ways
+}
+
+// lostEnd is the walk at the lost event that a delete refers to, nil if it refers to none: the
+// bucket still showed that event, the stream no longer had any of the app, and the cluster did not
+// have the app.
+func (w *walk) lostEnd(e *event) *walk {
+	way := w.undone.fork()
+	way.rewound, way.undone = w.rewound, nil
+	previous := e.get(subjects.HeaderPreviousSequence)
+	for n := len(way.trail); n > 0 && way.last != nil && way.last.lost; n = len(way.trail) {
+		if strconv.FormatUint(way.last.Sequence, 10) == previous {
+			return way
+		}
+		way.takenBack(way.trail[n-1].e, way.trail[n-1].pos)
+		way.back1()
+	}
+	return nil
 }
 
 // fork is a walk that goes its own way from here.

@@ -32,6 +32,7 @@ type walk struct {
 	taken    []bool            // by state: an event that is lost told it
 	counted  map[string]uint64 // the newest version of each Revision that a lost event showed
 	rewound  *Loss             // the walk is back at what survived this
+	undone   *walk             // as it stood before it went back
 	affected bool              // some event is lost or was removed
 	linked   []uint64          // sequences that the next event may refer to instead of last's
 }
@@ -108,7 +109,7 @@ func (w *walk) take(e *event) {
 	}
 	w.last, w.repeat = e, 0
 	w.linked = nil
-	w.rewound = nil
+	w.rewound, w.undone = nil, nil
 }
 
 // place finds the state that an event tells.
