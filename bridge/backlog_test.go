@@ -193,7 +193,8 @@ func TestRemainsAfterLoss(t *testing.T) {
 		{"the end of another object", publishedAt("y", 7), survived("x"), []*change{remove(of("y", "8"))}, "gone?"},
 		{
 			"the end of another object, and a third one", publishedAt("y", 7), survived("x"),
-			[]*change{remove(of("y", "8")), newUpsert(of("z", "9"), true)}, "gone? z/9",
+			[]*change{remove(of("y", "8")), newUpsert(of("z", "9"), true)},
+			"gone? z/9",
 		},
 		{"an update of another object", publishedAt("y", 7), survived("x"), []*change{newUpsert(of("y", "8"), false)}, "gone? y/8"},
 		{"nothing survived", publishedAt("y", 7), nil, []*change{remove(of("y", "8")), newUpsert(of("z", "9"), true)}, "z/9"},

@@ -58,7 +58,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	}
 	known := s.acknowledged.adopt(st.witness())
 	s.acknowledged.noteStream(snap.position)
-	known.Stream = max(known.Stream, snap.position)
+	known.Stream = max(s.acknowledged.reached(), snap.position) // what was sent may have been delivered
 	made := st.bucket == nil
 	if err := st.establish(ctx, known); err != nil {
 		return nil, err
