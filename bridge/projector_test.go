@@ -167,7 +167,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	}
 }
 
-// A bucket that is made anew takes the last events of each app, not all that
+// A bucket that is created again takes the last events of each app, not all that
 // the stream holds.
 func TestRebuild(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func (p *projector) readDamaged(ctx context.Context, snap *snapshot) ([]*damaged
 	return apps, nil
 }
 
-// restoreDamaged writes anew, from the stream, the entries that could not be
+// restoreDamaged writes again, from the stream, the entries that could not be
 // read or are not there.
 func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send func(entry, uint64) error) error {
 	apps, err := p.readDamaged(ctx, snap)

@@ -188,7 +188,7 @@ func (s *storage) otherHistory(problem string) error {
 // the event at the bucket's position, unless it was removed.
 func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
 	if s.stream == nil || snap.position == 0 {
-		return nil // a stream that is made anew continues behind the bucket
+		return nil // a stream that is created again continues behind the bucket
 	}
 	msg, err := messageAt(ctx, s.nc, s.cfg.Stream, snap.position)
 	switch {

@@ -208,7 +208,7 @@ func roundTrip(
 }
 
 // The messages of the stream itself match the filter of no project, domain or app, not even of those
-// that are named as they are. Whoever wants them as well adds a filter.
+// that are named as they are. A reader that wants them as well adds a filter.
 func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -85,7 +85,7 @@ func (w *world) messages(name string) map[uint64]*jetstream.RawStreamMsg {
 	return found
 }
 
-// sameMessage tells whether two messages of one sequence are the same.
+// sameMessage reports whether two messages of one sequence are the same.
 func sameMessage(a, b *jetstream.RawStreamMsg) bool {
 	return a.Subject == b.Subject && string(a.Data) == string(b.Data) &&
 		a.Header.Get(subjects.CEID) == b.Header.Get(subjects.CEID) && a.Time.Equal(b.Time)

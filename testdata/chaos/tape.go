@@ -26,7 +26,7 @@ type tape struct {
 	last   uint64              // the highest sequence of this epoch
 	newest map[string]appEvent // by key of the app
 	came   time.Time           // the last message
-	// The newest versions that any event told.
+	// The newest versions that any event showed.
 	services, revisions int64
 }
 
@@ -158,7 +158,7 @@ func (t *tape) notices() (named []subjects.LostRange, bad error) {
 }
 
 // versions are the newest versions of a Knative Service and of a Revision that
-// events told.
+// events showed.
 func (t *tape) versions() (service, revision int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

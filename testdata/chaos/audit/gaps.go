@@ -27,7 +27,7 @@ func newGaps(all []Gap) gaps {
 	return g
 }
 
-// unseen tells whether some of what happened in a time span may rightly have no
+// unseen reports whether some of what happened in a time span may rightly have no
 // event.
 func (w *walk) unseen(from, to time.Time) bool {
 	return w.gaps.overlap(from, to) || w.affected && w.comparisons.overlap(from, to)

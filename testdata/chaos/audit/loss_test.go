@@ -47,7 +47,7 @@ func rewind(last map[subjects.AppID]*published) {
 	}
 }
 
-// rollBack takes the newest steps away, and tells the net difference.
+// rollBack takes the newest steps away, and publishes the net difference.
 func (w *world) rollBack(steps int, unseen bool) {
 	begin := max(len(w.steps)-steps, 0)
 	if n := len(w.losses); n > 0 {

@@ -121,7 +121,7 @@ func (w *walk) revisionState(e *event, svc *kservice.Service, i int) (*revisionS
 	return found, nil
 }
 
-// standsIn tells whether the count of a Revision may stand while the one that
+// standsIn reports whether the count of a Revision may stand while the one that
 // the state at i names is not known yet: an earlier state of the same object
 // named it.
 func (w *walk) standsIn(name, ready string, i int) bool {

@@ -93,7 +93,7 @@ func (w *walk) step(e *event) {
 }
 
 // rewindLost goes back to the newest event that survived, before one of an
-// epoch. What the others told is excused unless it is the app's last state.
+// epoch. What the others showed is excused unless it is the app's last state.
 func (w *walk) rewindLost(epoch int) {
 	for n := len(w.trail); n > 0 && w.trail[n-1].e.lost && w.trail[n-1].e.Epoch < epoch; n = len(w.trail) {
 		if w.undone == nil {
@@ -109,7 +109,7 @@ func (w *walk) rewindLost(epoch int) {
 	}
 }
 
-// takenUnread excuses the states after the newest that was told whose events may be those that were
+// takenUnread excuses the states after the newest that was shown whose events may be those that were
 // acknowledged, and lost before the Input's reader had them.
 func (w *walk) takenUnread(l *Loss) {
 	var read *Message
@@ -126,7 +126,7 @@ func (w *walk) takenUnread(l *Loss) {
 	}
 }
 
-// takenBack notes what an event told that is lost: every state after the one
+// takenBack notes what a lost event showed: every state after the one
 // before it, and every replica count of its Revision.
 func (w *walk) takenBack(e *event, before int) {
 	for i := before + 1; i <= w.pos; i++ {

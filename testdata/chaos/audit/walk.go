@@ -29,7 +29,7 @@ type walk struct {
 
 	// Of what rollbacks took, and of what was removed before it was projected:
 	trail    []mark            // where the walk stood before each event
-	taken    []bool            // by state: an event that is lost told it
+	taken    []bool            // by state: a lost event showed it
 	counted  map[string]uint64 // the newest version of each Revision that a lost event showed
 	rewound  *Loss             // the walk is back at what survived this
 	undone   *walk             // as it stood before it went back

@@ -288,7 +288,7 @@ func (w *world) gap(do func()) {
 	w.now = w.now.Add(5 * time.Second)
 }
 
-// compare tells the net difference between what was told and what is.
+// compare publishes the net difference between what was published and what is.
 func (w *world) compare() {
 	for _, a := range w.apps {
 		there, told := a.exists && a.managed, a.told != nil && !a.told.remove
