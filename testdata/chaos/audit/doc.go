@@ -11,7 +11,8 @@
 //
 //   - A message in a range that a bridge named (Input.Losses) counts as not
 //     published. The app goes on from its newest event that survived, and may
-//     publish again what the lost ones said, under the same ids.
+//     publish again what the lost ones said, under the same ids, and the App of
+//     the surviving event, to which the lost ones may have been the way back.
 //   - The end of a range may be messages that were acknowledged and lost before
 //     the reader had them: as many of an app's next states are excused.
 //   - Of an app of which nothing survived the bucket may still show a lost event.

@@ -150,7 +150,7 @@ func (w *walk) again(e *event) {
 	case !w.exists():
 		w.reordered(e, "follows %s", w.lastText())
 		return
-	case sameApp(e.app, w.good.app, e.get(subjects.CEDataContentType)) && !w.thereAndBack(e):
+	case sameApp(e.app, w.good.app, e.get(subjects.CEDataContentType)) && !w.thereAndBack(e) && w.undone == nil:
 		w.duplicated(e, "sequence %d told the same state and App", w.good.Sequence)
 		return
 	case e.kind != subjects.Updated:
