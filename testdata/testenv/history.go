@@ -181,6 +181,13 @@ func (h *History) Changes() []Change {
 	return slices.Clone(h.changes)
 }
 
+// ChangesFrom are those of Changes from the n-th on.
+func (h *History) ChangesFrom(n int) []Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.changes[min(n, len(h.changes)):])
+}
+
 // Seen is the newest revision of etcd up to which every change has been noted.
 // It moves with what happens to Knative's resources, and with WaitFor.
 func (h *History) Seen() int64 {
