@@ -34,7 +34,7 @@ func (q *queue) remains(published func(subjects.AppID) *record, current map[subj
 // projected to where that event stood, as the queue of an ended session knows. So the id of the
 // app's next event differs from that of the removed one, while what is owed is what the bucket
 // lacks. It returns the records of the removed events, which pending changes follow. What the stream
-// lost does not count.
+// lost does not count, nor does an app that records lack: its last event is read before its next.
 func (q *queue) advance(records map[subjects.AppID]*record, lost []subjects.LostRange) map[subjects.AppID]*record {
 	if q == nil {
 		return nil
@@ -43,8 +43,9 @@ func (q *queue) advance(records map[subjects.AppID]*record, lost []subjects.Lost
 	defer q.mu.Unlock()
 	removed := map[subjects.AppID]*record{}
 	for id, a := range q.apps {
-		r, known := records[id], a.record.previous()
-		if !r.isDamaged() && r.previous() < known && !contains(lost, known) {
+		r, read := records[id]
+		known := a.record.previous()
+		if read && !r.isDamaged() && r.previous() < known && !contains(lost, known) {
 			records[id], removed[id] = r.movedTo(known), a.record
 		}
 	}
@@ -74,14 +75,17 @@ func (q *queue) remaining(id subjects.AppID, r *record, now *state, lost []subje
 		return nil, false
 	}
 	changes = a.changes
-	if at := a.landed(r); at >= 0 {
+	switch at := a.landed(r); {
+	case at >= 0:
 		changes = changes[at+1:]
-	} else if r == nil {
+	case a.unread && (r.exists() || r.previous() > q.reached):
+		return nil, false // another bridge published what is not known
+	case r == nil:
 		// Stream and bucket have forgotten the app: what is left starts a new history.
 		for len(changes) > 0 && changes[0].remove {
 			changes = changes[1:]
 		}
-	} else if r.previous() != a.record.previous() && !contains(lost, a.record.previous()) {
+	case !a.unread && r.previous() != a.record.previous() && !contains(lost, a.record.previous()):
 		return nil, false // else they follow the last surviving event
 	}
 	changes = rebased(changes, r)

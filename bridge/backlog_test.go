@@ -132,7 +132,7 @@ func TestCarriedChangesAreOwed(t *testing.T) {
 	q := newQueue(100, before.bytes/3, m) // as many bytes as make updates merge
 	defer q.close()
 	owed := 0
-	_, carried, _ := s.connect(q, before, nil, nil, kservice.Config{}, func(string) bool { return true },
+	_, carried, _ := s.connect(q, before, nil, nil, nil, kservice.Config{}, func(string) bool { return true },
 		func() func() { owed++; return func() { owed-- } }, func(error) {})
 	if carried != 24 || owed != 24 || q.length != 24 {
 		t.Errorf("carried %d, owed %d, queued %d, want 24 of each", carried, owed, q.length)

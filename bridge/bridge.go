@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -50,6 +52,11 @@ type Bridge struct {
 	// reported is the loss that was reported last and is not healed yet.
 	reported loss
 	reach    *reachability
+
+	// auditor compares while the bridge runs; nil if it does not.
+	auditor atomic.Pointer[audit.Auditor]
+	doubtMu sync.Mutex
+	doubted []subjects.AppID // apps whose entries the next session takes for damaged
 
 	status atomic.Pointer[string]  // why not ready; nil while live
 	unread atomic.Pointer[string]  // why the cache cannot be read; nil while it can
@@ -89,6 +96,8 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 		found:  map[subjects.AppID]*storedMessage{},
 		reach:  newReachability(log, m),
 	}
+	b.reach.watches = watch.NewGroup(cfg.WatchLimits, log)
+	reg.MustRegister(b.reach.watches)
 	b.setStatus("starting")
 	b.setUnread(unreadStarting)
 	m.watch(reg, b)
@@ -173,7 +182,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if b.cfg.LeaderElect {
 		k.lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
 	}
-	if b.pods, err = newPods(b.rest, k.namespaces, b.log); err != nil {
+	if b.pods, err = newPods(b.rest, k.namespaces, b.reach.watches, b.log); err != nil {
 		return err
 	}
 	b.setStatus("waiting for Kubernetes")
@@ -188,7 +197,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	b.log.Info("watching Kubernetes", zap.String("cluster", b.cfg.ClusterName), zap.String("clusterUID", b.clusterUID))
 
 	informers := make(chan error, 1)
-	go func() { informers <- k.cache.Start(work) }()
+	go func() { informers <- k.run(work) }()
 	var podInformers sync.WaitGroup
 	podInformers.Go(func() { b.pods.run(work) })
 	err = b.observe(ctx, k)
@@ -207,6 +216,11 @@ func (b *Bridge) observe(ctx context.Context, k *kube) error {
 		return err
 	}
 	b.setUnread("")
+	audited, stop := context.WithCancel(ctx)
+	var audits sync.WaitGroup
+	audits.Go(func() { b.audits(audited, k) })
+	defer audits.Wait()
+	defer stop()
 	return b.lead(ctx, k)
 }
 
@@ -271,6 +285,8 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	case errors.Is(err, errLostTail):
 		clear(b.found)
 		return "lost_tail", false
+	case errors.Is(err, errAudit):
+		return "audit", false
 	case errors.Is(err, errRemoved):
 		return "removed_events", false
 	case errors.As(err, &other):

@@ -9,11 +9,39 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 )
+
+// checkNamespaces is an error when a namespace that is to be watched does not exist: it would
+// look like one without apps. Where only listing is allowed, whether it exists stays open: if
+// nothing is in it, a note says so.
+func (v *verifier) checkNamespaces(ctx context.Context) error {
+	v.unchecked = map[string]bool{}
+	for _, name := range v.kube.namespaces {
+		if name == metav1.NamespaceAll {
+			continue
+		}
+		try, cancel := context.WithTimeout(ctx, kubeTimeout)
+		namespace := &metav1.PartialObjectMetadata{}
+		namespace.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+		err := v.kube.client.Get(try, types.NamespacedName{Name: name}, namespace)
+		cancel()
+		switch {
+		case apierrors.IsNotFound(err):
+			return permanent(fmt.Errorf("namespaces %q: there is no such namespace", name))
+		case apierrors.IsForbidden(err):
+			v.unchecked[name] = true
+		case err != nil:
+			return explain(err, "get on namespace "+name)
+		}
+	}
+	return nil
+}
 
 // readCluster lists the Knative Services and Revisions consistently and finds
 // out, by the source's own rules, which object is which app.
@@ -24,7 +52,9 @@ func (v *verifier) readCluster(ctx context.Context, s *sides) error {
 	defer src.mu.Unlock()
 	s.version, s.leftOut = "", nil
 	for _, ns := range v.kube.namespaces {
+		empty := true
 		if err := listPages(ctx, v.kube, kindRevision, ns, func(page *kservice.RevisionList) {
+			empty = empty && len(page.Items) == 0
 			for i := range page.Items {
 				_, _ = kservice.Trim(&page.Items[i])
 				src.upsertRevision(&page.Items[i])
@@ -34,13 +64,19 @@ func (v *verifier) readCluster(ctx context.Context, s *sides) error {
 		}
 		version := ""
 		if err := listPages(ctx, v.kube, kindService, ns, func(page *kservice.ServiceList) {
-			version = page.ResourceVersion
+			version, empty = page.ResourceVersion, empty && len(page.Items) == 0
 			for i := range page.Items {
 				_, _ = kservice.Trim(&page.Items[i])
 				src.upsertService(&page.Items[i])
 			}
 		}, client.MatchingLabelsSelector{Selector: managedSelector()}); err != nil {
 			return err
+		}
+		if empty && v.unchecked[ns] {
+			s.leftOut = append(s.leftOut, Note{
+				Kind:   NoteNamespace,
+				Detail: fmt.Sprintf("nothing is in namespace %s, and whether it exists is not known: the right get on it is missing", ns),
+			})
 		}
 		if s.version == "" || order(version, s.version) < 0 {
 			s.version = version

@@ -21,6 +21,7 @@ type held struct {
 	err    error
 	header nats.Header
 	stored uint64 // its sequence in the bucket's own stream
+	time   time.Time
 	// other is the id of the event that the stream has where this one says
 	// that its event is; empty: the very one, or none any more.
 	other string
@@ -45,9 +46,15 @@ type comparison struct {
 	// refused says why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s state, prev *record) error
 	streamEnd uint64 // last sequence of the stream
-	noStream  bool   // there is none, so the bucket is all that was published
-	noBucket  bool
-	awaits    map[subjects.AppID]*awaited // apps whose Revision is not known
+	// streamFirst is its first one. keepsNewest is true if nothing but somebody's hand removes a
+	// message behind it.
+	streamFirst uint64
+	keepsNewest bool
+	// believed is what a running bridge published last of each app; nil if no bridge compares.
+	believed map[subjects.AppID]*record
+	noStream bool // there is none, so the bucket is all that was published
+	noBucket bool
+	awaits   map[subjects.AppID]*awaited // apps whose Revision is not known
 }
 
 // lastPublished is what was published last of each app.
@@ -72,13 +79,22 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 	published := lastPublished(events, entries)
 	var differences []Difference
 	var notes []Note
+	judged := map[subjects.AppID]bool{}
+	for id, r := range c.believed {
+		d, differs := c.judgeBelief(id, r, current, events[id], entries[id])
+		if !differs {
+			continue
+		}
+		differences = append(differences, c.fill(d, current, events, entries))
+		judged[id] = true
+	}
 	changes, unwatched := reconcile(published, current, c.app, c.watched)
-	told := map[subjects.AppID]bool{}
+	reported := maps.Clone(judged)
 	for _, o := range changes {
-		if told[o.app] {
+		if reported[o.app] {
 			continue // the create that follows a delete
 		}
-		told[o.app] = true
+		reported[o.app] = true
 		now, there := current[o.app]
 		if there {
 			if err := c.refused(o.app, now, published[o.app]); err != nil {
@@ -100,6 +116,9 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 			ids[id] = entries[id]
 		}
 		for id := range ids {
+			if judged[id] {
+				continue
+			}
 			if d, differs := c.judgeEntry(id, events[id], entries[id]); differs {
 				differences = append(differences, c.fill(d, current, events, entries))
 			}
@@ -107,6 +126,24 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 	}
 	sortDifferences(differences)
 	return differences, notes
+}
+
+// judgeBelief compares what a running bridge published last of an app with the stream, and an entry
+// of an app that it never published with nothing.
+func (c comparison) judgeBelief(id subjects.AppID, r *record, current map[subjects.AppID]state, e *lastEvent, h *held) (Difference, bool) {
+	_, there := current[id]
+	noEvent := e == nil || e.record == nil
+	switch {
+	case r == nil && noEvent && !there && h != nil && h.record.exists():
+		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", reflecting(h)), true
+	case !c.keepsNewest || !c.watched(r.nameSpace()):
+	case noEvent && r.exists() && r.stands() >= c.streamFirst:
+		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d, and it has no other", r.kind, r.stands()), true
+	case !noEvent && r != nil && e.record.sequence < r.stands():
+		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d; its last one there is %s at %d",
+			r.kind, r.stands(), e.record.kind, e.record.sequence), true
+	}
+	return Difference{}, false
 }
 
 // fill adds what the sides show of an app.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -61,6 +62,13 @@ type Config struct {
 	// that the bucket does not reflect, and how long Kubernetes may be away,
 	// before Ready says so.
 	MaxDelay time.Duration
+
+	// AuditInterval is how often cluster, informers, stream and bucket are compared while the bridge
+	// runs; zero: never.
+	AuditInterval time.Duration
+	// WatchLimits are how long lists and watches on Kubernetes may show nothing; the
+	// zero value gives the defaults.
+	WatchLimits watch.Limits
 
 	// AcceptReset goes on when the cluster's history is older than what was
 	// published, or when the cluster of that name has another identity.
@@ -124,6 +132,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxDelay <= 0 {
 		bad("MaxDelay", c.MaxDelay, "must be positive")
+	}
+	if c.AuditInterval < 0 {
+		bad("AuditInterval", c.AuditInterval, "must not be negative")
 	}
 	if c.LeaderElect && (c.LeaseNamespace == "" || c.LeaseName == "" || c.Identity == "") {
 		bad("LeaseNamespace/LeaseName/Identity", c.LeaseNamespace+"/"+c.LeaseName+"/"+c.Identity, "are needed for leader election")

@@ -13,8 +13,9 @@ import (
 // queue of the session before, if any, still holds the changes that led to the
 // present, these are taken instead: a new session loses no state that was seen.
 // owe is called for each change and returns what to call once it is published.
-// reset ends the session if an object's version steps back.
-func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, lost []subjects.LostRange, app kservice.Config, watched func(string) bool,
+// reset ends the session if an object's version steps back. published are states that are known to
+// be what their records show.
+func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, published map[subjects.AppID]state, lost []subjects.LostRange, app kservice.Config, watched func(string) bool,
 	owe func() func(), reset context.CancelCauseFunc,
 ) (differences, carried int, unwatched []subjects.AppID) {
 	s.mu.Lock()
@@ -25,7 +26,7 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 		removed = before.advance(records, lost)
 	}
 	for id, r := range records {
-		if _, there := s.current[id]; r.eventLost && (there || before.begins(id)) {
+		if _, there := s.current[id]; r != nil && r.eventLost && (there || before.begins(id)) {
 			// The app is created again. Without a state of it, what the entry shows is deleted.
 			if foreign := r.foreign; foreign > 0 {
 				records[id] = (*record)(nil).behind(foreign)
@@ -52,7 +53,7 @@ func (s *source) connect(q, before *queue, records map[subjects.AppID]*record, l
 			s.standIn(id, r)
 		}
 	}
-	changes, unwatched := reconcile(records, s.current, app, watched)
+	changes, unwatched := reconcileKnowing(published, records, s.current, app, watched)
 	changes = slices.DeleteFunc(changes, func(o owed) bool { return waiting[o.app] != nil })
 	for _, o := range changes {
 		o.change.resynced = owe()

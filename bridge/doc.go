@@ -13,7 +13,8 @@
 //
 // The queue holds what the stream does not have yet, per app and in order. An
 // app has one change under way; apps do not wait for each other. When it grows
-// too long, updates merge.
+// too long, updates merge. It knows the apps that exist; what was published of
+// any other app is read from the stream's leader before its next event (evict.go).
 //
 // The encoder makes the message for a change, from the change and the app's
 // record alone. The record is what was published of the app last.
@@ -28,14 +29,15 @@
 // The projector follows the stream and writes the bucket, each write expecting
 // the one before. Nothing else writes the bucket. Both are read as far as the
 // leaders of their streams have them: a consumer may be on a replica that is
-// behind. An app's entry that is gone, or cannot be read, is restored from its
-// last event.
+// behind. An app's entry that is gone, cannot be read, or was written by somebody
+// else and differs, is restored from its last event (restore.go, suspects.go).
 //
 // # Sessions
 //
 // Publishing happens in sessions. A session reads the bucket, follows the
 // stream from there to its end, takes the records that this gives, lists the
-// cluster consistently, waits until the source has seen as much, publishes the
+// cluster consistently, waits until the source has seen as much, confirms the
+// records of what differs by the stream's leader (confirm.go), publishes the
 // difference, and from then on everything that happens. Any doubt about what is
 // published ends the session (the stream is gone or ends too early, another
 // writer appended, events are missing, too much waits), and the next one
@@ -48,6 +50,10 @@
 // seconds and after each reconnect: gone, changed, ended too early, keys
 // missing, written by somebody else. The cluster's version must not step back
 // (history.go).
+//
+// An informer whose watch is open and silent, or has lost an event, shows nothing
+// of it. Package watch notices the silence; a session's start, which lists the
+// cluster, has an informer list again that does not reach it (reach.go).
 //
 // # Losses and holes
 //
@@ -63,6 +69,13 @@
 //
 // Events that were removed before they were projected are a hole (removed.go).
 // It ends the session unless they were gone before that read the stream.
+//
+// # The audit
+//
+// While the bridge runs, package audit has the informers compared with the cluster (auditsource.go),
+// and stream and bucket with what the live session believes (belief.go, auditstorage.go). What
+// differs is looked at with the comparison of Verify (sides.go, comparison.go) and repaired by the
+// informer, the projector, or the next session.
 //
 // # What can be read
 //

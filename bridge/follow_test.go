@@ -199,7 +199,7 @@ func TestCaughtUpWithTheLeader(t *testing.T) {
 	default:
 		t.Error("it calls itself caught up before the replica is")
 	}
-	if got := len(p.take()); got != 5 {
+	if got := len(taken(p)); got != 5 {
 		t.Errorf("got %d records, want 5", got)
 	}
 }

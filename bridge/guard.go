@@ -27,11 +27,12 @@ var (
 // guard looks now and then whether stream and bucket are still what the
 // session stands on. It ends the session when one of them is gone, has become
 // another or is no longer fit, and has the projector look again at a bucket that
-// somebody else wrote to or took keys from.
+// somebody else wrote to or took keys from. The audit looks for what that does not mend.
 func (s *session) guard(ctx context.Context, known storage) error {
 	tick := time.NewTicker(reconnectCheck)
 	defer tick.Stop()
 	messages, last := known.stream.State.Msgs, time.Now()
+	keys, purged := known.bucket.State.NumSubjects, uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -47,7 +48,7 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		}
 		last = time.Now()
 		// Before the look: what is there by then stays.
-		keys, acknowledged := s.projector.storedKeys(), s.acknowledged.get()
+		before, atLeast, acknowledged := s.projector.purged.Load(), s.projector.atLeast.Load(), s.acknowledged.get()
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
 		stream, bucket, err := known.present(look)
 		cancel()
@@ -66,14 +67,21 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		if cfg := stream.Config; stream.State.Msgs < messages && cfg.MaxAge == 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgs <= 0 {
 			s.log.Warn("messages were taken out of the stream; the apps they were of go on without",
 				zap.Uint64("had", messages), zap.Uint64("has", stream.State.Msgs), zap.Uint64("firstSequence", stream.State.FirstSeq))
+			s.lookNow("messages were taken out of the stream")
 		}
 		messages = stream.State.Msgs
+		now := bucket.State.NumSubjects
+		// Without what the projector may have removed itself.
+		had := max(int64(keys)-int64(s.projector.purging.Load()-purged), min(atLeast, s.projector.atLeast.Load()))
 		switch {
-		case bucket.State.NumSubjects < min(keys, s.projector.storedKeys()): // it may have removed some itself
-			s.projector.lookAgain(fmt.Errorf("%w: it holds %d of %d", errKeysVanished, bucket.State.NumSubjects, keys))
+		case int64(now) < had:
+			s.projector.lookAgain(fmt.Errorf("%w: it holds %d of %d", errKeysVanished, now, had))
+			s.lookNow("keys were taken out of the bucket")
 		case bucket.State.LastSeq > s.projector.sent.Load():
 			s.projector.lookAgain(errForeignWrite)
+			s.lookNow("somebody else wrote to the bucket")
 		}
+		keys, purged = now, before
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 const (
@@ -37,12 +39,13 @@ func managedSelector() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{kservice.LabelManaged: "true"})
 }
 
-// kube is the bridge's view of the Kubernetes API: one cache for the events
-// and one plain client for the few consistent reads.
+// kube is the bridge's view of the Kubernetes API: caches for the events and one
+// plain client for the few consistent reads.
 type kube struct {
 	namespaces []string             // at least one; metav1.NamespaceAll for all
 	lease      types.NamespacedName // the Lease this replica needs; without a name: none
-	cache      cache.Cache
+	caches     []cache.Cache        // one for each of namespaces
+	watches    *watch.Group
 	client     client.Client
 	clientset  kubernetes.Interface
 	log        *zap.Logger
@@ -50,48 +53,42 @@ type kube struct {
 
 func newKube(cfg *rest.Config, namespaces []string, src *source, seen *reachability, log *zap.Logger, m *metrics) (*kube, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return transport{rt, seen} })
-	scheme := runtime.NewScheme()
-	if err := kservice.AddToScheme(scheme); err != nil {
+	cfg.QPS = -1                  // no client-side rate limit: pages of a list follow each other
+	cfg.DisableCompression = true // to inflate a list costs more than to read it
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return transport{watch.Transport{RoundTripper: rt}, seen}
+	})
+	scheme, mapper, err := kinds()
+	if err != nil {
 		return nil, err
 	}
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		return nil, err
-	}
-	// The kinds are known: without discovery there is one thing less that can
-	// be missing when the API server is.
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kservice.GroupVersion()})
-	mapper.Add(kservice.GroupVersion().WithKind(kindService), meta.RESTScopeNamespace)
-	mapper.Add(kservice.GroupVersion().WithKind(kindRevision), meta.RESTScopeNamespace)
-	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
-
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	watched := map[string]cache.Config{}
-	for _, ns := range namespaces {
-		watched[ns] = cache.Config{}
-	}
 	never := time.Duration(0)
-	c, err := cache.New(cfg, cache.Options{
-		Scheme:            scheme,
-		Mapper:            mapper,
-		DefaultNamespaces: watched,
-		DefaultTransform:  kservice.Trim,
-		SyncPeriod:        &never,
-		ByObject: map[client.Object]cache.ByObject{
-			&kservice.Service{}: {Label: managedSelector()},
-		},
-		NewInformer: src.informers,
-		// Cached objects are never changed here.
-		DefaultUnsafeDisableDeepCopy: new(true),
-		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
-			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-			m.watchErrors.Inc()
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("create the informer cache: %w", err)
+	var caches []cache.Cache
+	for _, ns := range namespaces {
+		c, err := cache.New(cfg, cache.Options{
+			Scheme:            scheme,
+			Mapper:            mapper,
+			DefaultNamespaces: map[string]cache.Config{ns: {}},
+			DefaultTransform:  kservice.Trim,
+			SyncPeriod:        &never,
+			ByObject: map[client.Object]cache.ByObject{
+				&kservice.Service{}: {Label: managedSelector()},
+			},
+			NewInformer: src.informers(seen.watches, ns),
+			// Cached objects are never changed here.
+			DefaultUnsafeDisableDeepCopy: new(true),
+			DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+				toolscache.DefaultWatchErrorHandler(ctx, r, err)
+				m.watchErrors.Inc()
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("create the informer cache of %s: %w", namespaceText(ns), err)
+		}
+		caches = append(caches, c)
 	}
 	cl, err := client.New(cfg, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
@@ -101,7 +98,24 @@ func newKube(cfg *rest.Config, namespaces []string, src *source, seen *reachabil
 	if err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
 	}
-	return &kube{namespaces: namespaces, cache: c, client: cl, clientset: clientset, log: log}, nil
+	return &kube{namespaces: namespaces, caches: caches, watches: seen.watches, client: cl, clientset: clientset, log: log}, nil
+}
+
+// kinds are those that are read. They are known: without discovery there is one
+// thing less that can be missing when the API server is.
+func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
+	scheme := runtime.NewScheme()
+	if err := kservice.AddToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kservice.GroupVersion()})
+	mapper.Add(kservice.GroupVersion().WithKind(kindService), meta.RESTScopeNamespace)
+	mapper.Add(kservice.GroupVersion().WithKind(kindRevision), meta.RESTScopeNamespace)
+	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
+	return scheme, mapper, nil
 }
 
 // identify waits for the API server, checks that this program may do what it
@@ -205,6 +219,15 @@ func metadataList(kind string) *metav1.PartialObjectMetadataList {
 	return list
 }
 
+// run runs the caches until ctx is done and all have ended.
+func (k *kube) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range k.caches {
+		group.Go(func() error { return c.Start(ctx) })
+	}
+	return group.Wait()
+}
+
 // watch registers the source's handlers and waits until the informers have
 // delivered everything that exists.
 func (k *kube) watch(ctx context.Context, s *source) error {
@@ -217,15 +240,19 @@ func (k *kube) watch(ctx context.Context, s *source) error {
 		{&kservice.Revision{}, s.revisionHandler()},
 		{&kservice.Service{}, s.serviceHandler()},
 	} {
-		informer, err := k.cache.GetInformer(ctx, w.object, cache.BlockUntilSynced(true))
-		if err != nil {
-			return fmt.Errorf("start the informer: %w", err)
+		var synced []toolscache.InformerSynced
+		for _, c := range k.caches {
+			informer, err := c.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
+			if err != nil {
+				return fmt.Errorf("start the informer: %w", err)
+			}
+			registration, err := informer.AddEventHandler(w.handler)
+			if err != nil {
+				return fmt.Errorf("register with the informer: %w", err)
+			}
+			synced = append(synced, registration.HasSynced)
 		}
-		registration, err := informer.AddEventHandler(w.handler)
-		if err != nil {
-			return fmt.Errorf("register with the informer: %w", err)
-		}
-		if !toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 			return context.Cause(ctx)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +15,13 @@ import (
 type listing struct {
 	kind, namespace string
 	version         string
-	items           map[types.NamespacedName]metav1.PartialObjectMetadata
+	items           map[types.NamespacedName]listed
+}
+
+// listed is what is kept of an object of a list.
+type listed struct {
+	UID             types.UID
+	ResourceVersion string
 }
 
 func (l listing) covers(namespace string) bool {
@@ -24,29 +31,22 @@ func (l listing) covers(namespace string) bool {
 // listPage is how many objects one request of a list asks for.
 const listPage = 500
 
-// list reads the metadata of everything that is watched, consistently
-// (resourceVersion unset): the API server asks etcd how far it is.
+// list reads uid and version of everything that is watched, consistently
+// (resourceVersion unset): the API server asks etcd how far it is. No more than
+// one page of metadata is in memory at one time.
 func (k *kube) list(ctx context.Context) ([]listing, error) {
 	var listings []listing
 	for _, ns := range k.namespaces {
 		for _, kind := range []string{kindRevision, kindService} {
-			l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]metav1.PartialObjectMetadata{}}
-			opts := []client.ListOption{client.InNamespace(ns), client.Limit(listPage)}
-			if kind == kindService {
-				opts = append(opts, client.MatchingLabelsSelector{Selector: managedSelector()})
-			}
-			for page := metadataList(kind); ; {
-				try, cancel := context.WithTimeout(ctx, kubeTimeout)
-				err := k.client.List(try, page, append(opts, client.Continue(page.Continue))...)
-				cancel()
+			l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]listed{}}
+			for next := ""; ; {
+				p, err := k.page(ctx, kind, ns, "", next)
 				if err != nil {
-					return nil, fmt.Errorf("list %ss in %s: %w", kind, namespaceText(ns), err)
+					return nil, err
 				}
-				for i := range page.Items {
-					l.items[client.ObjectKeyFromObject(&page.Items[i])] = page.Items[i]
-				}
-				l.version = page.ResourceVersion // every page is of the first one's version
-				if page.Continue == "" {
+				maps.Copy(l.items, p.items)
+				l.version = p.version // every page is of the first one's version
+				if next = p.next; next == "" {
 					break
 				}
 			}
@@ -56,48 +56,34 @@ func (k *kube) list(ctx context.Context) ([]listing, error) {
 	return listings, nil
 }
 
-// reach waits until the handlers have seen everything up to the listings.
-// noteDeletes must have been called before the listings were made.
-func (s *source) reach(ctx context.Context, listings []listing) error {
-	for _, l := range listings {
-		for {
-			s.mu.Lock()
-			behind := s.behind(l)
-			changed := s.nextChange()
-			s.mu.Unlock()
-			if behind == "" {
-				break
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return fmt.Errorf("wait for the informer to reach version %s (%s): %w", l.version, behind, context.Cause(ctx))
-			}
-		}
-	}
-	return nil
+// page is one page of a consistent list.
+type page struct {
+	version, next string
+	items         map[types.NamespacedName]listed
 }
 
-// behind says what the source has not seen yet of a listing, "" if nothing. It
-// goes by each object: while an informer lists anew, a high version of one
-// object says nothing about another. mu must be held.
-func (s *source) behind(l listing) string {
-	for key, item := range l.items {
-		uid, version, ok := s.known(l.kind, key)
-		deletion, deleted := s.deleted[incarnation{l.kind, item.UID}]
-		switch {
-		case deleted && (deletion == "" || order(deletion, item.ResourceVersion) > 0):
-		case !ok, uid != item.UID && order(version, l.version) <= 0, uid == item.UID && order(version, item.ResourceVersion) < 0:
-			return l.kind + " " + key.String()
-		}
+// page reads one page of a consistent list of the objects that are watched; next is
+// what the page before it ended with. A name confines the list to one object.
+func (k *kube) page(ctx context.Context, kind, namespace, name, next string) (page, error) {
+	opts := []client.ListOption{client.InNamespace(namespace), client.Limit(listPage), client.Continue(next)}
+	if kind == kindService {
+		opts = append(opts, client.MatchingLabelsSelector{Selector: managedSelector()})
 	}
-	// What is known, not listed and no newer than the list was deleted before it.
-	for key, version := range s.versions(l.kind) {
-		if _, listed := l.items[key]; !listed && l.covers(key.Namespace) && order(version, l.version) <= 0 {
-			return l.kind + " " + key.String() + " is gone"
-		}
+	if name != "" {
+		opts = append(opts, client.MatchingFields{metav1.ObjectNameField: name})
 	}
-	return ""
+	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
+	defer cancel()
+	list := metadataList(kind)
+	if err := k.client.List(ctx, list, opts...); err != nil {
+		return page{}, fmt.Errorf("list %ss in %s: %w", kind, namespaceText(namespace), err)
+	}
+	p := page{version: list.ResourceVersion, next: list.Continue, items: make(map[types.NamespacedName]listed, len(list.Items))}
+	for i := range list.Items {
+		item := &list.Items[i]
+		p.items[client.ObjectKeyFromObject(item)] = listed{item.UID, item.ResourceVersion}
+	}
+	return p, nil
 }
 
 func (s *source) known(kind string, key types.NamespacedName) (types.UID, string, bool) {

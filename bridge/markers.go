@@ -12,10 +12,22 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
+// clockSkew is how far the clocks of servers and bridges may be apart: the time of an event is of a
+// server's clock, when its marker is removed one of a bridge's, of this one's or of the one that led
+// before.
+const clockSkew = time.Minute
+
 // keepsNoMarker reports whether the delete marker of an app may have been removed
 // for its age. It was stored after the event that it reflects.
 func (b *bucket) keepsNoMarker(last *lastEvent, now time.Time) bool {
-	return b.markerMaxAge > 0 && last.record.kind == subjects.Deleted && now.Sub(last.stored) > b.markerMaxAge
+	return last.record.kind == subjects.Deleted && b.outlived(last.stored, now)
+}
+
+// outlived reports whether the delete marker of an event that was stored then may have been removed
+// for its age.
+func (b *bucket) outlived(stored, now time.Time) bool {
+	age := b.markerMaxAge
+	return age > 0 && now.Sub(stored) > age-min(clockSkew, age/2)
 }
 
 // sweepMarkers removes old delete markers now and then, until ctx is done.
@@ -63,7 +75,7 @@ func (p *projector) removeMarkers(ctx context.Context, before time.Time) error {
 			continue
 		}
 		// Not what was written since: the app may exist again.
-		if err := p.bucket.purgeApp(ctx, m.app, m.at.sequence); err != nil {
+		if err := p.purge(ctx, m.app, m.at.sequence); err != nil {
 			return fmt.Errorf("remove the delete marker of %s: %w", m.app, err)
 		}
 		p.swept(m)
@@ -82,7 +94,7 @@ func (p *projector) oldMarkers(before time.Time) []oldMarker {
 	defer p.mu.Unlock()
 	var highest uint64
 	for _, k := range p.keys {
-		if k.stored {
+		if !k.swept {
 			highest = max(highest, k.event)
 		}
 	}
@@ -105,7 +117,7 @@ func (p *projector) sweep(m oldMarker) bool {
 	if !k.marker() || k.at.sequence != m.at.sequence {
 		return false
 	}
-	k.stored, k.swept = false, true
+	k.swept = true
 	p.keys[m.app] = k
 	return true
 }

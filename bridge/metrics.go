@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -31,6 +32,7 @@ type metrics struct {
 	pendingChanges     prometheus.Gauge
 	pendingBytes       prometheus.Gauge
 	leader             prometheus.Gauge
+	audit              *audit.Metrics
 }
 
 // Labels of lostSequences.
@@ -99,6 +101,7 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 	gauge := func(name, help string, read func() float64) {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help}, read))
 	}
+	m.audit = audit.NewMetrics(reg, b.auditor.Load)
 	gauge("ready", "1 while /readyz answers 200, else 0.", func() float64 {
 		if b.Ready() != nil {
 			return 0

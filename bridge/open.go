@@ -69,7 +69,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := s.heal(ctx, missing, snap); err != nil {
 		return nil, err
 	}
-	return snap, s.markMissing(ctx, snap)
+	return snap, nil
 }
 
 // loadBucket reads the bucket, if there is one.
@@ -77,6 +77,7 @@ func (s *session) loadBucket(ctx context.Context) (*snapshot, error) {
 	if s.storage.bucket == nil {
 		return &snapshot{records: map[subjects.AppID]*record{}}, nil
 	}
+	s.bucket.accepted = s.storage.accepted()
 	s.bucket.lost = appendMissing(s.bucket.lost, s.storage.lost())
 	return s.bucket.load(ctx)
 }
@@ -130,24 +131,6 @@ func (s *session) heal(ctx context.Context, missing loss, snap *snapshot) error 
 		}
 		snap.last = last
 		s.reported.bucket = subjects.LostRange{}
-	}
-	return nil
-}
-
-// markMissing finds the apps that the stream knows and the bucket does not,
-// although it reflects the stream beyond them: somebody took their keys.
-func (s *session) markMissing(ctx context.Context, snap *snapshot) error {
-	if s.storage.stream == nil || snap.position == 0 {
-		return nil // everything is read from the start
-	}
-	known, err := subjectsOf(ctx, s.js, s.cfg.Stream, s.subjects.Events())
-	if err != nil {
-		return err
-	}
-	for _, subject := range known {
-		if id, _, err := s.subjects.ParseEvent(subject); err == nil && snap.records[id] == nil {
-			snap.records[id] = &record{damaged: true}
-		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -13,13 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 // pods are the pods of Knative Services in the watched namespaces.
@@ -35,17 +37,19 @@ type pods struct {
 	informers map[string]*podInformer // by namespace, or one of all namespaces
 }
 
-func newPods(cfg *rest.Config, namespaces []string, log *zap.Logger) (*pods, error) {
+func newPods(cfg *rest.Config, namespaces []string, watches *watch.Group, log *zap.Logger) (*pods, error) {
 	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1 // no client-side rate limit, as for apps
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return watch.Transport{RoundTripper: rt} })
 	client, err := corev1client.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for pods: %w", err)
 	}
 	p := &pods{informers: map[string]*podInformer{}}
 	for _, ns := range namespaces {
-		informer, err := newPodInformer(client, ns, log)
+		informer, err := newPodInformer(client, ns, watches, log)
 		if err != nil {
 			return nil, err
 		}
@@ -109,19 +113,20 @@ type podInformer struct {
 	list, watch error // of the last request of its kind; nil when it was answered
 }
 
-func newPodInformer(client corev1client.PodsGetter, namespace string, log *zap.Logger) (*podInformer, error) {
+func newPodInformer(client corev1client.PodsGetter, namespace string, watches *watch.Group, log *zap.Logger) (*podInformer, error) {
 	i := &podInformer{namespace: namespace, log: log}
 	source := client.Pods(namespace)
-	i.informer = toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+	lw := watches.Add(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.LabelSelector = kservice.LabelService
 			return inquire(ctx, i.listed, func() (*corev1.PodList, error) { return source.List(ctx, opts) })
 		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 			opts.LabelSelector = kservice.LabelService
-			return inquire(ctx, i.watched, func() (watch.Interface, error) { return source.Watch(ctx, opts) })
+			return inquire(ctx, i.watched, func() (apiwatch.Interface, error) { return source.Watch(ctx, opts) })
 		},
-	}, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
+	}, watch.Options{Kind: kindPod, Namespace: namespace, Optional: true})
+	i.informer = toolscache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
 	return i, errors.Join(
 		i.informer.SetTransform(trimPod),
 		i.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
@@ -131,15 +136,11 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, log *zap.L
 	)
 }
 
-// inquire makes a request until the API server answers it in one way or another, and
-// notes each outcome.
+// inquire makes a request and notes its outcome, unless it was given up for
+// another reason than that nothing came.
 func inquire[T any](ctx context.Context, note func(error), request func() (T, error)) (T, error) {
-	var answer T
-	err := untilAnswered(ctx, func() (err error) {
-		answer, err = request()
-		return err
-	}, note)
-	if ctx.Err() == nil {
+	answer, err := request()
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), watch.ErrNoProgress) {
 		note(err)
 	}
 	return answer, err

@@ -55,12 +55,24 @@ type projector struct {
 	supersedes bool          // the stream keeps so many events of a subject, by configuration
 	reflected  atomic.Uint64 // the highest that written has been
 
+	// accepted is the newest sequence of a history of the cluster that is over. It is set before run.
+	accepted uint64
+	// purging and purged count the keys that it has begun to remove from the bucket, and that it has
+	// removed.
+	purging, purged atomic.Uint64
+	// atLeast is how many keys the bucket holds at least: those that were read, and those of apps that
+	// are new since.
+	atLeast atomic.Int64
+
 	mu      sync.Mutex
-	records map[subjects.AppID]*record // nil once taken
-	// keys are the apps of which the bucket has, or should have, a key; beside
-	// them it has foreignKeys.
-	keys        map[subjects.AppID]key
-	foreignKeys uint64
+	records map[subjects.AppID]*record // of apps that exist, or are damaged; nil once taken
+	deleted deletion                   // the newest that was published
+	// keys are the apps that exist, of which the bucket has, or should have, a key; with a
+	// markerMaxAge also those with a delete marker.
+	keys map[subjects.AppID]key
+	// flying are the writes whose fate is open, by the sequence that they get.
+	flying   map[uint64]flying
+	admitted bool // a bucket was read: an entry that was not written by this projector since is suspect
 	// refused is how large an app's entry was that was refused for its size,
 	// until one is written.
 	refused map[subjects.AppID]int
@@ -76,7 +88,9 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 		caughtUp: make(chan struct{}),
 		restart:  make(chan error, 1),
 		records:  maps.Clone(snap.records),
+		deleted:  snap.deleted,
 		keys:     map[subjects.AppID]key{},
+		flying:   map[uint64]flying{},
 		touched:  map[subjects.AppID]uint64{},
 		refused:  map[subjects.AppID]int{},
 	}
@@ -86,13 +100,14 @@ func newProjector(nc *nats.Conn, b *bucket, stream string, s subjects.Subjects, 
 	return p
 }
 
-// take hands out what has been published so far and stops collecting it.
-func (p *projector) take() map[subjects.AppID]*record {
+// take hands out what has been published so far of the apps that exist, and the newest deletion, and
+// stops collecting them.
+func (p *projector) take() (map[subjects.AppID]*record, deletion) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	records := p.records
 	p.records = nil
-	return records
+	return records, p.deleted
 }
 
 // run projects until ctx is done, starting from snap. It returns an error
@@ -103,7 +118,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 		before := p.written.Load()
 		var err error
 		if snap == nil {
-			snap, err = p.bucket.load(ctx)
+			snap, err = p.bucket.loadKeeping(ctx, p.markersNeeded())
 		}
 		if err == nil {
 			err = p.project(ctx, snap)
@@ -145,6 +160,7 @@ type write struct {
 	sequence uint64
 	app      subjects.AppID
 	exists   bool
+	first    bool   // the app has no event before this one
 	event    uint64 // the sequence that the message reflects
 	size     int    // of the message
 	end      bool   // the stream held nothing behind it
@@ -210,9 +226,10 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 		if e.msg != nil {
 			w.size = sizeOfEntry(e.msg)
+			w.first = e.exists && e.msg.Header.Get(subjects.HeaderPreviousSequence) == ""
 			w.event, _ = strconv.ParseUint(e.msg.Header.Get(subjects.HeaderEventSequence), 10, 64)
 			e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
-			p.sent.Add(1) // first: the guard must never see more than this
+			p.fly(p.sent.Add(1), flying{e.app, w.event}) // first: the guard must never see more than this
 			future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
 			if isTooLarge(err) {
 				p.tooLarge(w.app, w.size)
@@ -230,14 +247,17 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		}
 	}
 	for _, e := range snap.rewrites {
-		if p.wasRefused(e) {
-			continue // it keeps its encoding
+		if p.wasRefused(e) || snap.suspected(e.app) {
+			continue // it keeps its encoding, or checkSuspects writes it
 		}
 		if err := send(e, 0); err != nil {
 			return err
 		}
 	}
 	if err := p.restoreDamaged(ctx, snap, send); err != nil {
+		return err
+	}
+	if err := p.checkSuspects(ctx, snap, send); err != nil {
 		return err
 	}
 	// Whoever wrote it, the bucket reflects this much.
@@ -311,16 +331,27 @@ func (p *projector) adopt(snap *snapshot) {
 	followed := p.followed.Load()
 	for id, r := range snap.records {
 		switch had := p.records[id]; {
-		case r.damaged:
-		case p.records == nil && r.sequence > followed:
-			p.touched[id] = max(p.touched[id], r.sequence)
+		case r.damaged, r.sequence <= followed && !had.isDamaged():
 		case p.records == nil:
-		case had == nil || had.damaged || had.sequence < r.sequence:
+			p.touched[id] = max(p.touched[id], r.sequence)
+		default:
 			p.records[id] = r
 			if had != nil && had.foreign > r.sequence {
 				p.records[id] = r.behind(had.foreign)
 			}
 		}
+	}
+	for id, m := range snap.markers {
+		switch {
+		case m.event <= followed:
+		case p.records == nil:
+			p.touched[id] = max(p.touched[id], m.event)
+		default:
+			delete(p.records, id)
+		}
+	}
+	if snap.position > followed {
+		p.deleted.note(snap.deleted.app, snap.deleted.version)
 	}
 }
 
@@ -335,7 +366,7 @@ func (p *projector) await(ctx context.Context, w write) error {
 			p.known.noteBucket(ack.Sequence)
 			p.metrics.snapshotWrites.Inc()
 			p.failures.Store(0)
-			p.stored(w.app, key{exists: w.exists, event: w.event, at: storedAt{ack.Sequence, time.Now()}})
+			p.stored(w.app, key{exists: w.exists, event: w.event, at: storedAt{ack.Sequence, time.Now()}}, w.first)
 		case err := <-w.future.Err():
 			if isTooLarge(err) {
 				p.tooLarge(w.app, w.size)
@@ -381,21 +412,40 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.touched[id] = max(p.touched[id], sequence)
+	// After a restart of the projection older events come again.
+	again := sequence <= p.followed.Load()
+	if p.records == nil && !again {
+		p.touched[id] = max(p.touched[id], sequence)
+	}
+	had := p.records[id]
 	r, err := recordOfEvent(kind, sequence, h, data)
 	if err != nil {
 		p.foreign(subject, sequence, err)
-		if p.records != nil {
+		if had != nil {
 			// It counts for the fence of the app whose subject it took.
-			p.records[id] = p.records[id].behind(sequence)
+			p.records[id] = had.behind(sequence)
 		}
 		return entry{app: id, foreign: true}
 	}
-	// After a restart of the projection older events come again.
-	if had := p.records[id]; p.records != nil && (had == nil || had.damaged || had.sequence <= sequence) {
-		p.records[id] = r
+	if !again || had.isDamaged() || had != nil && had.sequence <= sequence {
+		p.collect(id, r)
 	}
 	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
+}
+
+// collect makes r the record of an app, or takes the app out of the records if r is a delete, while
+// they are collected. mu must be held.
+func (p *projector) collect(id subjects.AppID, r *record) {
+	switch {
+	case p.records == nil:
+	case r.kind == subjects.Deleted:
+		delete(p.records, id)
+		if r.sequence > p.accepted {
+			p.deleted.note(id, r.deletedVersion)
+		}
+	default:
+		p.records[id] = r
+	}
 }
 
 // behindForeign makes the entry of an app whose last event the message at

@@ -83,40 +83,11 @@ func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
 	}
 }
 
-// A key that is no app's does not make up for an app's key that is gone.
-func TestForeignKeyHidesNoneThatIsGone(t *testing.T) {
-	r := newRig(t)
-	first := r.append(r.event("1", nil))
-	kv, err := r.js.KeyValue(t.Context(), subjects.DefaultBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.PutString(t.Context(), "foreign", "x"); err != nil {
-		t.Fatal(err)
-	}
-	p := r.follow()
-	r.reflects(p, first.sequence)
-	stream, err := r.js.Stream(t.Context(), subjects.BucketStream(subjects.DefaultBucket))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.bucket.purgeApp(t.Context(), testID, stream.CachedInfo().State.LastSeq); err != nil {
-		t.Fatal(err)
-	}
-	info, err := stream.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := info.State.NumSubjects, p.storedKeys(); got >= want {
-		t.Errorf("the bucket holds %d keys, the projector expects %d: nothing tells that one is gone", got, want)
-	}
-}
-
 // A bucket that has to be written again is behind from then on.
 func TestBucketThatSteppedBackIsBehind(t *testing.T) {
 	none := &snapshot{records: map[subjects.AppID]*record{}}
 	p := newProjector(nil, nil, subjects.DefaultStream, subjects.Subjects{}, none, zap.NewNop(), testMetrics())
-	p.stored(testID, key{exists: true})
+	p.stored(testID, key{exists: true}, true)
 	p.lag.note(100, time.Now())
 	p.written.Store(100)
 	if !p.lag.since(100).IsZero() {
@@ -154,7 +125,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it does not catch up")
 	}
-	records := p.take()
+	records := taken(p)
 	if got := records[otherApp("ghost")]; got.previous() != second.sequence {
 		t.Fatalf("the record of the app at sequence %d is %+v", second.sequence, got)
 	}
@@ -225,8 +196,8 @@ func TestRebuild(t *testing.T) {
 	if got := counted(t, p.metrics.removedSequences); got != 0 {
 		t.Errorf("%d events count as removed", got)
 	}
-	taken := p.take()
-	snap, err := r.bucket.load(t.Context())
+	collected := taken(p)
+	snap, err := r.bucket.loadKeeping(t.Context(), func(subjects.AppID, marker) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +209,16 @@ func TestRebuild(t *testing.T) {
 		case "a2":
 			fence = last
 		}
-		if got := taken[id]; got.previous() != want.sequence || got.kind != want.kind || got.fence() != fence {
+		if !want.exists() {
+			if got := collected[id]; got != nil {
+				t.Errorf("%s: the record of a deleted app is %+v", id, got)
+			}
+			if got := snap.markers[id]; got.event != want.sequence {
+				t.Errorf("%s: the bucket holds %+v, want a marker of sequence %d", id, got, want.sequence)
+			}
+			continue
+		}
+		if got := collected[id]; got.previous() != want.sequence || got.kind != want.kind || got.fence() != fence {
 			t.Errorf("%s: the record is %+v, want sequence %d and fence %d", id, got, want.sequence, fence)
 		}
 		if got := snap.records[id]; got.previous() != want.sequence || got.kind != want.kind {
@@ -247,7 +227,7 @@ func TestRebuild(t *testing.T) {
 	}
 	// From here on it follows everything.
 	id := otherApp("a2")
-	ev := r.eventOn(id, "1000001", taken[id])
+	ev := r.eventOn(id, "1000001", collected[id])
 	r.append(ev)
 	if err := r.stream.DeleteMsg(t.Context(), 1); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,10 @@ type publisher struct {
 	lost    []subjects.LostRange // the ranges that the stream has lost
 	// leads confirms that this bridge is the one that publishes.
 	leads func(context.Context) error
+	// published reads what was published of an app that the queue does not know.
+	published func(context.Context, subjects.AppID) (*record, error)
+	// keyMissing is called for an app that exists and that the bucket seems to have no key of.
+	keyMissing func(subjects.AppID)
 
 	highest    atomic.Uint64          // stream sequence of the newest acknowledged event
 	maxMsgSize atomic.Int64           // of the stream, as of the newest look; 0 or less: no limit
@@ -75,6 +80,7 @@ type flight struct {
 	id     subjects.AppID
 	change *change
 	prev   *record
+	read   chan struct{} // closed once prev is read, if it has to be; nil if not
 	ev     *event
 	// tries are the sequences that the stream had to end at for a try to land, of those tries whose
 	// fate is open. A try that expected sequence c has landed at c+1 or nowhere.
@@ -93,23 +99,83 @@ func (p *publisher) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, p.queue.close)
 	defer stop()
+	taken := make(chan *flight, readWindow)
 	encoded := make(chan *flight, encodeAhead)
-	g.Go(func() error { return p.encode(ctx, encoded) })
+	g.Go(func() error { return p.take(ctx, taken) })
+	g.Go(func() error { return p.encode(ctx, taken, encoded) })
 	g.Go(func() error { return p.send(ctx, encoded) })
 	return g.Wait()
 }
 
-// encode makes the events for the changes of the queue, in its order.
-func (p *publisher) encode(ctx context.Context, encoded chan<- *flight) error {
+// take takes the changes off the queue, in its order. It starts to read what was published of the
+// apps that the queue does not know.
+func (p *publisher) take(ctx context.Context, taken chan<- *flight) error {
+	var reads sync.WaitGroup
+	defer reads.Wait()
 	for {
 		id, c, prev, ok := p.queue.next()
 		if !ok || ctx.Err() != nil {
 			return nil
 		}
 		f := &flight{id: id, change: c, prev: prev}
+		if p.queue.isUnread(id) {
+			f.read = make(chan struct{})
+			reads.Go(func() {
+				defer close(f.read)
+				f.prev = p.readPublished(ctx, id)
+			})
+		}
+		select {
+		case taken <- f:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// readPublished reads what was published of an app. It tries until it can be read or ctx is done.
+func (p *publisher) readPublished(ctx context.Context, id subjects.AppID) (r *record) {
+	_ = retry(ctx, func() (err error) {
+		if p.nc.IsClosed() {
+			return permanent(errClosed) // which ends the session
+		}
+		r, err = p.published(ctx, id)
+		return err
+	}, func(err error, _ time.Duration) {
+		text := fmt.Sprintf("read the last event of app %s: %v", id, err)
+		p.trouble.Store(&text)
+	})
+	return r
+}
+
+// encode makes the events for the changes that were taken, in their order.
+func (p *publisher) encode(ctx context.Context, taken <-chan *flight, encoded chan<- *flight) error {
+	for {
+		var f *flight
+		select {
+		case f = <-taken:
+		case <-ctx.Done():
+			return nil
+		}
+		if f.read != nil {
+			<-f.read
+			if ctx.Err() != nil {
+				return nil
+			}
+			if p.nc.IsClosed() {
+				return errClosed
+			}
+			var ours bool
+			// Behind another bridge's event the stream refuses the append, and settle finds out.
+			if f.prev, ours = p.queue.learn(f.id, f.prev); ours && p.isStored(f) {
+				p.keyMissing(f.id)
+				p.finish(f, f.prev)
+				continue
+			}
+		}
 		publish, err := p.prepare(f)
 		if err != nil {
-			return fmt.Errorf("app %s: %w", id, err)
+			return fmt.Errorf("app %s: %w", f.id, err)
 		}
 		if !publish {
 			p.finish(f, nil)
@@ -121,6 +187,12 @@ func (p *publisher) encode(ctx context.Context, encoded chan<- *flight) error {
 			return nil
 		}
 	}
+}
+
+// isStored reports whether the app's last event, which was just read, shows the very state of f: an
+// app that the bucket should have shown.
+func (p *publisher) isStored(f *flight) bool {
+	return !f.change.remove && f.prev.exists() && f.prev.uid == string(f.change.state.service.UID) && isPublished(f.change.state, f.prev, p.encoder.app)
 }
 
 // prepare makes the event of f. It returns false if there is nothing to publish.

@@ -29,8 +29,11 @@ func (r *rig) publisher(e *encoder, m *metrics) *publisher {
 		r.t.Fatal(err)
 	}
 	last := info.State.LastSeq
+	q := newQueue(10, 1<<30, m)
+	q.complete, q.reached = last == 0, last
 	return &publisher{
-		nc: r.nc, js: appends, queue: newQueue(10, 1<<30, m), encoder: e, log: zap.NewNop(), metrics: m,
+		nc: r.nc, js: appends, queue: q, encoder: e, log: zap.NewNop(), metrics: m,
+		published: publishedReader{reader{r.nc, subjects.DefaultStream, e.subjects}, r.bucket}.publishedOf, keyMissing: func(subjects.AppID) {},
 		known: &acknowledged{}, lag: &lag{}, leads: func(context.Context) error { return nil },
 		chain: last, settled: last, window: publishWindow,
 	}

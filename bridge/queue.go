@@ -67,6 +67,10 @@ func sizeOf(svc *kservice.Service) int64 {
 type appQueue struct {
 	changes []*change
 	record  *record // what has been published
+	// unread is true if record is not what has been published: that is to be read from the stream. A
+	// record then notes a foreign message alone.
+	unread   bool
+	underWay bool // a publisher has the first change
 }
 
 // queue holds the changes that are not yet in the stream. Changes of one app
@@ -74,6 +78,9 @@ type appQueue struct {
 // other. It is bounded: beyond perApp changes of one app, or beyond maxBytes
 // for all, consecutive updates of an app merge into the newest; beyond four
 // times maxBytes it overflows: it drops what waits and takes nothing any more.
+//
+// It knows the apps that exist, and those that were deleted a short time ago (evict). What was
+// published of any other app is to be read from the stream before its next change is published.
 // Safe for concurrent use.
 type queue struct {
 	streamID string // identity of the stream that the records are of
@@ -83,7 +90,10 @@ type queue struct {
 	metrics  *metrics
 
 	mu       sync.Mutex
-	apps     map[subjects.AppID]*appQueue // also of deleted apps, whose next event needs their fence
+	apps     map[subjects.AppID]*appQueue
+	gone     []subjects.AppID // apps that may be evicted, in the order of their deletions
+	complete bool             // an app that is not in apps has no message in the stream
+	reached  uint64           // up to here the stream was accounted for when an event landed last
 	bytes    int64
 	length   int
 	emptied  chan struct{} // closed when length becomes 0, replaced when it leaves it
@@ -109,14 +119,16 @@ func newQueue(perApp int, maxBytes int64, m *metrics) *queue {
 func (q *queue) load(id subjects.AppID, r *record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.app(id).record = r
+	a := q.app(id)
+	a.record, a.unread = r, false
+	q.retire(id, a)
 }
 
 // app returns the queue of an app; mu must be held.
 func (q *queue) app(id subjects.AppID) *appQueue {
 	a := q.apps[id]
 	if a == nil {
-		a = &appQueue{}
+		a = &appQueue{unread: !q.complete}
 		q.apps[id] = a
 	}
 	return a
@@ -215,11 +227,11 @@ func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.apps[id]
-	if len(a.changes) == 0 { // dropped
+	if a == nil || len(a.changes) == 0 { // dropped
 		q.ready.Done(id)
 		return id, nil, nil, false
 	}
-	a.changes[0].sent = true
+	a.changes[0].sent, a.underWay = true, true
 	return id, a.changes[0], a.record, true
 }
 
@@ -229,8 +241,10 @@ func (q *queue) done(id subjects.AppID, r *record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.apps[id]
+	a.underWay = false
 	if r != nil {
-		a.record = r
+		a.record, a.unread = r, false
+		q.reached = max(q.reached, r.sequence)
 	}
 	if q.full {
 		q.ready.Done(id)
@@ -244,6 +258,7 @@ func (q *queue) done(id subjects.AppID, r *record) {
 		q.ready.Add(id)
 	} else {
 		a.changes = nil
+		q.retire(id, a)
 	}
 	q.ready.Done(id)
 	if q.length == 0 {
@@ -259,6 +274,7 @@ func (q *queue) behind(id subjects.AppID, sequence uint64) {
 	defer q.mu.Unlock()
 	a := q.app(id)
 	a.record = a.record.behind(sequence)
+	q.retire(id, a)
 }
 
 // empty returns a channel that is closed once nothing waits.
@@ -280,7 +296,8 @@ func (q *queue) oldest() (length int, since time.Time) {
 	return q.length, since
 }
 
-// settled returns the fence of an app with nothing on its way.
+// settled returns the fence of an app with nothing on its way: 0 of one that was evicted, of which
+// this session publishes nothing.
 func (q *queue) settled(id subjects.AppID) (fence uint64, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 // reachability watches the requests to the API server. client-go tries again
@@ -17,11 +22,12 @@ import (
 type reachability struct {
 	log     *zap.Logger
 	metrics *metrics
+	watches *watch.Group // of the informers
 
 	mu      sync.Mutex
 	away    time.Time // since when requests fail; zero while they are answered
 	why     string
-	watches map[string]*openWatch // by path
+	perPath map[string]*openWatch
 }
 
 // openWatch is the state of one informer's watch.
@@ -31,7 +37,7 @@ type openWatch struct {
 }
 
 func newReachability(log *zap.Logger, m *metrics) *reachability {
-	return &reachability{log: log, metrics: m, watches: map[string]*openWatch{}}
+	return &reachability{log: log, metrics: m, watches: watch.NewGroup(watch.Limits{}, log), perPath: map[string]*openWatch{}}
 }
 
 // trouble says what is wrong with the connection to Kubernetes, since when,
@@ -42,12 +48,38 @@ func (r *reachability) trouble() (what string, since time.Time, why string) {
 	if !r.away.IsZero() {
 		return "Kubernetes has not answered", r.away, r.why
 	}
-	for path, w := range r.watches {
+	for path, w := range r.perPath {
 		if w.open == 0 && (since.IsZero() || w.since.Before(since)) {
 			what, since, why = "there has been no watch on Kubernetes", w.since, path
 		}
 	}
-	return what, since, why
+	if what != "" {
+		return what, since, why
+	}
+	if kind, namespace, at, ok := r.watches.Suspect(); ok {
+		return "a watch on Kubernetes was silent and has not shown anything", at, kind + "s in " + namespaceText(namespace)
+	}
+	return "", time.Time{}, ""
+}
+
+// disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does not
+// answer, or its watch is missing or was silent.
+func (r *reachability) disturbs(kind, namespace string) bool {
+	path := "/" + kservice.GroupVersion().Version + "/" + strings.ToLower(kind) + "s"
+	if namespace != metav1.NamespaceAll {
+		path = "/namespaces/" + namespace + "/" + strings.ToLower(kind) + "s"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.away.IsZero() {
+		return true
+	}
+	for of, w := range r.perPath {
+		if w.open == 0 && strings.HasSuffix(of, path) {
+			return true
+		}
+	}
+	return r.watches.Silent(kind, namespace)
 }
 
 // transport is one HTTP transport whose outcomes a reachability hears of:
@@ -63,6 +95,9 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.RoundTripper.RoundTrip(req)
 	givenUp := errors.Is(err, context.Canceled) || errors.Is(req.Context().Err(), context.Canceled)
+	if cause := context.Cause(req.Context()); err != nil && errors.Is(cause, watch.ErrNoProgress) {
+		givenUp, err = false, cause // it was given up because nothing came
+	}
 	if err == nil || !givenUp { // a request that was given up on says nothing; one that ran out of time does
 		t.seen.note(err)
 	}
@@ -96,15 +131,15 @@ func (b *watchBody) Close() error {
 func (r *reachability) asked(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watches[path] == nil {
-		r.watches[path] = &openWatch{since: time.Now()}
+	if r.perPath[path] == nil {
+		r.perPath[path] = &openWatch{since: time.Now()}
 	}
 }
 
 func (r *reachability) opened(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.watches[path]
+	w := r.perPath[path]
 	w.open++
 	w.since = time.Time{}
 	r.metrics.watches.Inc()
@@ -113,7 +148,7 @@ func (r *reachability) opened(path string) {
 func (r *reachability) closed(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.watches[path]
+	w := r.perPath[path]
 	if w.open--; w.open == 0 {
 		w.since = time.Now()
 	}

@@ -91,6 +91,20 @@ func (r reader) lastEventOf(ctx context.Context, id subjects.AppID, hint uint64)
 	return e, nil
 }
 
+// belongsToAnother reports whether the stream has another app's event at a sequence that an app's entry
+// in the bucket says to reflect.
+func (r reader) belongsToAnother(ctx context.Context, id subjects.AppID, sequence uint64) (bool, error) {
+	m, err := messageAt(ctx, r.nc, r.stream, sequence)
+	if errors.Is(err, errNoMessage) {
+		return false, nil // it was removed
+	}
+	if err != nil {
+		return false, err
+	}
+	of, _, err := r.subjects.ParseEvent(m.subject)
+	return err == nil && of != id, nil
+}
+
 // eachMessage hands the messages that match filter from sequence from on, and
 // before end, to visit.
 func (r reader) eachMessage(ctx context.Context, filter string, from, end uint64, visit func(*storedMessage)) error {

@@ -20,6 +20,9 @@ func (b *Bridge) Ready() error {
 	if what, since, why := b.reach.trouble(); what != "" && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("%s for %s: %s", what, age(since), why)
 	}
+	if err := b.unrepaired(); err != nil {
+		return err
+	}
 	s := b.newest.Load()
 	if s == nil {
 		return nil // standing by

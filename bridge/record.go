@@ -17,6 +17,7 @@ import (
 type record struct {
 	kind            subjects.EventKind
 	sequence        uint64 // of the event in the stream
+	moved           uint64 // where the event that it shows stands, if not at sequence; see movedTo
 	foreign         uint64 // of a later message on the app's subject that is no event of ours, 0 if none
 	uid             string
 	resourceVersion string // of the state; on a delete that of the state before
@@ -75,8 +76,30 @@ func (r *record) movedTo(sequence uint64) *record {
 		copied := *r
 		next = &copied
 	}
-	next.sequence = max(next.sequence, sequence)
+	if sequence > next.sequence {
+		next.moved, next.sequence = next.stands(), sequence
+	}
 	return next
+}
+
+// stands is the sequence of the event that the record shows, 0 if there is none.
+func (r *record) stands() uint64 {
+	switch {
+	case r == nil:
+		return 0
+	case r.moved > 0:
+		return r.moved
+	default:
+		return r.sequence
+	}
+}
+
+// nameSpace is that of the app's Knative Service, empty if it is not known.
+func (r *record) nameSpace() string {
+	if r == nil {
+		return ""
+	}
+	return r.namespace
 }
 
 // recordOfHeader reads the fields that an event and its bucket entry share.

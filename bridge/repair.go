@@ -54,7 +54,7 @@ func (v *verifier) repair(ctx context.Context) error {
 func undecided(differences []Difference, now *sides) error {
 	for _, d := range differences {
 		switch {
-		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory:
+		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
 		case d.Kind == DifferenceBucketAhead && now.entries[d.id].sequence() > now.end():
 			// A bridge fills what the stream lost; the entry is what says how much that is.
 		default:

@@ -14,73 +14,6 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// key is what the projector knows of an app's key in the bucket. Keys never
-// go by themselves.
-type key struct {
-	exists bool     // the app does: it is no delete marker
-	stored bool     // by what was read and acknowledged
-	event  uint64   // the stream sequence that it reflects, 0 if that is not known
-	at     storedAt // zero if that is not known
-	swept  bool     // an old delete marker that is being removed
-}
-
-// marker reports whether the key is known to be a delete marker.
-func (k key) marker() bool { return !k.exists && k.event > 0 && k.at.sequence > 0 }
-
-// stored notes that the bucket holds an app's key.
-func (p *projector) stored(id subjects.AppID, k key) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k.stored = true
-	p.keys[id] = k
-	delete(p.refused, id)
-}
-
-// storedKeys is how many keys the bucket holds at least.
-func (p *projector) storedKeys() (n uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n = p.foreignKeys
-	for _, k := range p.keys {
-		if k.stored {
-			n++
-		}
-	}
-	return n
-}
-
-// admit compares a bucket that was just read with what it held before: keys
-// that are gone count as damaged.
-func (p *projector) admit(snap *snapshot) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	missing := 0
-	p.foreignKeys = snap.foreign
-	for id, r := range snap.records {
-		if r.damaged {
-			r.lost = p.keys[id].exists
-		}
-		// Of a damaged record without an entry the key may be missing.
-		p.keys[id] = key{exists: r.exists() || r.lost, stored: !r.damaged || r.entry > 0, event: r.sequence, at: snap.stored[id]}
-	}
-	for id, k := range p.keys {
-		if snap.records[id] == nil && k.swept {
-			delete(p.keys, id)
-		} else if snap.records[id] == nil {
-			missing++
-			snap.records[id] = &record{damaged: true, lost: k.exists}
-			p.keys[id] = key{exists: k.exists}
-		}
-	}
-	if missing > 0 {
-		p.log.Error("keys have vanished from the bucket; they are written anew", zap.Int("keys", missing))
-	}
-	if written := p.written.Load(); written > snap.position {
-		p.lag.note(written, time.Now())
-		p.written.Store(snap.position) // the rest has to be written again
-	}
-}
-
 // errEntryLost ends a session: the bucket lost an app's entry, and the stream
 // no longer has the event it was written from. The next session publishes one.
 var errEntryLost = errors.New("an app's bucket entry is gone, and its event too")
@@ -133,10 +66,10 @@ func (p *projector) restoreDamaged(ctx context.Context, snap *snapshot, send fun
 			p.keep(id, r.held, last)
 			continue
 		case last == nil || last.record == nil:
-			if err := p.bucket.purgeApp(ctx, id, r.entry); err != nil {
+			if err := p.purge(ctx, id, r.entry); err != nil {
 				return err
 			}
-			p.forget(id, last)
+			p.forget(id)
 			if r.lost {
 				return fmt.Errorf("%w: %s", errEntryLost, id)
 			}
@@ -193,20 +126,17 @@ func (p *projector) restored(id subjects.AppID, last *lastEvent) {
 	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > last.record.sequence) {
 		return
 	}
-	p.records[id] = last.record
+	r := last.record
 	if last.foreign > 0 {
-		p.records[id] = last.record.behind(last.foreign)
+		r = r.behind(last.foreign)
 	}
+	p.collect(id, r)
 }
 
-// forget takes an app without an event out of the records. A foreign message
-// on its subject counts for its fence.
-func (p *projector) forget(id subjects.AppID, last *lastEvent) {
+// forget takes an app without an event out of the records.
+func (p *projector) forget(id subjects.AppID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.keys, id)
 	delete(p.records, id)
-	if p.records != nil && last != nil {
-		p.records[id] = p.records[id].behind(last.foreign)
-	}
 }

@@ -27,6 +27,11 @@ type owed struct {
 // namespaces that are not watched: nothing is known of them, so they are left
 // alone.
 func reconcile(records map[subjects.AppID]*record, current map[subjects.AppID]state, app kservice.Config, watched func(namespace string) bool) (changes []owed, unwatched []subjects.AppID) {
+	return reconcileKnowing(nil, records, current, app, watched)
+}
+
+// reconcileKnowing is reconcile where some states are known to be published, as their records say.
+func reconcileKnowing(published map[subjects.AppID]state, records map[subjects.AppID]*record, current map[subjects.AppID]state, app kservice.Config, watched func(namespace string) bool) (changes []owed, unwatched []subjects.AppID) {
 	ids := make(map[subjects.AppID]struct{}, len(current))
 	for id := range records {
 		ids[id] = struct{}{}
@@ -42,6 +47,7 @@ func reconcile(records map[subjects.AppID]*record, current map[subjects.AppID]st
 			changes = append(changes, owed{id, synthesized(newUpsert(now, true))})
 		case there && r.uid != string(now.service.UID):
 			changes = append(changes, owed{id, missedDelete()}, owed{id, synthesized(newUpsert(now, true))})
+		case there && published[id] == now:
 		case there && !isPublished(now, r, app):
 			changes = append(changes, owed{id, synthesized(newUpsert(now, false))})
 		case !there && r.exists() && !watched(r.namespace):
@@ -119,6 +125,14 @@ func checkHistory(records map[subjects.AppID]*record, listed string, accepted ui
 		if version != "" && order(listed, version) < 0 {
 			return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s at version %s)", id, version))
 		}
+	}
+	return nil
+}
+
+// checkDeletion compares the version of a consistent list with the newest deletion that was published.
+func checkDeletion(d deletion, listed string) error {
+	if d.version != "" && order(listed, d.version) < 0 {
+		return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s was deleted at version %s)", d.app, d.version))
 	}
 	return nil
 }

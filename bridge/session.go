@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -31,7 +32,10 @@ type session struct {
 	queue     *queue
 	publisher *publisher
 	projector *projector
+	live      atomic.Bool // what was published is loaded, and changes flow
 
+	// empty is true if neither stream nor bucket had anything when the session started.
+	empty bool
 	// publishFrom is the sequence up to which the stream has been read.
 	publishFrom uint64
 
@@ -92,14 +96,21 @@ func (s *session) start(ctx context.Context) error {
 	}
 	s.publishFrom = s.storage.stream.State.LastSeq
 	for id, m := range s.found {
-		if _, err := m.record(s.subjects); err == nil && snap.records[id].fence() < m.sequence && m.sequence <= snap.position {
+		had := snap.records[id] // of an app without a record, confirm reads the last event
+		if _, err := m.record(s.subjects); err == nil && had != nil && had.fence() < m.sequence && m.sequence <= snap.position {
 			snap.records[id] = &record{damaged: true} // the bucket should have shown it
 		}
+	}
+
+	for _, id := range s.takeDoubted() {
+		snap.doubtEntry(id)
 	}
 
 	s.setStatus("reading the stream past the bucket")
 	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
 	s.projector.known, s.projector.lost = &s.acknowledged, appendMissing(slices.Clone(s.bucket.lost), s.removed)
+	s.projector.accepted = s.storage.accepted()
+	s.empty = s.storage.stream.State.Msgs == 0 && snap.keys == 0
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
 	s.group.Go(func() error { return s.guard(ctx, known) })
@@ -113,25 +124,32 @@ func (s *session) start(ctx context.Context) error {
 	// reach the list: so no record is newer than what it is compared with. What
 	// others append after this, the fences and watch find.
 	s.publishFrom = max(s.publishFrom, s.projector.followed.Load())
-	records := s.projector.take()
+	records, deleted := s.projector.take()
+	s.setStatus("comparing the cluster with what was published")
+	version, err := s.reach(ctx, records, deleted)
+	if err != nil {
+		return err
+	}
+	s.group.Go(func() error { return s.watchHistory(ctx, version) })
+	var published map[subjects.AppID]state
+	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
+		published, err = s.confirm(ctx, records)
+		return err
+	})); err != nil {
+		return err
+	}
 	for id, m := range s.found {
 		if !correct(records, id, m, s.subjects) {
 			delete(s.found, id) // the bucket knows by now
 		}
 	}
-	s.setStatus("comparing the cluster with what was published")
-	version, err := s.reach(ctx, records)
-	if err != nil {
-		return err
-	}
-	s.group.Go(func() error { return s.watchHistory(ctx, version) })
-	s.publish(ctx, records)
+	s.publish(ctx, records, published)
 	return nil
 }
 
 // reach waits until the source has seen everything that the API server has,
 // checks that it is of the history that was published, and returns its version.
-func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record) (version string, err error) {
+func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record, deleted deletion) (version string, err error) {
 	s.source.noteDeletes()
 	var listings []listing
 	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
@@ -140,7 +158,13 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 	}); err != nil {
 		return "", err
 	}
-	if err := s.source.reach(ctx, listings); err != nil {
+	limit := s.kube.watches.Limits().NoProgress
+	if err := s.source.reach(ctx, listings, limit, func(l listing, what string) {
+		s.setStatus(fmt.Sprintf("comparing the cluster with what was published: for %s the informer of %ss in %s has not shown %s",
+			limit, l.kind, namespaceText(l.namespace), what))
+		s.log.Warn("an informer does not show what the cluster has", zap.String("kind", l.kind), zap.String("namespace", l.namespace), zap.String("missing", what))
+		s.kube.relist(l.kind, l.namespace, watch.CauseBehind)
+	}); err != nil {
 		return "", err
 	}
 	for _, l := range listings {
@@ -149,7 +173,9 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 		}
 	}
 	version = serviceVersion(listings)
-	err = checkHistory(records, version, s.storage.accepted())
+	if err = checkHistory(records, version, s.storage.accepted()); err == nil {
+		err = checkDeletion(deleted, version)
+	}
 	if err != nil && s.cfg.AcceptReset {
 		err = s.until(ctx, "JetStream", s.connected(s.storage.acceptReset))
 	}
@@ -157,10 +183,10 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record)
 }
 
 // publish puts what is owed into the queue and goes live.
-func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record) {
+func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record, published map[subjects.AppID]state) {
 	before := s.waiting.Load()
 	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
-	s.queue.streamID = s.storage.id
+	s.queue.streamID, s.queue.complete, s.queue.reached = s.storage.id, s.empty, s.publishFrom
 	s.publisher = s.newPublisher()
 	s.newest.Store(s)
 
@@ -175,11 +201,13 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		}
 	}
 	s.setStatus("publishing the differences that the comparison found")
-	differences, carried, unwatched := s.source.connect(s.queue, before, records, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := s.source.connect(s.queue, before, records, published, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
 	s.waiting.Store(s.queue)
+	s.live.Store(true)
+	s.auditSoon()
 	if before.overflowed() {
 		s.log.Error(errOverflow.Error())
 	}
@@ -199,7 +227,11 @@ func (s *session) newPublisher() *publisher {
 	p := &publisher{
 		nc: s.nc, js: s.appends, queue: s.queue, log: s.log, metrics: s.metrics,
 		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) },
-		known: &s.acknowledged, lag: &s.projector.lag,
+		published: func(ctx context.Context, id subjects.AppID) (*record, error) {
+			return s.published().publishedOf(ctx, id)
+		},
+		keyMissing: func(id subjects.AppID) { s.projector.distrust(true, id) },
+		known:      &s.acknowledged, lag: &s.projector.lag,
 		chain: s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
 		window: publishWindow, lost: s.bucket.lost,
 	}
@@ -277,6 +309,7 @@ func (s *session) watch(ctx context.Context) error {
 			return errOverflow
 		case <-tick.C:
 		}
+		written := s.projector.written.Load() // first: what is touched up to there is taken below
 		for id, sequence := range s.projector.takeTouched() {
 			fence, settled := s.queue.settled(id)
 			if !settled {
@@ -287,6 +320,7 @@ func (s *session) watch(ctx context.Context) error {
 				return &otherWriterError{}
 			}
 		}
+		s.queue.evict(written)
 	}
 }
 

@@ -37,6 +37,17 @@ type sides struct {
 	// keys are the subjects of the bucket that are no app's key, with their
 	// newest sequence.
 	keys map[string]uint64
+
+	// believed is what a running bridge knows that it published last of each app that it looks at; nil
+	// of an app that it never published. A nil map: no bridge looks.
+	believed map[subjects.AppID]*record
+}
+
+// looker reads and judges what stream and bucket hold. Verify and the audit are both made of it; they
+// differ in where the cluster's side comes from.
+type looker struct {
+	*Bridge
+	watched func(namespace string) bool
 }
 
 // selection is what a look is confined to.
@@ -74,7 +85,7 @@ func (v *verifier) look(ctx context.Context, only *selection) (*sides, error) {
 	return s, nil
 }
 
-func (v *verifier) readNATS(ctx context.Context, s *sides, only *selection) error {
+func (v *looker) readNATS(ctx context.Context, s *sides, only *selection) error {
 	if err := v.checkConnection(); err != nil {
 		return err
 	}
@@ -102,7 +113,7 @@ func (v *verifier) readNATS(ctx context.Context, s *sides, only *selection) erro
 }
 
 // inspect looks at stream and bucket as a whole.
-func (v *verifier) inspect(ctx context.Context, s *sides) error {
+func (v *looker) inspect(ctx context.Context, s *sides) error {
 	st := s.storage
 	if err := st.lookUp(ctx); err != nil {
 		return err
@@ -147,7 +158,7 @@ func (v *verifier) inspect(ctx context.Context, s *sides) error {
 }
 
 // readBucket reads the newest message of every key.
-func (v *verifier) readBucket(ctx context.Context, s *sides, only *selection) error {
+func (v *looker) readBucket(ctx context.Context, s *sides, only *selection) error {
 	stream := subjects.BucketStream(v.cfg.Bucket)
 	var names []string
 	var err error
@@ -179,7 +190,7 @@ func (v *verifier) readBucket(ctx context.Context, s *sides, only *selection) er
 }
 
 // parseEntry is the app whose key a subject of the bucket is.
-func (v *verifier) parseEntry(subject string) (subjects.AppID, error) {
+func (v *looker) parseEntry(subject string) (subjects.AppID, error) {
 	key, err := subjects.ParseBucketSubject(v.cfg.Bucket, subject)
 	if err != nil {
 		return subjects.AppID{}, err
@@ -188,14 +199,14 @@ func (v *verifier) parseEntry(subject string) (subjects.AppID, error) {
 }
 
 func heldBy(m *storedMessage) *held {
-	h := &held{header: m.header, stored: m.sequence}
+	h := &held{header: m.header, stored: m.sequence, time: m.stored}
 	h.record, h.err = recordOfEntry(m.header, m.data)
 	return h
 }
 
 // readStream reads the last message of every app, and of the subjects that are
 // no app's.
-func (v *verifier) readStream(ctx context.Context, s *sides, only *selection) error {
+func (v *looker) readStream(ctx context.Context, s *sides, only *selection) error {
 	apps := map[subjects.AppID]struct{}{}
 	if only != nil {
 		apps = only.apps
@@ -229,7 +240,7 @@ func (v *verifier) readStream(ctx context.Context, s *sides, only *selection) er
 	return v.readDoubtful(ctx, s)
 }
 
-func (v *verifier) readEvents(ctx context.Context, s *sides, apps map[subjects.AppID]struct{}) error {
+func (v *looker) readEvents(ctx context.Context, s *sides, apps map[subjects.AppID]struct{}) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readWindow)
@@ -254,7 +265,7 @@ func (v *verifier) readEvents(ctx context.Context, s *sides, apps map[subjects.A
 
 // readDoubtful looks at what the stream holds where an entry says that its
 // event is, for the entries that are not their app's last event.
-func (v *verifier) readDoubtful(ctx context.Context, s *sides) error {
+func (v *looker) readDoubtful(ctx context.Context, s *sides) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readWindow)
 	for id, h := range s.entries {
@@ -266,10 +277,14 @@ func (v *verifier) readDoubtful(ctx context.Context, s *sides) error {
 			if errors.Is(err, errNoMessage) {
 				return nil // retention took it, or it is ahead
 			}
-			if err == nil && m.header.Get(subjects.CEID) != h.header.Get(subjects.CEID) {
+			if err != nil {
+				return err
+			}
+			of, _, err := v.subjects.ParseEvent(m.subject)
+			if err != nil || of != id || m.header.Get(subjects.CEID) != h.header.Get(subjects.CEID) {
 				h.other = fmt.Sprintf("%q on %s", m.header.Get(subjects.CEID), printable(m.subject))
 			}
-			return err
+			return nil
 		})
 	}
 	return g.Wait()
@@ -277,7 +292,7 @@ func (v *verifier) readDoubtful(ctx context.Context, s *sides) error {
 
 // readLast reads the last message of each subject and hands it to visit, one
 // at a time.
-func (v *verifier) readLast(ctx context.Context, stream string, names []string, visit func(string, *storedMessage)) error {
+func (v *looker) readLast(ctx context.Context, stream string, names []string, visit func(string, *storedMessage)) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readWindow)

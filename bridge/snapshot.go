@@ -21,10 +21,14 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// snapshot is what the bucket holds at one moment.
+// snapshot is what the bucket holds at one moment: the apps that exist, and the entries that are
+// damaged. Of delete markers it holds a summary, since there may be many.
 type snapshot struct {
 	records  map[subjects.AppID]*record
-	position uint64 // the highest stream sequence that an entry or marker reflects
+	keys     uint64                    // of apps, delete markers included
+	markers  map[subjects.AppID]marker // those that the load was asked for
+	deleted  deletion                  // the newest that a marker shows
+	position uint64                    // the highest stream sequence that an entry or marker reflects
 	// positionID is the id of the event at position.
 	positionID string
 	last       uint64 // the last sequence of the bucket's own stream
@@ -34,6 +38,27 @@ type snapshot struct {
 	// rewrites are entries in another encoding than the configured one.
 	rewrites []entry
 	stored   map[subjects.AppID]storedAt
+	// suspects are entries that the projector did not write, as far as it knows.
+	suspects []suspect
+}
+
+// marker is an intact delete marker.
+type marker struct {
+	event uint64 // the stream sequence that it reflects
+	at    storedAt
+}
+
+// deletion is the newest version of an observed deletion, and whose it was. Its zero value is none.
+type deletion struct {
+	app     subjects.AppID
+	version string
+}
+
+// note takes in the deletion of an app at a version, which is empty if it was not observed.
+func (d *deletion) note(id subjects.AppID, version string) {
+	if version != "" && (d.version == "" || order(version, d.version) > 0) {
+		d.app, d.version = id, version
+	}
 }
 
 // storedAt is where, and when, the bucket's stream stored a message.
@@ -57,6 +82,8 @@ type bucket struct {
 	maxSize func() int
 	// markerMaxAge is how old a delete marker may become, 0 for any age.
 	markerMaxAge time.Duration
+	// accepted is the newest sequence of a history of the cluster that is over.
+	accepted uint64
 }
 
 // limit is the largest entry that can be written now, 0 without a limit.
@@ -88,12 +115,18 @@ func (b *bucket) subject(id subjects.AppID) (string, error) {
 // loadTries is how many consumers a load reads with before it gives up.
 const loadTries = 3
 
-// load reads the whole bucket, at least as far as the leader of its stream has it.
+// load reads the whole bucket, at least as far as the leader of its stream has it. Of delete markers
+// it keeps only those that have to be removed at some age.
 func (b *bucket) load(ctx context.Context) (*snapshot, error) {
+	return b.loadKeeping(ctx, func(subjects.AppID, marker) bool { return b.markerMaxAge > 0 })
+}
+
+// loadKeeping is load with the delete markers that keep selects.
+func (b *bucket) loadKeeping(ctx context.Context, keep func(subjects.AppID, marker) bool) (*snapshot, error) {
 	var snap *snapshot
 	var err error
 	for range loadTries {
-		if snap, err = b.read(ctx); !errors.Is(err, errReplicaBehind) {
+		if snap, err = b.read(ctx, keep); !errors.Is(err, errReplicaBehind) {
 			break
 		}
 		b.log.Warn("the bucket is read again", zap.String("bucket", b.name), zap.Error(err))
@@ -107,55 +140,32 @@ func (b *bucket) load(ctx context.Context) (*snapshot, error) {
 // read reads the bucket with one consumer. The server may place that on a
 // replica that is catching up, so what it delivers counts only once it has
 // reached the newest message that the leader has.
-func (b *bucket) read(ctx context.Context) (*snapshot, error) {
+func (b *bucket) read(ctx context.Context, keep func(subjects.AppID, marker) bool) (*snapshot, error) {
 	name, filter := subjects.BucketStream(b.name), subjects.BucketFilter(b.name)
 	stream, err := b.js.Stream(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", name, err)
 	}
 	// The last sequence first: a later write of another is then either read or refuses ours.
-	r := &bucketReader{bucket: b, last: stream.CachedInfo().State.LastSeq, keys: map[subjects.AppID]*bucketKey{}, foreign: map[string]struct{}{}}
-	target, err := newestSequence(ctx, b.js.Conn(), name, filter)
-	if err != nil {
-		return nil, err
+	first := stream.CachedInfo().State.LastSeq
+	r := &bucketReader{
+		bucket: b, keep: keep, last: first,
+		keys: map[subjects.AppID]*bucketKey{}, kept: map[subjects.AppID]marker{}, foreign: map[string]struct{}{},
 	}
-	if target == 0 {
-		return r.snapshot(), nil
-	}
-	var read uint64
-	idle := 0
-	err = follow(ctx, b.js, name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
-		FilterSubjects: []string{filter},
-	}, func() error {
-		// What is missing may have been removed since.
-		if target, err = newestSequence(ctx, b.js.Conn(), name, filter); err != nil {
-			return err
-		}
-		if idle++; target <= read {
-			return errEnd
-		} else if idle >= maxIdle {
-			return fmt.Errorf("%w: it stands at sequence %d of %d", errReplicaBehind, read, target)
-		}
-		return nil
-	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		idle, read = 0, meta.Sequence.Stream
+	if err := followLast(ctx, b.js, name, filter, false, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		r.add(msg, meta)
-		if read >= target && meta.NumPending == 0 {
-			return errEnd
-		}
 		return nil
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	snap := r.snapshot()
 	if stream, err = b.js.Stream(ctx, name); err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", name, err)
 	}
-	// A replica that is behind can also show keys that the leader has no more.
-	state, keys := stream.CachedInfo().State, uint64(len(snap.records))+snap.foreign
-	if state.LastSeq == snap.last && state.NumSubjects < keys {
+	// A replica that is behind can also show keys that the leader has no more. What was written
+	// meanwhile may have been read twice, so then the number says nothing.
+	state, keys := stream.CachedInfo().State, snap.keys+snap.foreign
+	if state.LastSeq == first && snap.last == first && state.NumSubjects < keys {
 		return nil, fmt.Errorf("%w: it shows %d keys of %d", errReplicaBehind, keys, state.NumSubjects)
 	}
 	return snap, nil
@@ -165,9 +175,17 @@ func (b *bucket) read(ctx context.Context) (*snapshot, error) {
 // than once.
 type bucketReader struct {
 	bucket  *bucket
+	keep    func(subjects.AppID, marker) bool
 	last    uint64
 	keys    map[subjects.AppID]*bucketKey
+	kept    map[subjects.AppID]marker
+	markers uint64
+	deleted deletion
 	foreign map[string]struct{}
+	// position is the highest stream sequence that an intact entry or marker reflects, positionID
+	// the id of its event.
+	position   uint64
+	positionID string
 	// smallest is the smallest message, without the header that fenced it.
 	smallest *nats.Msg
 	intact   bool // smallest is of an entry that can be read
@@ -176,7 +194,6 @@ type bucketReader struct {
 // bucketKey is what was read of an app's key.
 type bucketKey struct {
 	record  *record
-	eventID string
 	stored  storedAt
 	rewrite *nats.Msg // in the configured encoding, nil if it is that already
 }
@@ -197,6 +214,7 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		return
 	}
 	stored := storedAt{meta.Sequence.Stream, meta.Timestamp}
+	delete(r.kept, id)
 	held, err := recordOfEntry(msg.Headers(), msg.Data())
 	if err != nil {
 		b.log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
@@ -208,7 +226,26 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		return
 	}
 	intact = true
-	r.keys[id] = &bucketKey{record: held, eventID: msg.Headers().Get(subjects.CEID), stored: stored, rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}
+	if held.sequence > r.position {
+		r.position, r.positionID = held.sequence, msg.Headers().Get(subjects.CEID)
+	}
+	if held.kind == subjects.Deleted {
+		r.addMarker(id, held, stored)
+		return
+	}
+	r.keys[id] = &bucketKey{record: held, stored: stored, rewrite: b.rewrite(msg.Subject(), msg.Headers(), held)}
+}
+
+// addMarker takes in an intact delete marker, which takes the place of an entry that was read before.
+func (r *bucketReader) addMarker(id subjects.AppID, held *record, stored storedAt) {
+	delete(r.keys, id)
+	r.markers++
+	if held.sequence > r.bucket.accepted {
+		r.deleted.note(id, held.deletedVersion)
+	}
+	if m := (marker{held.sequence, stored}); r.keep(id, m) {
+		r.kept[id] = m
+	}
 }
 
 // keepSmallest keeps a copy of the smallest message, of an intact entry if there is one.
@@ -227,13 +264,12 @@ func (r *bucketReader) snapshot() *snapshot {
 	snap := &snapshot{
 		records: make(map[subjects.AppID]*record, len(r.keys)), last: r.last, foreign: uint64(len(r.foreign)), smallest: r.smallest,
 		stored: make(map[subjects.AppID]storedAt, len(r.keys)),
+		keys:   uint64(len(r.keys)) + r.markers, markers: r.kept, deleted: r.deleted,
+		position: r.position, positionID: r.positionID,
 	}
 	for id, k := range r.keys {
 		snap.stored[id] = k.stored
 		snap.records[id] = k.record
-		if k.record.sequence > snap.position {
-			snap.position, snap.positionID = k.record.sequence, k.eventID
-		}
 		if k.rewrite != nil {
 			snap.rewrites = append(snap.rewrites, entry{msg: k.rewrite, app: id, exists: true})
 		}

@@ -153,14 +153,14 @@ func TestFatAppStopsNobody(t *testing.T) {
 			if d, differs := r.differs(fat); differs != (r.bucket.maxSize == nil) {
 				t.Errorf("verify says %v", d)
 			}
-			if got := p.take()[fat]; got.truncated != "" && got.truncated != "old_app" {
+			if got := taken(p)[fat]; got.truncated != "" && got.truncated != "old_app" {
 				t.Errorf("the record lacks %s", got.truncated)
 			}
 			// What the bucket lacks is no difference from the cluster.
 			p, _ = r.newProjector(zap.NewNop())
 			svc := testService("u-fat", "7", "True")
 			svc.Status.Conditions[0].Message = strings.Repeat("\n", 10_000)
-			record := p.take()[fat]
+			record := taken(p)[fat]
 			if !isPublished(state{service: svc, revision: testRevision("6", 2)}, record, r.pub.encoder.app) {
 				t.Errorf("the state that was published counts as another than %+v", record)
 			}
@@ -185,7 +185,7 @@ func TestEntryThatCannotBeMade(t *testing.T) {
 	if got := counted(t, p.metrics.snapshotSkipped); got != 1 || r.held(testID) != nil {
 		t.Errorf("%d entries were skipped; the bucket holds %v", got, r.held(testID))
 	}
-	if got := p.take()[testID]; got.previous() != first.sequence || !got.exists() {
+	if got := taken(p)[testID]; got.previous() != first.sequence || !got.exists() {
 		t.Errorf("the record is %+v", got)
 	}
 	limit = 0

@@ -52,6 +52,8 @@ type source struct {
 	// shown is the highest version in each namespace, and in all, that was shown by a
 	// watch.
 	shown map[string]string
+	// shownRevisions is the same of Revisions, in each namespace.
+	shownRevisions map[string]string
 	// lists holds, per kind, the version of the newest list an informer took.
 	lists map[string]string
 	// serviceLists holds, per informer of Knative Services, that of its first one.
@@ -77,6 +79,7 @@ type incarnation struct {
 const (
 	kindService  = "Service"
 	kindRevision = "Revision"
+	kindPod      = "Pod"
 )
 
 // errStepBack ends a session that an object's version stepped back in.
@@ -94,8 +97,10 @@ func newSource(log *zap.Logger, m *metrics) *source {
 		rejected:  map[types.NamespacedName]string{},
 		lists:     map[string]string{},
 		shown:     map[string]string{},
-		awaits:    map[subjects.AppID]*awaited{},
-		after:     afterTime,
+
+		shownRevisions: map[string]string{},
+		awaits:         map[subjects.AppID]*awaited{},
+		after:          afterTime,
 	}
 }
 
@@ -143,6 +148,7 @@ func (s *source) upsertRevision(rev *kservice.Revision) {
 		s.sawDelete(kindRevision, old.UID, "")
 	}
 	s.revisions[key] = rev
+	s.showedRevision(rev)
 	s.settleUsers(key, observation{relisted: s.relisted(kindRevision, rev.ResourceVersion)})
 }
 
@@ -150,7 +156,15 @@ func (s *source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	s.sawDelete(kindRevision, rev.UID, "")
 	delete(s.revisions, key)
+	s.showedRevision(rev)
 	s.settleUsers(key, observation{relisted: unknown})
+}
+
+// showedRevision notes a version that the informer showed. mu must be held.
+func (s *source) showedRevision(rev *kservice.Revision) {
+	if !s.relisted(kindRevision, rev.ResourceVersion) {
+		s.shownRevisions[rev.Namespace] = later(s.shownRevisions[rev.Namespace], rev.ResourceVersion)
+	}
 }
 
 // settleUsers looks again at the apps that a Revision counts for. mu must be held.
@@ -200,6 +214,7 @@ func (s *source) upsertService(svc *kservice.Service) {
 			s.sink, s.newest = nil, svc.ResourceVersion
 			clear(s.serviceLists)
 			clear(s.shown)
+			clear(s.shownRevisions)
 			if s.reset != nil {
 				s.reset(errStepBack)
 			}
@@ -302,11 +317,12 @@ func (s *source) settle(id subjects.AppID, seen observation) {
 	}
 	now := state{service: svc, revision: s.counting(id, svc, was, had)}
 	if had && was.service.UID == svc.UID {
-		if was.service.ResourceVersion == svc.ResourceVersion && replicas(was) == replicas(now) {
-			return
-		}
+		// The newer version of the Revision counts, also where the count is the same: a comparison
+		// must not publish an older one than another bridge has.
 		s.current[id] = now
-		s.emit(id, upsertOf(now, false, seen))
+		if was.service.ResourceVersion != svc.ResourceVersion || replicas(was) != replicas(now) {
+			s.emit(id, upsertOf(now, false, seen))
+		}
 		return
 	}
 	if had {

@@ -120,6 +120,23 @@ func TestSource(t *testing.T) {
 }
 
 // A version that steps back ends the session before anything is told of it.
+// A standby that did not see the count go and come back must not publish an older version of the
+// Revision than the leader did.
+func TestSourceKeepsNewestRevision(t *testing.T) {
+	s, log := observedSource()
+	s.revisionHandler().OnAdd(testRevision("99", 2), false)
+	svc := testService("u1", "100", "True")
+	s.serviceHandler().OnAdd(svc, false)
+	*log = nil
+	s.revisionHandler().OnUpdate(nil, testRevision("120", 2))
+	if len(*log) > 0 {
+		t.Errorf("got %q, want nothing for the same count", *log)
+	}
+	if got := s.current[testID].revision; got == nil || got.ResourceVersion != "120" {
+		t.Errorf("got Revision %+v, want version 120", got)
+	}
+}
+
 func TestSourceStepsBack(t *testing.T) {
 	s, got := observedSource()
 	var reset error
@@ -138,10 +155,8 @@ func TestBehind(t *testing.T) {
 		svc.Name = name
 		return svc
 	}
-	listed := func(name, uid, version string) v1.PartialObjectMetadata {
-		return v1.PartialObjectMetadata{ObjectMeta: v1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}}
-	}
-	type list = []v1.PartialObjectMetadata
+	type item struct{ name, uid, version string }
+	type list = []item
 	for _, test := range []struct {
 		name    string
 		version string
@@ -149,15 +164,15 @@ func TestBehind(t *testing.T) {
 		play    func(toolscache.ResourceEventHandler)
 		behind  bool
 	}{
-		{"the same state at a later version", "500", list{listed("a", "u1", "10")}, nil, false},
-		{"an update is missing", "500", list{listed("a", "u1", "11")}, nil, true},
-		{"a recreate is missing", "500", list{listed("a", "u2", "11")}, nil, true},
-		{"a create is missing", "500", list{listed("a", "u1", "10"), listed("b", "u2", "20")}, nil, true},
+		{"the same state at a later version", "500", list{{"a", "u1", "10"}}, nil, false},
+		{"an update is missing", "500", list{{"a", "u1", "11"}}, nil, true},
+		{"a recreate is missing", "500", list{{"a", "u2", "11"}}, nil, true},
+		{"a create is missing", "500", list{{"a", "u1", "10"}, {"b", "u2", "20"}}, nil, true},
 		{"a delete is missing", "500", nil, nil, true},
 		{"the watch is further", "9", nil, nil, false},
 		{
 			"half of a relist: another object is further", "200",
-			list{listed("a", "u1", "10"), listed("b", "u2", "150")},
+			list{{"a", "u1", "10"}, {"b", "u2", "150"}},
 			func(h toolscache.ResourceEventHandler) {
 				h.OnAdd(seen("b", "u2", "100"), false)
 				h.OnUpdate(nil, seen("a", "u1", "200"))
@@ -165,29 +180,29 @@ func TestBehind(t *testing.T) {
 		},
 		{
 			"deleted since", "500",
-			list{listed("a", "u1", "10")},
+			list{{"a", "u1", "10"}},
 			func(h toolscache.ResourceEventHandler) { h.OnDelete(seen("a", "u1", "501")) }, false,
 		},
 		{
 			"deleted since, seen by a relist", "500",
-			list{listed("a", "u1", "12")},
+			list{{"a", "u1", "12"}},
 			func(h toolscache.ResourceEventHandler) {
 				h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: seen("a", "u1", "10")})
 			}, false,
 		},
 		{
 			"a label lost and given back before the list", "500",
-			list{listed("a", "u1", "40")},
+			list{{"a", "u1", "40"}},
 			func(h toolscache.ResourceEventHandler) { h.OnDelete(seen("a", "u1", "30")) }, true,
 		},
 		{
 			"recreated since", "500",
-			list{listed("a", "u1", "10")},
+			list{{"a", "u1", "10"}},
 			func(h toolscache.ResourceEventHandler) { h.OnUpdate(nil, seen("a", "u3", "501")) }, false,
 		},
 		{
 			"recreated before the list, not seen yet", "500",
-			list{listed("a", "u3", "400")},
+			list{{"a", "u3", "400"}},
 			func(h toolscache.ResourceEventHandler) { h.OnDelete(seen("a", "u1", "399")) }, true,
 		},
 	} {
@@ -199,9 +214,9 @@ func TestBehind(t *testing.T) {
 			if test.play != nil {
 				test.play(h)
 			}
-			l := listing{kind: kindService, namespace: "flyte", version: test.version, items: map[types.NamespacedName]v1.PartialObjectMetadata{}}
+			l := listing{kind: kindService, namespace: "flyte", version: test.version, items: map[types.NamespacedName]listed{}}
 			for _, item := range test.items {
-				l.items[types.NamespacedName{Namespace: "flyte", Name: item.Name}] = item
+				l.items[types.NamespacedName{Namespace: "flyte", Name: item.name}] = listed{types.UID(item.uid), item.version}
 			}
 			if got := s.behind(l); (got != "") != test.behind {
 				t.Errorf("got %q", got)

@@ -241,7 +241,7 @@ func TestStandInIsShown(t *testing.T) {
 	revisions.OnAdd(revisionNamed("rev-2", "20", 3), false)
 	shows("once it is known", "rev-2@20")
 	services.OnUpdate(nil, naming("22", "rev-3"))
-	shows("at the next rollout", "rev-1@9")
+	shows("at the next rollout", "rev-2@20")
 	clock.pass()
 	shows("once the time is over", "none")
 }
@@ -285,7 +285,7 @@ func TestStandInAtStart(t *testing.T) {
 				}
 				q := newQueue(100, 1<<20, m)
 				defer q.close()
-				s.connect(q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, testEncoder().app,
+				s.connect(q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().app,
 					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 				want := test.want
 				if arrives {
@@ -326,7 +326,7 @@ func TestStandInIsCarried(t *testing.T) {
 	before.close()
 	q := newQueue(100, 1<<20, m)
 	defer q.close()
-	differences, carried, _ := s.connect(q, before, map[subjects.AppID]*record{testID: r}, nil, testEncoder().app,
+	differences, carried, _ := s.connect(q, before, map[subjects.AppID]*record{testID: r}, nil, nil, testEncoder().app,
 		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if differences != 0 || carried != 2 {
 		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)

@@ -217,6 +217,10 @@ func (s *storage) establish(ctx context.Context, known witness) (err error) {
 			return err
 		}
 	}
+	if name := s.otherName(s.stream.Config); name != "" {
+		s.log.Warn("the stream has this cluster under another name: from now on its events have another ce-source",
+			zap.String("stream", s.cfg.Stream), zap.String("before", name), zap.String("clusterName", s.cfg.ClusterName))
+	}
 	if s.stream, err = s.mark(ctx, "stream", s.stream, s.metadata()); err != nil {
 		return err
 	}
@@ -336,6 +340,16 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 		Field: field, Value: value, Repair: repair,
 		Problem: fmt.Sprintf("it belongs to cluster %q (uid %s), this is %q (uid %s)", name, uid, s.cfg.ClusterName, s.clusterUID),
 	}
+}
+
+// otherName is the name that a stream has for this cluster, empty when it is the configured one
+// or none. A name is no identity: --cluster-name may change, and ce-source changes with it.
+func (s *storage) otherName(cfg jetstream.StreamConfig) string {
+	name := cfg.Metadata[subjects.MetadataClusterName]
+	if cfg.Metadata[subjects.MetadataClusterUID] != s.clusterUID || name == s.cfg.ClusterName {
+		return ""
+	}
+	return name
 }
 
 // witness is what the acknowledged sequences of this stream and bucket belong to.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -33,19 +33,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("nats-server does not come up")
-	}
-	return newRigOn(t, connectTo(t, s.ClientURL()), 1, func(_ string, op func() error) {
+	return newRigOn(t, connectTo(t, testServer(t)), 1, func(_ string, op func() error) {
 		t.Helper()
 		if err := op(); err != nil {
 			t.Fatal(err)
@@ -252,7 +240,7 @@ func TestDamagedEntryIsRestored(t *testing.T) {
 	if got.damaged || got.sequence != two.sequence || got.resourceVersion != "2" {
 		t.Errorf("the bucket holds %+v, want version 2 of sequence %d", got, two.sequence)
 	}
-	if got := p.take()[testID]; got.damaged || got.sequence != two.sequence {
+	if got := taken(p)[testID]; got.damaged || got.sequence != two.sequence {
 		t.Errorf("the projector knows %+v", got)
 	}
 }
@@ -267,15 +255,40 @@ func TestForeignMessage(t *testing.T) {
 		}
 	}
 	p := r.project()
-	got := p.take()
+	got := taken(p)
 	if got[testID].sequence != one.sequence || got[testID].foreign != 0 {
 		t.Errorf("the record is %+v", got[testID])
 	}
 	x := subjects.AppID{Project: "vision", Domain: "development", Name: "x"}
-	if len(got) != 2 || got[x].exists() || got[x].fence() != 2 {
-		t.Errorf("the records are %v, that of x %+v; want its fence at 2 and nothing else", got, got[x])
+	if len(got) != 1 || got[x] != nil {
+		t.Errorf("the records are %v, that of x %+v; want none", got, got[x])
+	}
+	// What counts for its fence is read when it gets an event.
+	read, err := publishedReader{reader{r.nc, subjects.DefaultStream, p.subjects}, r.bucket}.publishedOf(t.Context(), x)
+	if err != nil || read.exists() || read.fence() != 2 || read.previous() != 0 {
+		t.Errorf("got %+v, %v, want the fence at 2", read, err)
 	}
 	if got := p.written.Load(); got != 4 {
 		t.Errorf("the projection stands at %d, want 4", got)
+	}
+}
+
+// TestClusterRenamed: the name is in each event's ce-source, so a change of it is logged.
+func TestClusterRenamed(t *testing.T) {
+	r := newRig(t)
+	core, logs := observer.New(zap.WarnLevel)
+	for _, name := range []string{"test", "other"} {
+		store := *r.storage
+		store.log, store.cfg.ClusterName = zap.New(core), name
+		if err := errors.Join(store.inspect(t.Context()), store.establish(t.Context(), witness{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := logs.All()
+	if len(all) != 1 || all[0].Message != "the stream has this cluster under another name: from now on its events have another ce-source" {
+		t.Fatalf("got %v", all)
+	}
+	if got := all[0].ContextMap(); got["before"] != "test" || got["clusterName"] != "other" {
+		t.Errorf("got %v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,11 +57,14 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 	if err != nil {
 		return report, err
 	}
-	v := &verifier{Bridge: b, kube: k, lease: lease, opts: opts, report: report}
+	v := &verifier{looker: looker{b, watching(k.namespaces)}, kube: k, lease: lease, opts: opts, report: report}
 	if err := v.until(ctx, "Kubernetes", func(ctx context.Context) error {
 		uid, err := k.uid(ctx)
 		b.clusterUID = string(uid)
-		return err
+		if err != nil {
+			return err
+		}
+		return v.checkNamespaces(ctx)
 	}); err != nil {
 		return report, err
 	}
@@ -76,14 +80,16 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 
 // verifier is one run of Verify. Its Bridge is never run.
 type verifier struct {
-	*Bridge
+	looker
 	kube   *kube
 	lease  types.NamespacedName // of the bridges; without a name: none
 	opts   VerifyOptions
 	report *Report
+
+	unchecked map[string]bool // the namespaces that may not exist
 }
 
-func (v *verifier) reader() reader { return reader{v.nc, v.cfg.Stream, v.subjects} }
+func (v *looker) reader() reader { return reader{v.nc, v.cfg.Stream, v.subjects} }
 
 // verify fills the report with the differences that persist.
 func (v *verifier) verify(ctx context.Context) error {
@@ -123,16 +129,17 @@ func (s *sides) apps() int {
 }
 
 // judge finds the differences of one look.
-func (v *verifier) judge(s *sides) ([]Difference, []Note) {
+func (v *looker) judge(s *sides) ([]Difference, []Note) {
 	if len(s.blocked) > 0 {
 		return s.blocked, nil
 	}
 	var differences []Difference
 	c := comparison{
-		app: v.cfg.App, watched: watching(v.kube.namespaces),
+		app: v.cfg.App, watched: v.watched,
 		bucket: v.entries(), now: time.Now(),
-		awaits:  s.awaits,
-		refused: v.refused(s),
+		awaits:   s.awaits,
+		refused:  v.refused(s),
+		believed: s.believed,
 	}
 	if s.storage.stream == nil {
 		c.noStream = true
@@ -141,6 +148,8 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 		})
 	} else {
 		c.streamEnd = s.storage.stream.State.LastSeq
+		c.streamFirst = s.storage.stream.State.FirstSeq
+		c.keepsNewest = s.storage.stream.Config.Retention == jetstream.LimitsPolicy
 	}
 	if s.storage.bucket == nil {
 		c.noBucket = true
@@ -148,8 +157,8 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 			Kind: DifferenceBucketMissing, Side: SideBucket, Detail: fmt.Sprintf("there is no bucket %s", v.cfg.Bucket),
 		})
 	}
-	if err := checkHistory(lastPublished(s.events, s.entries), s.version, s.storage.accepted()); err != nil {
-		differences = append(differences, Difference{Kind: DifferenceHistory, Side: SideCluster, Detail: err.Error()})
+	if s.believed == nil {
+		differences = append(differences, v.judgeWhole(s)...)
 	}
 	for subject, sequence := range s.keys {
 		key, err := subjects.ParseBucketSubject(v.cfg.Bucket, subject)
@@ -167,13 +176,36 @@ func (v *verifier) judge(s *sides) ([]Difference, []Note) {
 	return differences, notes
 }
 
+// judgeWhole finds what is about stream and bucket as a whole: another cluster's name, another history.
+// A running bridge looks at both by itself.
+func (v *looker) judgeWhole(s *sides) (differences []Difference) {
+	for _, i := range []struct {
+		side Side
+		info *jetstream.StreamInfo
+	}{{SideStream, s.storage.stream}, {SideBucket, s.storage.bucket}} {
+		if i.info == nil {
+			continue
+		}
+		if name := s.storage.otherName(i.info.Config); name != "" {
+			differences = append(differences, Difference{
+				Kind: DifferenceClusterName, Side: i.side,
+				Detail: fmt.Sprintf("it names the cluster %q, --cluster-name is %q: a bridge with this name would change ce-source", name, v.cfg.ClusterName),
+			})
+		}
+	}
+	if err := checkHistory(lastPublished(s.events, s.entries), s.version, s.storage.accepted()); err != nil {
+		differences = append(differences, Difference{Kind: DifferenceHistory, Side: SideCluster, Detail: err.Error()})
+	}
+	return differences
+}
+
 // entries is the bucket as the projector writes it.
-func (v *verifier) entries() *bucket {
+func (v *looker) entries() *bucket {
 	return v.newBucket(v.js)
 }
 
 // refused tells what the publisher would say of a state.
-func (v *verifier) refused(s *sides) func(subjects.AppID, state, *record) error {
+func (v *looker) refused(s *sides) func(subjects.AppID, state, *record) error {
 	var limit int64
 	if s.storage.stream != nil {
 		limit = int64(s.storage.stream.Config.MaxMsgSize)

@@ -39,11 +39,19 @@ const (
 	DifferenceForeignKey       DifferenceKind = "foreign_key"
 )
 
+// The kinds of difference that only a running bridge finds, in its audit.
+const (
+	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers did not show what the cluster has
+	DifferenceRemovedEvent DifferenceKind = "removed_event" // the stream has an app's last event no more
+	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
+)
+
 // The kinds of difference that are about a stream or a bucket as a whole.
 const (
 	DifferenceStreamMissing DifferenceKind = "stream_missing"
 	DifferenceBucketMissing DifferenceKind = "bucket_missing"
 	DifferenceOtherCluster  DifferenceKind = "other_cluster" // it belongs to another cluster
+	DifferenceClusterName   DifferenceKind = "cluster_name"  // it has this cluster under another name
 	DifferenceUnfit         DifferenceKind = "unfit"         // a bridge would refuse it
 	DifferenceHistory       DifferenceKind = "history"       // the cluster is older than what was published
 )
@@ -56,6 +64,8 @@ const (
 	SideCluster Side = "cluster"
 	SideStream  Side = "stream"
 	SideBucket  Side = "bucket"
+	// SideSource is what the informers of a running bridge show of the cluster.
+	SideSource Side = "source"
 )
 
 // NoteKind says what a note is about.
@@ -63,6 +73,7 @@ type NoteKind string
 
 // The kinds of note.
 const (
+	NoteNamespace      NoteKind = "namespace"       // a namespace of which it is not known whether it exists
 	NoteUnwatched      NoteKind = "unwatched"       // a published app of a namespace that is not watched
 	NoteLeftOut        NoteKind = "left_out"        // an object or a state that is not published
 	NoteForeignMessage NoteKind = "foreign_message" // a message of the stream that is no event

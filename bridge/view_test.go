@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -154,7 +155,7 @@ func TestPodsUnknown(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)
-			p, err := newPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, zap.New(core))
+			p, err := newPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.New(core))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // defaultMaxLineBytes is many times what people read, and what Go programs that
@@ -26,6 +27,11 @@ type KubernetesConfig struct {
 	REST *rest.Config
 	// Namespaces to look for apps in. Empty: all of them.
 	Namespaces []string
+	// Lookup is what informers show, without a request to Kubernetes: the Knative
+	// Service that is published as an app, nil for none, and whether they have shown
+	// every app. It is called at any time, also concurrently. Nil: each search for an
+	// app that has not the name that Flyte gives it lists all apps.
+	Lookup func(subjects.AppID) (svc *kservice.Service, synced bool)
 	// MaxPodStreams is how many logs are read at one time: one for each replica
 	// of each stream.
 	MaxPodStreams int
@@ -39,6 +45,7 @@ type KubernetesConfig struct {
 // to get pods/log, in the namespaces it is given.
 type Kubernetes struct {
 	namespaces []string
+	lookup     func(subjects.AppID) (*kservice.Service, bool)
 	maxLine    int
 	core       corev1client.CoreV1Interface // pods
 	logs       corev1client.CoreV1Interface // the logs of pods
@@ -86,6 +93,7 @@ func NewKubernetes(cfg KubernetesConfig, log *zap.Logger, reg prometheus.Registe
 	}
 	k := &Kubernetes{
 		namespaces: cfg.Namespaces,
+		lookup:     cfg.Lookup,
 		maxLine:    cfg.MaxLineBytes,
 		log:        log,
 		metrics:    newPodMetrics(),

@@ -21,11 +21,26 @@ const (
 	rightServices    = "services.serving.knative.dev"
 )
 
-// findApp looks for the Knative Service of an app: first where its name says,
-// then, for one that was named otherwise, among all of the app's project. Only
-// its annotation counts: names fold case, so that the name of one app may be
-// that of another, whose log is none of the asker's business.
+// findApp looks for the Knative Service of an app: where the lookup says, then where
+// its name says, then, unless the lookup knows all apps, among all that Flyte manages.
+// Only the annotation counts, as for events and app operations: Flyte's labels for
+// project and domain may be missing, and names fold case, so that the name of one app
+// may be that of another, whose log this requester may not read.
 func (k *Kubernetes) findApp(ctx context.Context, id subjects.AppID) (*kservice.Service, error) {
+	complete := false
+	if k.lookup != nil {
+		svc, synced := k.lookup(id)
+		if svc != nil {
+			there, err := k.stillThere(ctx, svc.Namespace, svc.Name, id)
+			if err != nil {
+				return nil, kubernetesError(ctx, err, right{"get", rightServices, svc.Namespace})
+			}
+			if there {
+				return svc, nil
+			}
+		}
+		complete = synced
+	}
 	name := kservice.Name(id)
 	if len(validation.IsDNS1123Subdomain(name)) == 0 {
 		// What the field selector is given holds no character that means
@@ -35,17 +50,13 @@ func (k *Kubernetes) findApp(ctx context.Context, id subjects.AppID) (*kservice.
 			return svc, err
 		}
 	}
-	marks := labels.Set{kservice.LabelManaged: "true"}
-	for label, value := range map[string]string{kservice.LabelProject: id.Project, kservice.LabelDomain: id.Domain} {
-		if len(validation.IsValidLabelValue(value)) == 0 {
-			marks[label] = value
+	if !complete {
+		svc, err := k.searchApp(ctx, id, metav1.ListOptions{LabelSelector: labels.Set{kservice.LabelManaged: "true"}.String(), ResourceVersion: "0"})
+		if svc != nil || err != nil {
+			return svc, err
 		}
 	}
-	svc, err := k.searchApp(ctx, id, metav1.ListOptions{LabelSelector: marks.String(), ResourceVersion: "0"})
-	if svc == nil && err == nil {
-		err = Errorf(subjects.CodeNotFound, "app: no app %s", id)
-	}
-	return svc, err
+	return nil, Errorf(subjects.CodeNotFound, "app: no app %s", id)
 }
 
 // searchApp is the app's Service among those that a list brings, nil when it is

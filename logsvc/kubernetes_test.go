@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -45,6 +47,12 @@ func TestKubernetesChoice(t *testing.T) {
 	odd := p.create(testenv.App{Project: "Shop", Domain: domain, Name: "odd", ObjectName: "another-name"})
 	oddPod := odd.run("00001")
 	oddPod.Write("odd")
+	bare := p.create(testenv.App{
+		Project: "shop", Domain: domain, Name: "bare", ObjectName: "no-labels",
+		Labels: map[string]string{kservice.LabelProject: "", kservice.LabelDomain: ""},
+	})
+	barePod := bare.run("00001")
+	barePod.Write("bare")
 
 	tests := []struct {
 		name string
@@ -56,6 +64,7 @@ func TestKubernetesChoice(t *testing.T) {
 		{"a container", logsvc.Query{App: first.id, Tail: -1, Container: "queue-proxy"}, map[*testenv.Pod][]string{pod: {"proxy-0"}, second: {"proxy-1"}}},
 		{"a container that not all have", logsvc.Query{App: first.id, Tail: -1, Container: "side"}, map[*testenv.Pod][]string{second: {"side"}}},
 		{"another name", logsvc.Query{App: odd.id, Tail: -1}, map[*testenv.Pod][]string{oddPod: {"odd"}}},
+		{"without labels for project and domain", logsvc.Query{App: bare.id, Tail: -1}, map[*testenv.Pod][]string{barePod: {"bare"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,4 +298,58 @@ func TestKubernetesUnreachable(t *testing.T) {
 	defer cancel()
 	_, err = p.kubernetes().Open(ctx, logsvc.Query{App: subjects.AppID{Project: "a", Domain: "b", Name: "c"}})
 	refused(t, err, subjects.CodeDeadlineExceeded, "kubernetes did not answer in time")
+}
+
+// TestKubernetesLookup: of what the informers show, the log is that of the Knative Service which is
+// published, and nothing is searched for in addition.
+func TestKubernetesLookup(t *testing.T) {
+	p := newPlace(t)
+	domain := p.namespace
+	claims := p.create(testenv.App{Project: "shop", Domain: domain, Name: "twice", ObjectName: "a-copy"})
+	published := p.create(testenv.App{
+		Project: "shop", Domain: domain, Name: "twice", ObjectName: "published",
+		Labels: map[string]string{kservice.LabelProject: "", kservice.LabelDomain: ""},
+	})
+	claims.run("00001").Write("copy")
+	pod := published.run("00001")
+	pod.Write("published")
+	shown := &kservice.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.namespace, Name: published.service,
+		Annotations: map[string]string{kservice.AnnotationAppID: published.id.String()},
+	}}
+	var synced atomic.Bool
+	k := p.kubernetes(func(c *logsvc.KubernetesConfig) {
+		c.Lookup = func(id subjects.AppID) (*kservice.Service, bool) {
+			if id == published.id {
+				return shown, synced.Load()
+			}
+			return nil, synced.Load()
+		}
+	})
+	r := read(t, k, logsvc.Query{App: published.id, Tail: -1, Follow: logsvc.FollowNever})
+	r.end()
+	if got, want := r.stream.Replicas(), []string{pod.Name()}; !slices.Equal(got, want) {
+		t.Errorf("got replicas %q, want %q", got, want)
+	}
+
+	// What the informers have not shown yet is searched for; what they do not have is not.
+	odd := p.create(testenv.App{Project: "shop", Domain: domain, Name: "odd", ObjectName: "odd-name"})
+	odd.run("00001")
+	if stream, err := k.Open(t.Context(), all(odd)); err != nil {
+		t.Errorf("before the informers are in sync: %v", err)
+	} else {
+		stream.Close()
+	}
+	synced.Store(true)
+	if _, err := k.Open(t.Context(), all(odd)); err == nil || !strings.Contains(err.Error(), "no app "+odd.id.String()) {
+		t.Errorf("not among all that the informers show: got %v", err)
+	}
+	// What they still show and is gone is not the app.
+	gone := testenv.App{Project: "shop", Domain: domain, Name: "twice", Namespace: p.namespace, ObjectName: published.service}.Service()
+	if err := p.Client.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Open(t.Context(), all(published)); err == nil || !strings.Contains(err.Error(), "no app "+published.id.String()) {
+		t.Errorf("the one that they show is gone: got %v", err)
+	}
 }

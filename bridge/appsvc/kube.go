@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -206,6 +208,9 @@ func (e *kubeError) away() bool {
 		code := status.Status().Code
 		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 	}
-	var network *url.Error
-	return errors.As(e.err, &network) || errors.Is(e.err, context.DeadlineExceeded)
+	// The connection may break before the answer, or in the middle of it.
+	var before *url.Error
+	var within *net.OpError
+	return errors.As(e.err, &before) || errors.As(e.err, &within) || utilnet.IsProbableEOF(e.err) ||
+		utilnet.IsHTTP2ConnectionLost(e.err) || errors.Is(e.err, context.DeadlineExceeded)
 }

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -457,6 +459,7 @@ func TestVerifyNotes(t *testing.T) {
 		t.Errorf("after the repair: %v, %v, the stream ends at %d", report.Differences, err, w.lastSequence())
 	}
 
+	must[any](t)(nil, w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}))
 	cfg.Namespaces = []string{"elsewhere"}
 	report = w.findsNothing(cfg, 0)
 	if text := fmt.Sprint(report.Notes); !strings.Contains(text, "left alone: its namespace "+w.namespace+" is not watched") {

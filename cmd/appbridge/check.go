@@ -29,6 +29,8 @@ const (
 	minMarkerMaxAge = time.Second
 	minFlushTimeout = time.Millisecond
 	minMaxDelay     = time.Second
+	// A round of the audit looks at a suspect twice, two seconds apart.
+	minAuditInterval = time.Second
 )
 
 func checkNotEmpty(s string) error {

@@ -22,15 +22,16 @@ type config struct {
 	Namespaces  []string
 	ClusterName string
 
-	NATSURL            []string
-	NATSCreds          string
-	NATSNKey           string
-	NATSTLSCA          string
-	NATSTLSCert        string
-	NATSTLSKey         string
-	NATSEmbedded       bool
-	NATSEmbeddedDir    string
-	NATSEmbeddedListen string
+	NATSURL              []string
+	NATSCreds            string
+	NATSNKey             string
+	NATSTLSCA            string
+	NATSTLSCert          string
+	NATSTLSKey           string
+	NATSEmbedded         bool
+	NATSEmbeddedDir      string
+	NATSEmbeddedListen   string
+	NATSEmbeddedMaxBytes int64 // 0: see embedded.maxStore
 
 	Prefix            string
 	Stream            string
@@ -51,6 +52,7 @@ type config struct {
 	PendingBytes    int64
 	FlushTimeout    time.Duration
 	MaxDelay        time.Duration
+	AuditInterval   time.Duration // 0: never
 
 	LeaderElect    bool
 	LeaseNamespace string // empty: the pod's own
@@ -118,6 +120,7 @@ func defaults() config {
 		PendingBytes:          256 << 20,
 		FlushTimeout:          10 * time.Second,
 		MaxDelay:              30 * time.Second,
+		AuditInterval:         10 * time.Minute,
 		LeaseName:             "appbridge",
 		MaxLogStreams:         100,
 		MaxPodStreams:         500,
@@ -171,6 +174,7 @@ func (c config) bridgeConfig(identity string) bridge.Config {
 		Identity:          identity,
 		FlushTimeout:      c.FlushTimeout,
 		MaxDelay:          c.MaxDelay,
+		AuditInterval:     c.AuditInterval,
 	}
 }
 

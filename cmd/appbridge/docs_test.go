@@ -98,14 +98,15 @@ pending-bytes: 512Mi
 
 | code | meaning |
 | --- | --- |
-| 0 | a clean shutdown after SIGTERM or SIGINT: everything was flushed |
+| 0 | a clean shutdown after SIGTERM, SIGINT or SIGHUP: everything was flushed |
 | 1 | a failure, a second signal during the shutdown, or a shutdown that could not flush everything |
 | 2 | the command line or the configuration is wrong |
 
 A shutdown that could not flush everything within ` + "`--flush-timeout`" + ` prints
 ` + "`stopped with N changes unpublished; the next start finds them by comparing`" + `. Whatever
 NATS does, the process ends about three seconds after that time at the latest. A signal less than
-half a second after the first counts as the same one.
+half a second after the first counts as the same one. SIGHUP that is ignored from the start, as under
+` + "`nohup`" + `, stays ignored. A log whose reader is gone (SIGPIPE) stops nothing: the lines are lost.
 
 ## Options of ` + "`appbridge verify`" + `
 
@@ -159,11 +160,15 @@ func renderTable(b *strings.Builder, options []option) {
 		if o.notInFile {
 			key = "-"
 		}
+		variable := "`" + o.variable() + "`"
+		if o.onlyFlag {
+			variable = "-"
+		}
 		value := "-"
 		if text := o.text(&initial); text != "" {
 			value = "`" + text + "`"
 		}
-		fmt.Fprintf(b, "| `%s` | `%s` | %s | %s | %s. Allowed: %s |\n", cell(flagText), o.variable(), key, cell(value), cell(strings.ToUpper(o.usage[:1])+o.usage[1:]), cell(o.want))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s. Allowed: %s |\n", cell(flagText), variable, key, cell(value), cell(strings.ToUpper(o.usage[:1])+o.usage[1:]), cell(o.want))
 	}
 }
 

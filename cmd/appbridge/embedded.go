@@ -19,14 +19,28 @@ const embeddedReadyTimeout = 30 * time.Second
 
 // embedded is a JetStream server inside this process. A nil one is no server.
 type embedded struct {
-	server *server.Server
-	lock   *dirLock
-	url    string
+	options server.Options // of each server that runs here, one after another
+	dir     string         // as it was configured
+	limit   int64          // nats-embedded-max-bytes
+	url     string
+	addr    net.Addr
+	lock    *dirLock
+	log     *zap.Logger
+	alarm   chan struct{} // the server logged that the disk is full
+
+	mu      sync.Mutex
+	server  *server.Server
+	trouble error // why the server cannot write, nil when it can
+	alarmed bool
+
+	supervising sync.WaitGroup
+	cancel      context.CancelFunc
 }
 
 // startEmbedded runs a server that listens on listen and keeps its streams in
-// dir, and returns when clients can connect.
-func startEmbedded(ctx context.Context, listen, dir string, log *zap.Logger) (*embedded, error) {
+// dir, up to limit bytes of them, and returns when clients can connect. A limit
+// of 0 is three quarters of the space that the disk has for them.
+func startEmbedded(ctx context.Context, listen, dir string, limit int64, log *zap.Logger) (*embedded, error) {
 	host, portText, err := net.SplitHostPort(listen)
 	if err != nil {
 		return nil, fmt.Errorf("nats-embedded-listen %s: %w", listen, err)
@@ -49,29 +63,56 @@ func startEmbedded(ctx context.Context, listen, dir string, log *zap.Logger) (*e
 	if err != nil {
 		return nil, fmt.Errorf("nats-embedded-dir %s: %w", dir, err)
 	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: "appbridge",
-		Host:       host,
-		Port:       port,
-		JetStream:  true,
-		StoreDir:   dir,
-		NoSigs:     true,
-		// A reader of logs that does not keep up is its own problem alone.
-		NoFastProducerStall: true,
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("embedded NATS server: %w", err), lock.release())
+	e := &embedded{
+		options: server.Options{
+			ServerName: "appbridge",
+			Host:       host,
+			Port:       port,
+			JetStream:  true,
+			StoreDir:   dir,
+			NoSigs:     true,
+			// A reader of logs that does not keep up is its own problem alone.
+			NoFastProducerStall: true,
+		},
+		dir: dir, limit: limit, lock: lock, log: log, alarm: make(chan struct{}, 1),
 	}
-	e := &embedded{server: s, lock: lock}
-	output := &serverLog{log: log.Sugar()}
+	warnOfReaders(log, dir)
+	if err := e.startServer(ctx); err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
+	e.addr = e.server.Addr()
+	e.url = localURL(e.addr)
+	if tcp, ok := e.addr.(*net.TCPAddr); ok {
+		e.options.Port = tcp.Port // clients find the next one where they found the first
+	}
+	ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx)) // until stop
+	e.supervising.Go(func() { e.supervise(ctx) })
+	return e, nil
+}
+
+// startServer runs a server, the first or the next one.
+func (e *embedded) startServer(ctx context.Context) error {
+	e.options.JetStreamMaxStore = e.maxStore()
+	options := e.options // the server keeps and changes what it is given
+	s, err := server.NewServer(&options)
+	if err != nil {
+		return fmt.Errorf("embedded NATS server: %w", err)
+	}
+	output := &serverLog{log: e.log.Sugar(), full: e.noteFull}
 	s.SetLogger(output, false, false)
 	s.Start()
-	if err := e.awaitReady(ctx, output, listen, dir); err != nil {
-		e.stop(log)
-		return nil, err
+	if err := awaitReady(ctx, s, output, e.options); err != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return err
 	}
-	e.url = localURL(s.Addr())
-	return e, nil
+	if stored := s.JetStreamConfig(); stored != nil {
+		e.log.Info("the embedded NATS server has a limit for its streams", zap.Int64("maxBytes", stored.MaxStore), zap.String("dir", e.dir))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server = s
+	return nil
 }
 
 // checkFree finds out whether the server will be able to listen, before
@@ -86,12 +127,13 @@ func checkFree(ctx context.Context, listen string) error {
 
 // awaitReady waits until clients can connect. What made the server give up is
 // in its log alone.
-func (e *embedded) awaitReady(ctx context.Context, output *serverLog, listen, dir string) error {
+func awaitReady(ctx context.Context, s *server.Server, output *serverLog, options server.Options) error {
+	listen := net.JoinHostPort(options.Host, strconv.Itoa(max(options.Port, 0)))
 	if err := output.fatalError(); err != nil {
-		return fmt.Errorf("embedded NATS server (nats-embedded-listen %s, nats-embedded-dir %s): %w", listen, dir, err)
+		return fmt.Errorf("embedded NATS server (nats-embedded-listen %s, nats-embedded-dir %s): %w", listen, options.StoreDir, err)
 	}
 	deadline := time.Now().Add(embeddedReadyTimeout)
-	for !e.server.ReadyForConnections(100 * time.Millisecond) {
+	for !s.ReadyForConnections(100 * time.Millisecond) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -118,15 +160,28 @@ func localURL(addr net.Addr) string {
 }
 
 // stop ends the server and returns when everything is on disk.
-func (e *embedded) stop(log *zap.Logger) {
+func (e *embedded) stop() {
 	if e == nil {
 		return
 	}
-	e.server.Shutdown()
-	e.server.WaitForShutdown()
+	e.cancel()
+	e.supervising.Wait()
+	e.stopServer()
 	if err := e.lock.release(); err != nil {
-		log.Warn("cannot release the lock of the data folder", zap.Error(err))
+		e.log.Warn("cannot release the lock of the data folder", zap.Error(err))
 	}
+}
+
+func (e *embedded) stopServer() {
+	s := e.running()
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+func (e *embedded) running() *server.Server {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.server
 }
 
 // serverLog sends the server's log to ours. Its notices (a banner, every
@@ -134,16 +189,35 @@ func (e *embedded) stop(log *zap.Logger) {
 // the server gave up; what this process does about it is decided elsewhere.
 type serverLog struct {
 	log *zap.SugaredLogger
+	// full is called, with locks of the server held, when a line is about a disk
+	// that is full.
+	full func(error)
 
 	mu    sync.Mutex
 	fatal error
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.log.Debugf(format, v...) }
-func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warnf(format, v...) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.log.Errorf(format, v...) }
 func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debugf(format, v...) }
 func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debugf(format, v...) }
+
+func (l *serverLog) Warnf(format string, v ...any) {
+	l.look(v)
+	l.log.Warnf(format, v...)
+}
+
+func (l *serverLog) Errorf(format string, v ...any) {
+	l.look(v)
+	l.log.Errorf(format, v...)
+}
+
+func (l *serverLog) look(v []any) {
+	for _, arg := range v {
+		if err, ok := arg.(error); ok && noRoom(err.Error()) {
+			l.full(err)
+		}
+	}
+}
 
 func (l *serverLog) Fatalf(format string, v ...any) {
 	err := fmt.Errorf(format, v...)

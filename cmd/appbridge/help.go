@@ -25,7 +25,7 @@ flushed, 2 when the configuration is wrong.
 // verifyUsage writes the help text of verify from the table.
 func verifyUsage(w io.Writer, options []option) {
 	printf(w, "Compares the cluster, the event stream and the bucket, also while a bridge runs,\n"+
-		"and prints every difference. It changes nothing unless it is told --repair.\n\n"+
+		"and prints every difference. It changes nothing without --repair, which only\nthe command line can ask for.\n\n"+
 		"Usage:\n  appbridge verify [flags]\n\n"+
 		"It takes the same flags, variables (--nats-url: %s) and configuration file as\n"+
 		"serve and passes over what only serve needs. Give it what the bridges have: another\n"+
@@ -33,8 +33,9 @@ func verifyUsage(w io.Writer, options []option) {
 		"bridge (--nats-embedded) name the address it listens on with --nats-url.\n", option{name: "nats-url"}.variable())
 	listOptions(w, options, verifyDefaults())
 	printf(w, "\n%s", strings.TrimLeft(`
-Exit codes: 0 when there is no difference, or none any more, 1 when there are differences
-or on a failure, 2 when the configuration is wrong.
+Exit codes: 0 when there is no difference, or none any more, 1 when there are differences,
+on a failure or when the report could not be written, 2 when the configuration is wrong, 130
+when a signal interrupted the comparison.
 `, "\n"))
 }
 

@@ -66,6 +66,12 @@ func loadOperands(options []option, args, environ []string, operands *[]string) 
 	for name, s := range flags {
 		set[name] = s
 	}
+	for _, o := range options {
+		if s, given := set[o.name]; given && o.onlyFlag && s.source == o.variable() {
+			found.add("%s: a variable does not ask for it: want %s on the command line", s.source, o.flag())
+			delete(set, o.name)
+		}
+	}
 
 	cfg = defaults()
 	good := applySettings(&cfg, options, set, &found)

@@ -107,8 +107,8 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 		"endpoint-suffix: '{{project}}'",
 	}, "\n"))
 	args := []string{
-		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe",
-		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms",
+		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
+		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
@@ -131,6 +131,7 @@ nats-nkey: "empty" from APPBRIDGE_NATS_NKEY: it holds no user seed; want a reada
 nats-tls-cert: "empty" from --nats-tls-cert: it holds no PEM block of type CERTIFICATE; want a readable PEM file with a certificate
 nats-tls-key: "missing" from APPBRIDGE_NATS_TLS_KEY: no such file or directory; want a readable PEM file with a private key
 nats-embedded: "maybe" from --nats-embedded: want true or false
+nats-embedded-max-bytes: "-1" from --nats-embedded-max-bytes: want a number of bytes of at least 0, for example 1048576 or 64Mi
 prefix: "a..b" from --prefix: want tokens of letters, digits, - and _ joined by dots
 bucket: "a.b" from APPBRIDGE_BUCKET: want letters, digits, - and _
 stream-max-age: "12" from --stream-max-age: want 0 or a duration of at least 1s, for example 10s or 1h30m
@@ -141,6 +142,7 @@ base-domain: "https://apps" from APPBRIDGE_BASE_DOMAIN: want a domain name witho
 ingress-port: "65536" from --ingress-port: want a whole number from 0 to 65535
 pending-bytes: "1.5" from --pending-bytes: want a number of bytes of at least 1, for example 1048576 or 64Mi
 max-delay: "10ms" from --max-delay: want a duration of at least 1s, for example 10s or 1h30m
+audit-interval: "500ms" from --audit-interval: want 0 or a duration of at least 1s, for example 10s or 1h30m
 leader-elect: "ja" from APPBRIDGE_LEADER_ELECT: want true or false
 lease-namespace: "a.b" from --lease-namespace: "a.b" is not the name of a namespace; want the name of a namespace
 max-pod-streams: "0" from --max-pod-streams: want a whole number from 1 to 1000000

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -50,14 +49,8 @@ func logsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 		printf(stderr, "appbridge: %v\n", err)
 		return exitUsage
 	}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	// Whoever listens for it gets an error in its place when the reader of
-	// standard output is gone.
-	broken := make(chan os.Signal, 1)
-	signal.Notify(broken, syscall.SIGPIPE)
-	defer signal.Stop(broken)
+	signals, release := catchSignals()
+	defer release()
 	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitOK) })
 	defer stop()
 	defer killWhenStuck(ctx, logsStopGrace, func() { os.Exit(exitOK) })()

@@ -9,7 +9,10 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // logsConfig is the part of the configuration that the log service needs.
@@ -24,18 +27,23 @@ func (c config) logsConfig() logsvc.Config {
 }
 
 // newLogSource is what the log service reads from.
-func newLogSource(c config, kube *rest.Config, log *zap.Logger, reg prometheus.Registerer) (*logsvc.Kubernetes, error) {
+func newLogSource(c config, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) (*logsvc.Kubernetes, error) {
 	return logsvc.NewKubernetes(logsvc.KubernetesConfig{
 		REST:          kube,
 		Namespaces:    c.bridgeConfig("").Namespaces,
 		MaxPodStreams: c.MaxPodStreams,
+		// An app is the same Knative Service for its log as for its events and operations.
+		Lookup: func(id subjects.AppID) (*kservice.Service, bool) {
+			entry, _ := cache.App(id)
+			return entry.Service, cache.Synced() == nil
+		},
 	}, log, reg)
 }
 
 // runLogService answers log requests until ctx is done. Every replica does so,
 // whether it leads or not.
-func runLogService(ctx context.Context, cfg config, urls []string, kube *rest.Config, log *zap.Logger, reg prometheus.Registerer) error {
-	source, err := newLogSource(cfg, kube, log, reg)
+func runLogService(ctx context.Context, cfg config, urls []string, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) error {
+	source, err := newLogSource(cfg, kube, cache, log, reg)
 	if err != nil {
 		return fmt.Errorf("set up the log service: %w", err)
 	}

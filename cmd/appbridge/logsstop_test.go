@@ -88,6 +88,12 @@ func TestLogsAsAProcess(t *testing.T) {
 				t.Error(err)
 			}
 		}, logsStopGrace},
+		{"the terminal is gone", func(t *testing.T, _ *logService, cmd *exec.Cmd, out io.ReadCloser) {
+			readSome(t, out)
+			if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Error(err)
+			}
+		}, logsStopGrace},
 		{"interrupt while nobody reads", func(t *testing.T, v *logService, cmd *exec.Cmd, out io.ReadCloser) {
 			readSome(t, out)
 			line := strings.Repeat("x", 100<<10) + "\n"

@@ -16,6 +16,8 @@ const (
 	exitOK      = 0
 	exitFailure = 1 // something went wrong while running
 	exitUsage   = 2 // the command line or the configuration is wrong
+	// exitInterrupted is that of a comparison that a signal ended, as a shell has it for SIGINT.
+	exitInterrupted = 130
 )
 
 func main() {

@@ -106,7 +106,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name: "bad value and no cluster", args: []string{"serve", "--encoding", "xml"}, code: 2,
-			stderr: []string{"encoding: \"xml\" from --encoding: want json or protobuf\n", "kubeconfig: no cluster to watch"},
+			stderr: []string{"appbridge: encoding: \"xml\" from --encoding: want json or protobuf\nappbridge: the configuration is wrong; "},
 		},
 		{
 			name: "kubeconfig that does not parse", args: []string{"serve", "--kubeconfig", broken}, code: 2,

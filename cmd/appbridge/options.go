@@ -25,6 +25,7 @@ type option struct {
 
 	commands  commandSet // that take it
 	notInFile bool
+	onlyFlag  bool // no variable either: it has to be asked for each time
 
 	set  func(c *config, text string) error
 	text func(c *config) string // the value in the form that set takes
@@ -82,6 +83,12 @@ func define[T any](name, usage string, field func(*config) *T, form codec[T]) op
 
 func notInFile(o option) option {
 	o.notInFile = true
+	return o
+}
+
+// onlyFlag keeps what changes things out of the environment as well.
+func onlyFlag(o option) option {
+	o.notInFile, o.onlyFlag = true, true
 	return o
 }
 
@@ -159,6 +166,8 @@ func allOptions() []option {
 			text("folder", "the path of a folder", checkNotEmpty)),
 		define("nats-embedded-listen", "address of the embedded server; it asks nobody for a password", func(c *config) *string { return &c.NATSEmbeddedListen },
 			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+		define("nats-embedded-max-bytes", "how many bytes the streams of the embedded server may take; 0: three quarters of what they take at the start and what the disk has free then, more when the disk has more",
+			func(c *config) *int64 { return &c.NATSEmbeddedMaxBytes }, size(0)),
 	)
 	add("Subjects, stream and bucket", forAll,
 		define("prefix", "first tokens of every subject", func(c *config) *string { return &c.Prefix },
@@ -194,6 +203,8 @@ func allOptions() []option {
 	add("Readiness", forServe,
 		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be away, before /readyz says so",
 			func(c *config) *time.Duration { return &c.MaxDelay }, duration(minMaxDelay, false)),
+		define("audit-interval", "how often cluster, informers, stream and bucket are compared while serving, 0 for never",
+			func(c *config) *time.Duration { return &c.AuditInterval }, duration(minAuditInterval, true)),
 	)
 	add("Leader election", forServe|forVerify,
 		define("leader-elect", "publish only while holding a Lease, so that several replicas can run; a repair reads from it what was acknowledged", func(c *config) *bool { return &c.LeaderElect }, toggle()),
@@ -224,7 +235,7 @@ func allOptions() []option {
 	)
 	add("Comparison", forVerify,
 		define("settle", "how long a difference must persist unchanged before it counts; 0 for one look", func(c *config) *time.Duration { return &c.Settle }, duration(time.Millisecond, true)),
-		notInFile(define("repair", "mend what differs", func(c *config) *bool { return &c.Repair }, toggle())),
+		onlyFlag(define("repair", "mend what differs; on the command line alone", func(c *config) *bool { return &c.Repair }, toggle())),
 		notInFile(define("json", "print the report as one JSON object", func(c *config) *bool { return &c.JSON }, toggle())),
 	)
 	add("Log request", forLogs, logRequestOptions()...)

@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,9 +42,8 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	routeLibraryLogs(log)
 
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
+	signals, release := catchSignals()
+	defer release()
 	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitFailure) })
 	defer stop()
 
@@ -78,8 +75,9 @@ func completeConfig(cfg *config, set settings, lease bool, err error) (*rest.Con
 	var found problems
 	errors.As(err, &found)
 	var kube *rest.Config
-	// A kubeconfig that load has refused is reported already.
-	if _, given := set["kubeconfig"]; !given || cfg.Kubeconfig != "" {
+	// A kubeconfig that load has refused is reported already. One that is searched for, because
+	// nothing names it, is no part of what is wrong with the rest.
+	if _, given := set["kubeconfig"]; cfg.Kubeconfig != "" || (!given && len(found) == 0) {
 		var kubeErr error
 		if kube, kubeErr = kubeConfig(cfg.Kubeconfig); kubeErr != nil {
 			found.add("%s", kubeErr)
@@ -118,10 +116,12 @@ func (h hooks) bridge(cfg bridge.Config, kube *rest.Config, nc *nats.Conn, log *
 	return bridge.New(cfg, kube, nc, log, reg)
 }
 
-// readiness answers /readyz before there is a bridge to ask.
+// readiness answers /readyz: first for the embedded server, and before there is a
+// bridge to ask.
 type readiness struct {
-	mu   sync.Mutex
-	from runner
+	mu    sync.Mutex
+	from  runner
+	local *embedded
 }
 
 func (r *readiness) set(from runner) {
@@ -130,10 +130,19 @@ func (r *readiness) set(from runner) {
 	r.from = from
 }
 
+func (r *readiness) setEmbedded(local *embedded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.local = local
+}
+
 func (r *readiness) ready() error {
 	r.mu.Lock()
-	from := r.from
+	from, local := r.from, r.local
 	r.mu.Unlock()
+	if err := local.ready(); err != nil {
+		return err
+	}
 	if from == nil {
 		return errors.New("starting")
 	}
@@ -165,19 +174,20 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	defer func() {
 		site.stop()
 		link.close(flushed)
-		local.stop(log)
+		local.stop()
 	}()
 	log.Info("HTTP server listens", zap.Stringer("address", site.addr))
 
 	urls := cfg.NATSURL
 	if cfg.NATSEmbedded {
-		local, err = startEmbedded(ctx, cfg.NATSEmbeddedListen, cfg.NATSEmbeddedDir, log.Named("nats-server"))
+		local, err = startEmbedded(ctx, cfg.NATSEmbeddedListen, cfg.NATSEmbeddedDir, cfg.NATSEmbeddedMaxBytes, log.Named("nats-server"))
 		if err != nil {
 			return stoppedOr(ctx, err)
 		}
+		state.setEmbedded(local)
 		urls = []string{local.url}
 		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
-		warnOfGuests(log, local.server.Addr(), cfg.EnableWrites)
+		warnOfGuests(log, local.addr, cfg.EnableWrites)
 	}
 	log.Info("connecting to NATS", zap.String("servers", shownURLs(urls)))
 	link, err = connectNATS(ctx, cfg, urls, log.Named("nats"))
@@ -197,7 +207,7 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	var services sync.WaitGroup
 	defer services.Wait()
 	services.Go(func() {
-		if err := runLogService(ctx, cfg, urls, kube, log.Named("logs"), reg); err != nil {
+		if err := runLogService(ctx, cfg, urls, kube, b, log.Named("logs"), reg); err != nil {
 			cancel(err)
 		}
 	})

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,6 +14,26 @@ import (
 // secondSignalAfter: a signal sooner after the first is the same wish, sent
 // twice, as when a terminal and a parent process both pass on a Ctrl-C.
 const secondSignalAfter = 500 * time.Millisecond
+
+// catchSignals delivers the signals that stop a command: SIGINT, SIGTERM, and SIGHUP
+// unless it is ignored from the start, as under nohup. A reader of
+// standard output or standard error that is gone is an error of the write from now on,
+// where SIGPIPE would end the process in the middle of its work.
+func catchSignals() (signals chan os.Signal, stop func()) {
+	signals = make(chan os.Signal, 2)
+	hangup := !signal.Ignored(syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if hangup {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	// A handler is what turns the signal into an error; nobody has to read it.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	return signals, func() {
+		signal.Stop(signals)
+		signal.Stop(broken)
+	}
+}
 
 // stopOnSignal returns a context that ends with the first signal. A second one
 // calls kill, which is expected to end the process at once. stop ends the

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
@@ -52,25 +50,51 @@ func verifyCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return exitUsage
 	}
 	routeLibraryLogs(log)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitFailure) })
+	signals, release := catchSignals()
+	defer release()
+	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitInterrupted) })
 	defer stop()
 
-	report, err := verify(ctx, cfg, kube, log, stdout)
+	out := &errorKeeper{w: stdout}
+	report, err := verify(ctx, cfg, kube, log, out)
 	if cfg.JSON {
-		err = errors.Join(err, printJSON(stdout, report, err))
+		if printErr := printJSON(out, report, err); out.err == nil {
+			err = errors.Join(err, printErr)
+		}
 	} else {
-		printReport(stdout, report, err)
+		printReport(out, report, err)
 	}
 	if err != nil {
 		printf(stderr, "appbridge: the comparison failed: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if err != nil || len(report.Differences) > 0 {
+	if out.err != nil {
+		printf(stderr, "appbridge: cannot write the report: %v\n", out.err)
+	}
+	switch {
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	case err != nil, out.err != nil, len(report.Differences) > 0:
 		return exitFailure
 	}
 	return exitOK
+}
+
+// errInterrupted is the error of a comparison that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// errorKeeper remembers the first error of a writer. After it nothing is written.
+type errorKeeper struct {
+	w   io.Writer
+	err error
+}
+
+func (k *errorKeeper) Write(p []byte) (int, error) {
+	if k.err != nil {
+		return 0, k.err
+	}
+	n, err := k.w.Write(p)
+	k.err = err
+	return n, err
 }
 
 // checkNoEmbedded finds a configuration of a bridge that runs its NATS server
@@ -107,7 +131,7 @@ func verify(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger,
 	switch failure := link.failure(); {
 	case err == nil:
 	case ctx.Err() != nil:
-		err = errors.New("interrupted")
+		err = errInterrupted
 	case failure != nil:
 		err = failure
 	}

@@ -4,28 +4,47 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // fakeKubernetes is an API server without a single Knative Service.
 func fakeKubernetes(t *testing.T) string {
 	t.Helper()
 	answers := map[string]string{
+		"/api/v1/namespaces/flyte":                                `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"flyte","uid":"uid-2"}}`,
 		"/api/v1/namespaces/kube-system":                          `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"uid-1"}}`,
 		"/apis/serving.knative.dev/v1/namespaces/flyte/services":  `{"kind":"ServiceList","apiVersion":"serving.knative.dev/v1","metadata":{"resourceVersion":"100"},"items":[]}`,
 		"/apis/serving.knative.dev/v1/namespaces/flyte/revisions": `{"kind":"RevisionList","apiVersion":"serving.knative.dev/v1","metadata":{"resourceVersion":"100"},"items":[]}`,
 	}
+	for _, kind := range []string{"services", "revisions"} {
+		path := "/apis/serving.knative.dev/v1/namespaces/%s/" + kind
+		answers[fmt.Sprintf(path, "secret")] = answers[fmt.Sprintf(path, "flyte")]
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
+		status := map[string]int{"/api/v1/namespaces/flite": http.StatusNotFound, "/api/v1/namespaces/secret": http.StatusForbidden}[r.URL.Path]
+		if status != 0 {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			reason := map[int]string{http.StatusNotFound: "NotFound", http.StatusForbidden: "Forbidden"}[status]
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, status)
+			return
+		}
 		if !ok || r.Method != http.MethodGet {
 			t.Errorf("unexpected request %s %s", r.Method, r.URL)
 			w.WriteHeader(http.StatusTeapot)
@@ -64,10 +83,17 @@ func TestVerifyUsage(t *testing.T) {
 		{"embedded server", []string{"--config", embedded}, []string{
 			"appbridge: nats-embedded (from " + embedded + ":nats-embedded (line 1)): verify runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://127.0.0.1:4333\n",
 		}},
+		{"a repair by variable", nil, []string{"appbridge: APPBRIDGE_REPAIR: a variable does not ask for it: want --repair on the command line\n"}},
 		{"several", []string{"--timeout=0", "--encoding=xml", "--config", embedded}, []string{"timeout: \"0\"", "encoding: \"xml\"", "nats-embedded (from "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := runVerify(t, append(test.args, "--kubeconfig", kubeconfig)...)
+			isolate(t)
+			if test.name == "a repair by variable" {
+				t.Setenv("APPBRIDGE_REPAIR", "true")
+			}
+			var out, errs bytes.Buffer
+			code := run(t.Context(), append([]string{"verify", "--kubeconfig", kubeconfig}, test.args...), &out, &errs)
+			stdout, stderr := out.String(), errs.String()
 			if code != exitUsage || stdout != "" {
 				t.Errorf("got exit code %d and stdout %q", code, stdout)
 			}
@@ -134,6 +160,97 @@ func TestVerifyFailures(t *testing.T) {
 	})
 }
 
+// TestVerifyCannotWrite: a report that does not arrive is no success.
+func TestVerifyCannotWrite(t *testing.T) {
+	local, err := startEmbedded(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), 0, zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.stop()
+	kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+	isolate(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = full.Close() }()
+	for _, form := range []string{"--json", "--json=false"} {
+		for what, out := range map[string]io.Writer{"no space left on device": full, "broken pipe": &goneReader{}} {
+			makeEmpty(t, local.url)
+			var stderr bytes.Buffer
+			code := run(t.Context(), []string{"verify", form, "--settle=0", "--kubeconfig", kubeconfig, "--nats-url", local.url}, out, &stderr)
+			if got := stderr.String(); code != exitFailure || !strings.HasPrefix(got, "appbridge: cannot write the report: ") || !strings.HasSuffix(got, what+"\n") {
+				t.Errorf("%s, %s: got exit code %d and stderr %q", form, what, code, got)
+			}
+		}
+	}
+}
+
+// makeEmpty makes the stream and the bucket of a bridge of the fake cluster.
+func makeEmpty(t *testing.T, url string) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := map[string]string{subjects.MetadataClusterUID: "uid-1", subjects.MetadataClusterName: "default", subjects.MetadataStreamID: "id"}
+	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
+		Name: subjects.DefaultStream, Subjects: []string{subjects.DefaultPrefix + ".events.>"}, AllowDirect: true, Metadata: metadata,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	metadata[subjects.MetadataStream] = subjects.DefaultStream
+	if _, err := js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, Metadata: metadata}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVerifyNamespaceAndClusterName(t *testing.T) {
+	local, err := startEmbedded(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), 0, zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.stop()
+	makeEmpty(t, local.url)
+	kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+	const renamed = "  it names the cluster \"default\", --cluster-name is \"other\": a bridge with this name would change ce-source\n"
+	const two = "stream" + renamed + "bucket" + renamed + "2 differences in 0 apps, stream at sequence 0\n"
+	for _, test := range []struct {
+		name           string
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		{"right", nil, exitOK, "no difference in 0 apps, stream at sequence 0\n", ""},
+		{"no such namespace", []string{"--namespaces", "flyte,flite"}, exitFailure, "", "appbridge: the comparison failed: namespaces \"flite\": there is no such namespace\n"},
+		{
+			"a namespace that may not be read",
+			[]string{"--namespaces", "secret"},
+			exitOK,
+			"note: nothing is in namespace secret, and whether it exists is not known: the right get on it is missing\nno difference in 0 apps, stream at sequence 0\n", "",
+		},
+		{"another cluster name", []string{"--cluster-name", "other"}, exitFailure, two, ""},
+		{
+			"a repair under another cluster name",
+			[]string{"--cluster-name", "other", "--repair"},
+			exitFailure, two,
+			"appbridge: the comparison failed: nothing is repaired, since this is for an operator to decide: stream" + renamed,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := runVerify(t, append(test.args, "--settle=0", "--kubeconfig", kubeconfig, "--nats-url", local.url)...)
+			if code != test.code || stdout != test.stdout || stderr != test.stderr {
+				t.Errorf("got exit code %d, stdout %q, stderr %q, want %d, %q, %q", code, stdout, stderr, test.code, test.stdout, test.stderr)
+			}
+		})
+	}
+}
+
 // unusedAddress is one that nobody listens on.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
@@ -146,11 +263,11 @@ func unusedAddress(t *testing.T) string {
 // is made or changed.
 func TestVerifyWithServesFile(t *testing.T) {
 	log := zaptest.NewLogger(t)
-	local, err := startEmbedded(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), log)
+	local, err := startEmbedded(t.Context(), "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), 0, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer local.stop(log)
+	defer local.stop()
 	dir := t.TempDir()
 	config := writeFile(t, dir, "bridge.yaml", strings.Join([]string{
 		"kubeconfig: " + writeKubeconfig(t, dir, fakeKubernetes(t)), "nats-embedded: true", "leader-elect: true", "accept-reset: true",

@@ -1,0 +1,65 @@
+package audit
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Results of a round.
+const (
+	resultComplete    = "complete"
+	resultInterrupted = "interrupted"
+)
+
+// Metrics of an Auditor.
+type Metrics struct {
+	rounds   *prometheus.CounterVec
+	findings *prometheus.CounterVec
+	repairs  *prometheus.CounterVec
+	suspects prometheus.Counter
+	seconds  prometheus.Counter
+}
+
+// NewMetrics makes the metrics. They are registered with reg; the gauges are read off the auditor
+// that auditor returns, if it returns one.
+func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
+	m := &Metrics{
+		rounds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "appbridge_audit_rounds_total", Help: "Rounds of the audit, by result: complete or interrupted.",
+		}, []string{"result"}),
+		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "appbridge_audit_findings_total", Help: "Differences that two looks of the audit agreed on, by kind and by the side that is wrong.",
+		}, []string{"kind", "side"}),
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "appbridge_audit_repairs_total", Help: "Findings of the audit that a later look found repaired, by kind.",
+		}, []string{"kind"}),
+		suspects: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "appbridge_audit_suspects_total", Help: "Apps, keys and objects that the audit looked at in full.",
+		}),
+		seconds: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "appbridge_audit_seconds_total", Help: "Time the audit spent on its rounds, without its pauses.",
+		}),
+	}
+	m.rounds.WithLabelValues(resultComplete)
+	m.rounds.WithLabelValues(resultInterrupted)
+	reg.MustRegister(m.rounds, m.findings, m.repairs, m.suspects, m.seconds,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "appbridge_audit_last_complete_age_seconds", Help: "Age of the last complete round of the audit, or of the audit itself before the first; 0 if it is off.",
+		}, func() float64 {
+			if a := auditor(); a != nil {
+				return time.Since(a.lastComplete()).Seconds()
+			}
+			return 0
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "appbridge_audit_unrepaired", Help: "Findings of the audit that are to be repaired and are not yet.",
+		}, func() float64 {
+			if a := auditor(); a != nil {
+				n, _ := a.Unrepaired()
+				return float64(n)
+			}
+			return 0
+		}))
+	return m
+}

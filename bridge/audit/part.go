@@ -1,0 +1,71 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// Part is one thing that is audited. The Auditor calls its methods one at a time.
+type Part interface {
+	// Active reports whether there is anything to audit at present. Differences of a part that is
+	// not active count for nothing.
+	Active() bool
+	// Screen goes over everything and returns the subjects that may be wrong. With an error it has not
+	// gone over everything.
+	Screen(ctx context.Context, pace *Pace) (suspects []string, err error)
+	// Look looks at the subjects in full. ErrInactive: the part is not active any more.
+	Look(ctx context.Context, subjects []string) (Looked, error)
+	// Repair starts the repair of differences. Whether it helped, a later look shows.
+	Repair(ctx context.Context, differences []Difference) error
+}
+
+// ErrInactive is the error of a part that cannot be audited at present.
+var ErrInactive = errors.New("there is nothing to audit at present")
+
+// Looked is what a look showed.
+type Looked struct {
+	Differences []Difference
+	// Unsettled are the subjects that could not be judged: something of them is under way.
+	Unsettled map[string]bool
+}
+
+// Difference is one thing that is wrong with a subject.
+type Difference struct {
+	Subject string
+	// Field is what the subject is, as a field of the log: app, key or object.
+	Field      string
+	Name       string // of the subject, as logged
+	Kind, Side string // labels of the metrics
+	Detail     string
+	// Same is what two looks have to agree in. Empty: Kind and Detail.
+	Same string
+	// Leave is true for what is reported, not repaired, and does not count for readiness.
+	Leave bool
+}
+
+func (d Difference) same() string {
+	if d.Same != "" {
+		return d.Kind + " " + d.Same
+	}
+	return d.Kind + " " + d.Detail
+}
+
+// of returns the differences of each subject.
+func (l Looked) of() map[string][]Difference {
+	found := map[string][]Difference{}
+	for _, d := range l.Differences {
+		found[d.Subject] = append(found[d.Subject], d)
+	}
+	return found
+}
+
+// same is what two looks at one subject have to agree in.
+func same(differences []Difference) string {
+	var b strings.Builder
+	for _, d := range differences {
+		b.WriteString(d.same())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

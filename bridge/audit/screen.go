@@ -1,0 +1,351 @@
+package audit
+
+import (
+	"cmp"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// Belief is what the bridge believes of one app.
+type Belief struct {
+	Key     string // of the bucket
+	Settled bool   // nothing of it is under way
+	Exists  bool   // its last event is no delete
+	// Sequence is that of the app's last event, Fence that of its last message.
+	Sequence, Fence uint64
+	// Entry is where in the bucket's stream its entry is stored, 0 if that is not known, Event the
+	// sequence of the event that it reflects.
+	Entry, Event uint64
+}
+
+// Message is a message of a stream without its body.
+type Message struct {
+	Subject  string
+	Header   map[string][]string
+	Sequence uint64
+	Stored   time.Time
+}
+
+// Screen compares the headers of a stream's and its bucket's messages with each other and with what
+// the bridge believes. It takes the stream's messages first, at least the last one of each
+// subject, then the beliefs, then the bucket's messages. It keeps 24 bytes for each app.
+//
+// What moved since the screen began is not judged: what is newer than the ends that it is given.
+type Screen struct {
+	subjects subjects.Subjects
+	bucket   string
+	// first and end are the first and last sequence of the stream when the screen began.
+	first, end uint64
+	// needsNoMarker reports whether the bucket may lack the delete marker of an event stored then.
+	needsNoMarker func(stored time.Time) bool
+
+	seed    maphash.Seed
+	rows    []row // of the stream; sorted up to sorted
+	sorted  int
+	keyRows bitset // the rows whose app has a key in the bucket
+
+	beliefs   []believed // sorted
+	keyBelief bitset
+	bucketEnd uint64 // last sequence of the bucket's stream when the beliefs were taken
+
+	suspects  sample   // keys of apps
+	foreign   sample   // subjects that are no app's key
+	sequences []uint64 // of messages whose apps are suspects
+}
+
+// row is the newest message of an app in the stream.
+type row struct {
+	app      uint64 // hash of the key
+	sequence uint64
+	digest   uint32 // of the headers
+	flags    uint32
+}
+
+const (
+	flagDeleted = 1 << iota // it is a deleted event
+	flagNoEvent             // its headers are no event's
+	flagAged                // the bucket may lack the delete marker
+)
+
+type believed struct {
+	app uint64
+	Belief
+}
+
+// maxSuspects bounds the suspects of one screen. Which ones of more it returns differs from screen to
+// screen: some may be suspect for ever and right.
+const maxSuspects = 1000
+
+// foreignSeed has each screen return the same foreign keys of many: all that happens to them is that
+// they are reported.
+var foreignSeed = maphash.MakeSeed()
+
+// NewScreen makes the Screen of a stream that holds the sequences from first to end, and of a bucket.
+func NewScreen(s subjects.Subjects, bucket string, first, end uint64, needsNoMarker func(stored time.Time) bool) *Screen {
+	return &Screen{
+		subjects: s, bucket: bucket, first: first, end: end, needsNoMarker: needsNoMarker,
+		seed: maphash.MakeSeed(), suspects: sample{}, foreign: sample{},
+	}
+}
+
+// AddEvent takes a message of the stream.
+func (s *Screen) AddEvent(m Message) {
+	id, kind, err := s.subjects.ParseEvent(m.Subject)
+	if err != nil {
+		return // a filler, a notice, or nothing of an app
+	}
+	key, err := id.Key()
+	if err != nil {
+		return
+	}
+	r := row{app: maphash.String(s.seed, key), sequence: m.Sequence, digest: s.digest(m.Header)}
+	if !isEvent(m.Header, kind) {
+		r.flags |= flagNoEvent
+	}
+	if kind == subjects.Deleted {
+		r.flags |= flagDeleted
+		if s.needsNoMarker(m.Stored) {
+			r.flags |= flagAged
+		}
+	}
+	s.rows = append(s.rows, r)
+	if len(s.rows) == cap(s.rows) && len(s.rows) > 2*s.sorted {
+		s.compact()
+	}
+}
+
+// isEvent reports whether the headers are those of an event of that kind.
+func isEvent(h map[string][]string, kind subjects.EventKind) bool {
+	return value(h, subjects.CEType) == kind.Type() && value(h, subjects.HeaderUID) != "" && value(h, subjects.HeaderResourceVersion) != ""
+}
+
+func value(h map[string][]string, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// compact keeps the newest row of each app.
+func (s *Screen) compact() {
+	slices.SortFunc(s.rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.app, b.app), cmp.Compare(b.sequence, a.sequence)) })
+	s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.app == b.app })
+	s.sorted = len(s.rows)
+}
+
+// digest is one of the headers that an event and its entry share. An entry may have another encoding
+// and may lack more fields than its event.
+func (s *Screen) digest(h map[string][]string) uint32 {
+	var sum uint64
+	var hash maphash.Hash
+	hash.SetSeed(s.seed)
+	for name, values := range h {
+		if !strings.HasPrefix(name, "Flyte-") && !strings.HasPrefix(name, "ce-") {
+			continue
+		}
+		switch name {
+		case subjects.HeaderEventSequence, subjects.HeaderTruncated, subjects.CEDataContentType:
+			continue
+		}
+		hash.Reset()
+		hash.WriteString(name)
+		for _, v := range values {
+			hash.WriteByte(0)
+			hash.WriteString(v)
+		}
+		sum += hash.Sum64()
+	}
+	return uint32(sum ^ sum>>32)
+}
+
+// Believe compares the stream with what the bridge believes. bucketEnd is the last sequence of the
+// bucket's stream when the beliefs were taken, or before.
+func (s *Screen) Believe(beliefs []Belief, bucketEnd uint64) {
+	s.compact()
+	s.bucketEnd = bucketEnd
+	s.keyRows, s.keyBelief = newBitset(len(s.rows)), newBitset(len(beliefs))
+	s.beliefs = make([]believed, 0, len(beliefs))
+	for _, b := range beliefs {
+		s.beliefs = append(s.beliefs, believed{maphash.String(s.seed, b.Key), b})
+	}
+	slices.SortFunc(s.beliefs, func(a, b believed) int { return cmp.Compare(a.app, b.app) })
+	at := 0
+	for _, r := range s.rows {
+		for ; at < len(s.beliefs) && s.beliefs[at].app < r.app; at++ {
+			s.lacks(s.beliefs[at])
+		}
+		if at < len(s.beliefs) && s.beliefs[at].app == r.app {
+			s.follows(s.beliefs[at], r)
+			at++
+			continue
+		}
+		// Of an app that is not known the last event has to be a delete.
+		if r.sequence <= s.end && r.flags&flagDeleted == 0 {
+			s.suspectAt(r.sequence)
+		}
+	}
+	for ; at < len(s.beliefs); at++ {
+		s.lacks(s.beliefs[at])
+	}
+}
+
+// lacks judges an app of which the stream showed nothing.
+func (s *Screen) lacks(b believed) {
+	if b.Settled && b.Exists && b.Sequence >= s.first && b.Sequence <= s.end {
+		s.suspect(b.Key)
+	}
+}
+
+// follows judges an app by its newest message.
+func (s *Screen) follows(b believed, r row) {
+	if b.Settled && r.sequence <= s.end && b.Sequence <= s.end && r.sequence != b.Sequence && r.sequence != b.Fence {
+		s.suspect(b.Key)
+	}
+}
+
+// AddEntry takes a message of the bucket's stream. Believe must have been called.
+func (s *Screen) AddEntry(m Message) {
+	key, err := subjects.ParseBucketSubject(s.bucket, m.Subject)
+	if err == nil {
+		_, err = subjects.ParseKey(key)
+	}
+	if err != nil {
+		s.foreign.add(m.Subject, foreignSeed)
+		return
+	}
+	app := maphash.String(s.seed, key)
+	var r *row
+	if i, found := slices.BinarySearchFunc(s.rows, app, func(r row, app uint64) int { return cmp.Compare(r.app, app) }); found {
+		r = &s.rows[i]
+		s.keyRows.set(i)
+	}
+	var b *Belief
+	if i, found := slices.BinarySearchFunc(s.beliefs, app, func(b believed, app uint64) int { return cmp.Compare(b.app, app) }); found {
+		b = &s.beliefs[i].Belief
+		s.keyBelief.set(i)
+	}
+	if m.Sequence > s.bucketEnd {
+		return // written since
+	}
+	if s.wrongEntry(m, r, b) {
+		s.suspect(key)
+	}
+}
+
+func (s *Screen) wrongEntry(m Message, r *row, b *Belief) bool {
+	event, err := strconv.ParseUint(value(m.Header, subjects.HeaderEventSequence), 10, 64)
+	switch {
+	case err != nil || value(m.Header, subjects.HeaderUID) == "" || value(m.Header, subjects.HeaderResourceVersion) == "":
+		return true // damaged
+	case event > s.end:
+		// Not written since, so it is ahead of the stream's end, or the stream moves fast.
+		return b == nil || b.Settled && b.Event != event
+	}
+	marker := value(m.Header, subjects.HeaderKVOperation) != ""
+	if b != nil && b.Settled {
+		if b.Entry > 0 && b.Entry != m.Sequence || b.Event > 0 && b.Event != event || b.Exists == marker {
+			return true
+		}
+	}
+	switch {
+	case r == nil && event >= s.first:
+		return true // its event is gone, or never was
+	case r == nil:
+		return b == nil && !marker // retention took its event
+	case r.sequence > s.end:
+		return false
+	case r.sequence == event && r.flags&flagNoEvent == 0:
+		return r.digest != s.digest(m.Header) || marker != (r.flags&flagDeleted != 0)
+	case b != nil && b.Settled:
+		return b.Sequence != event // a message that is no event stands behind it
+	default:
+		return true
+	}
+}
+
+// Suspects are the subjects that may be wrong: keys, and subjects of the bucket's stream that are no
+// app's key. of returns the key of the app that the stream's message at a sequence is of, "" if it
+// is gone.
+func (s *Screen) Suspects(of func(sequence uint64) (key string, err error)) ([]string, error) {
+	for i, b := range s.beliefs {
+		if !s.keyBelief.has(i) && b.Settled && b.Exists && b.Sequence <= s.end {
+			s.suspect(b.Key)
+		}
+	}
+	at := 0
+	for i, r := range s.rows {
+		if s.keyRows.has(i) || r.sequence > s.end || r.flags&flagAged != 0 {
+			continue
+		}
+		for at < len(s.beliefs) && s.beliefs[at].app < r.app {
+			at++
+		}
+		if at < len(s.beliefs) && s.beliefs[at].app == r.app {
+			if b := s.beliefs[at]; b.Settled && b.Sequence <= s.end {
+				s.suspect(b.Key)
+			}
+			continue
+		}
+		s.suspectAt(r.sequence)
+	}
+	for _, sequence := range s.sequences {
+		key, err := of(sequence)
+		if err != nil {
+			return nil, err
+		}
+		if key != "" {
+			s.suspect(key)
+		}
+	}
+	suspects := slices.Concat(s.suspects.take(s.seed), s.foreign.take(foreignSeed))
+	slices.Sort(suspects)
+	return suspects, nil
+}
+
+// Suspect adds an app that is suspected for another reason.
+func (s *Screen) Suspect(key string) { s.suspect(key) }
+
+func (s *Screen) suspect(key string) { s.suspects.add(key, s.seed) }
+
+// suspectAt is told apps in the order of their hashes, which is another one for each screen.
+func (s *Screen) suspectAt(sequence uint64) {
+	if len(s.sequences) < maxSuspects {
+		s.sequences = append(s.sequences, sequence)
+	}
+}
+
+// sample keeps some of the names that it is given: those with the lowest hashes.
+type sample map[string]struct{}
+
+func (s sample) add(name string, seed maphash.Seed) {
+	s[name] = struct{}{}
+	if len(s) > 2*maxSuspects {
+		s.take(seed)
+	}
+}
+
+// take drops all but maxSuspects names, and returns these.
+func (s sample) take(seed maphash.Seed) []string {
+	names := slices.Collect(maps.Keys(s))
+	if len(names) > maxSuspects {
+		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(maphash.String(seed, a), maphash.String(seed, b)) })
+		for _, name := range names[maxSuspects:] {
+			delete(s, name)
+		}
+		names = names[:maxSuspects]
+	}
+	return names
+}
+
+type bitset []uint64
+
+func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
+
+func (b bitset) set(i int)      { b[i/64] |= 1 << (i % 64) }
+func (b bitset) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }

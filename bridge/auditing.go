@@ -1,0 +1,81 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/audit"
+)
+
+// auditBetween is the least time between two looks of the audit that have to agree.
+const auditBetween = 2 * time.Second
+
+// errAudit ends a session: the audit found that the stream, or a record, is wrong.
+var errAudit = errors.New("the audit found that the stream lacks what was published, or should have been")
+
+// newAuditor makes the auditor of a bridge: informers against cluster first, since what the
+// informers show is what stream and bucket are compared with.
+func (b *Bridge) newAuditor(k *kube, between time.Duration) *audit.Auditor {
+	return audit.New(audit.Config{
+		Interval: b.cfg.AuditInterval, Between: between, Log: b.log, Metrics: b.metrics.audit,
+		Parts: []audit.Part{newSourceAudit(b, k), &storageAudit{bridge: b, watched: watching(k.namespaces)}},
+	})
+}
+
+// audits runs the audit until ctx is done, if there is one.
+func (b *Bridge) audits(ctx context.Context, k *kube) {
+	if b.cfg.AuditInterval <= 0 {
+		return
+	}
+	a := b.newAuditor(k, auditBetween)
+	b.auditor.Store(a)
+	a.Run(ctx)
+}
+
+// lookNow asks for a round of the audit at once. It does not wait.
+func (b *Bridge) lookNow(why string) {
+	b.log.Debug("stream and bucket are to be looked at", zap.String("why", why))
+	if a := b.auditor.Load(); a != nil {
+		a.LookNow(why)
+	}
+}
+
+// auditSoon asks for a round of the audit soon: a session is live.
+func (b *Bridge) auditSoon() {
+	if a := b.auditor.Load(); a != nil {
+		a.Soon()
+	}
+}
+
+// unrepaired says what the audit found and has not seen repaired yet.
+func (b *Bridge) unrepaired() error {
+	a := b.auditor.Load()
+	if a == nil {
+		return nil
+	}
+	n, first := a.Unrepaired()
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("the audit found 1 difference that is not repaired yet: %s: %s", printable(first.Name), first.Detail)
+	default:
+		return fmt.Errorf("the audit found %d differences that are not repaired yet: %s: %s", n, printable(first.Name), first.Detail)
+	}
+}
+
+// found turns a difference into one of the audit.
+func (d Difference) found() audit.Difference {
+	a := audit.Difference{Subject: d.subject(), Field: "key", Name: d.Key, Kind: string(d.Kind), Side: string(d.Side), Detail: d.Detail}
+	if d.App != nil {
+		a.Field, a.Name = "app", d.id.String()
+	}
+	if d.Kind == DifferenceForeignKey {
+		a.Subject, a.Leave = d.at, true
+	}
+	return a
+}

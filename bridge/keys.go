@@ -1,0 +1,205 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// key is what the projector knows of an app's key in the bucket. Keys never
+// go by themselves.
+type key struct {
+	exists bool     // the app does: it is no delete marker
+	event  uint64   // the stream sequence that it reflects, 0 if that is not known
+	at     storedAt // zero if that is not known: what the bucket holds is compared with the stream
+	swept  bool     // an old delete marker that is being removed
+}
+
+// marker reports whether the key is known to be a delete marker.
+func (k key) marker() bool { return !k.exists && k.event > 0 && k.at.sequence > 0 }
+
+// setKey notes what the bucket holds of an app. A delete marker is noted while markers have to be
+// removed at some age. mu must be held.
+func (p *projector) setKey(id subjects.AppID, k key) {
+	if k.exists || p.bucket.markerMaxAge > 0 {
+		p.keys[id] = k
+	} else {
+		delete(p.keys, id)
+	}
+}
+
+// stored notes that the bucket has acknowledged a write. first says that the app has no event before.
+func (p *projector) stored(id subjects.AppID, k key, first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, had := p.keys[id]; first && !had {
+		p.atLeast.Add(1)
+	}
+	p.setKey(id, k)
+	delete(p.flying, k.at.sequence)
+	delete(p.refused, id)
+}
+
+// flying is a write whose fate is open.
+type flying struct {
+	app   subjects.AppID
+	event uint64 // the stream sequence that it reflects
+}
+
+// fly notes that a write is sent which gets a sequence of the bucket's stream if it lands.
+func (p *projector) fly(sequence uint64, w flying) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flying[sequence] = w
+}
+
+// refly looks at the writes whose fate was open when the bucket was read. A write of somebody else
+// may have taken the place of one: that is refused, and the one behind it, which expected a message
+// there, is not. So the bucket may reflect a later event without an earlier one. mu must be held.
+func (p *projector) refly(snap *snapshot) {
+	for _, w := range p.flying {
+		r, m := snap.records[w.app], snap.markers[w.app]
+		switch {
+		case w.event > snap.position || m.event >= w.event:
+		case r == nil:
+			snap.records[w.app] = &record{damaged: true, lost: p.keys[w.app].exists}
+		case !r.damaged && r.sequence < w.event && !snap.suspected(w.app):
+			snap.suspects = append(snap.suspects, suspect{id: w.app, known: true})
+		}
+	}
+	clear(p.flying) // what lands late is suspect, and found to be right
+}
+
+// wrote reports whether this projector wrote the message of an app's key at a sequence of the bucket's
+// stream. mu must be held.
+func (p *projector) wrote(id subjects.AppID, at uint64) bool {
+	if k := p.keys[id]; k.at.sequence == at && at > 0 {
+		return true
+	}
+	w, ok := p.flying[at]
+	return ok && w.app == id
+}
+
+// markersNeeded selects the delete markers in the bucket that the projection has to know of: those
+// that are removed at some age, those that another bridge wrote, and those in the place of an entry.
+func (p *projector) markersNeeded() func(subjects.AppID, marker) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	under := map[subjects.AppID]bool{}
+	for _, w := range p.flying {
+		under[w.app] = true
+	}
+	return func(id subjects.AppID, m marker) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_, known := p.keys[id]
+		return known || under[id] || p.bucket.markerMaxAge > 0 || m.event > p.followed.Load()
+	}
+}
+
+// errDistrusted has the projection start over: an entry may be another than it should be.
+var errDistrusted = errors.New("a bucket entry may differ from its app's last event")
+
+// distrust has the projector compare the keys of apps with their last events, and write what differs
+// or is missing. exists says that the apps exist.
+func (p *projector) distrust(exists bool, ids ...subjects.AppID) {
+	if len(ids) == 0 {
+		return
+	}
+	p.mu.Lock()
+	for _, id := range ids {
+		k := p.keys[id]
+		p.keys[id] = key{exists: exists || k.exists, event: k.event}
+	}
+	p.mu.Unlock()
+	p.lookAgain(errDistrusted)
+}
+
+// disown has the keys of apps purged that were never published.
+func (p *projector) disown(ids ...subjects.AppID) {
+	if len(ids) == 0 {
+		return
+	}
+	p.mu.Lock()
+	for _, id := range ids {
+		delete(p.keys, id) // else the app would count as one that exists
+	}
+	p.mu.Unlock()
+	p.lookAgain(errDistrusted)
+}
+
+// admit compares a bucket that was just read with what it held before. Keys that are gone count as
+// damaged. What this projector did not write, although it has followed the stream that far, is
+// suspect: somebody wrote it by hand, or another bridge.
+func (p *projector) admit(snap *snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	followed, missing := p.followed.Load(), 0
+	for id, r := range snap.records {
+		k, had := p.keys[id]
+		at := snap.stored[id]
+		switch {
+		case r.damaged:
+			r.lost = k.exists
+			if k.exists {
+				p.keys[id] = key{exists: true}
+			}
+		case p.admitted && r.sequence <= followed && !p.wrote(id, at.sequence):
+			snap.suspects = append(snap.suspects, suspect{id: id, known: had})
+		default:
+			p.keys[id] = key{exists: true, event: r.sequence, at: at}
+		}
+	}
+	for id, k := range p.keys {
+		if snap.records[id] != nil {
+			continue
+		}
+		m, marked := snap.markers[id]
+		switch {
+		case marked && (m.event > followed || p.wrote(id, m.at.sequence)):
+			p.setKey(id, key{event: m.event, at: m.at})
+		case marked:
+			snap.suspects = append(snap.suspects, suspect{id: id, known: true})
+		case k.swept:
+			delete(p.keys, id)
+		default:
+			missing++
+			snap.records[id] = &record{damaged: true, lost: k.exists}
+			p.keys[id] = key{exists: k.exists}
+		}
+	}
+	for id, m := range snap.markers {
+		if _, had := p.keys[id]; !had {
+			p.setKey(id, key{event: m.event, at: m.at})
+		}
+	}
+	p.admitted = true
+	p.atLeast.Store(int64(snap.keys + snap.foreign))
+	p.refly(snap)
+	if missing > 0 {
+		p.log.Error("keys have vanished from the bucket; they are written again", zap.Int("keys", missing))
+	}
+	if written := p.written.Load(); written > snap.position {
+		p.lag.note(written, time.Now())
+		p.written.Store(snap.position) // the rest has to be written again
+	}
+}
+
+// purge removes an app's key at sequence of the bucket's stream, not what was written since. The
+// guard learns how many keys it may miss.
+func (p *projector) purge(ctx context.Context, id subjects.AppID, sequence uint64) error {
+	if sequence == 0 {
+		return nil
+	}
+	p.purging.Add(1)
+	p.atLeast.Add(-1)
+	if err := p.bucket.purgeApp(ctx, id, sequence); err != nil {
+		return err
+	}
+	p.purged.Add(1)
+	return nil
+}

@@ -1,0 +1,199 @@
+package watch
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// Causes of a list or a watch that begins again.
+const (
+	CauseInitialList = "initial_list" // a list made no progress
+	CauseNoBookmark  = "no_bookmark"  // a watch was silent
+	CauseAudit       = "audit"        // the audit found the informer behind the cluster
+	CauseBehind      = "behind"       // a session's start found it behind
+)
+
+// Log messages.
+const (
+	msgPlainList = "a list made no progress; a plain list follows"
+	msgListAgain = "a list made no progress; it is requested again"
+	msgReopen    = "a watch had no bookmark for too long; it is opened again"
+	msgRelist    = "an informer lists again"
+)
+
+// Limits are how long nothing may come. The zero value of each is its default.
+type Limits struct {
+	// NoProgress is how long a list may make no progress: 30 s.
+	NoProgress time.Duration
+	// NoBookmark is how long a watch may be without a message: 3 min. Below a
+	// second client-go lists again in place of watching again.
+	NoBookmark time.Duration
+	// Remember is how long an API server that did not end a list by watch is
+	// asked for plain lists: 10 min.
+	Remember time.Duration
+}
+
+func (l Limits) orDefaults() Limits {
+	def := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	def(&l.NoProgress, 30*time.Second)
+	def(&l.NoBookmark, 3*time.Minute)
+	def(&l.Remember, 10*time.Minute)
+	return l
+}
+
+// Group is the informers' lists and watches at one API server. Its methods are
+// safe for concurrent use. It is a prometheus.Collector.
+type Group struct {
+	limits Limits
+	log    *zap.Logger
+
+	reopened *prometheus.CounterVec
+	age      *prometheus.Desc
+
+	mu      sync.Mutex
+	members []*ListerWatcher
+	plain   time.Time // until when lists are plain
+}
+
+// NewGroup makes a Group without informers.
+func NewGroup(limits Limits, log *zap.Logger) *Group {
+	g := &Group{
+		limits: limits.orDefaults(), log: log,
+		reopened: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "appbridge_watch_reopened_total", Help: "Lists and watches on the Kubernetes API that began again because they showed nothing or too little, by cause.",
+		}, []string{"cause"}),
+		age: prometheus.NewDesc("appbridge_watch_last_message_age_seconds",
+			"Age of the last message, event or bookmark, of each informer's watch on the Kubernetes API.", []string{"kind", "namespace"}, nil),
+	}
+	for _, cause := range []string{CauseInitialList, CauseNoBookmark, CauseAudit, CauseBehind} {
+		g.reopened.WithLabelValues(cause)
+	}
+	return g
+}
+
+// Limits are the group's limits, with defaults filled in.
+func (g *Group) Limits() Limits { return g.limits }
+
+// Options of one informer's ListerWatcher.
+type Options struct {
+	// Kind and Namespace name it; an empty namespace stands for all.
+	Kind, Namespace string
+	// Optional: nothing that is published depends on it. Suspect skips it.
+	Optional bool
+	// Listed, if set, is called with the version of each list before the informer
+	// uses it.
+	Listed func(version string)
+	// Retried, if set, is called with each failure that is tried again.
+	Retried func(error)
+}
+
+// Add puts an informer's ListerWatcher into the group and returns what the
+// informer has to use in its place.
+func (g *Group) Add(lw toolscache.ListerWatcher, opts Options) *ListerWatcher {
+	l := &ListerWatcher{
+		inner: toolscache.ToListerWatcherWithContext(lw), group: g, opts: opts,
+		log: g.log.With(zap.String("kind", opts.Kind), zap.String("namespace", opts.Namespace)),
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members = append(g.members, l)
+	return l
+}
+
+// Relist has the informers of a kind and namespace list again, consistently.
+func (g *Group) Relist(kind, namespace, cause string) {
+	for _, l := range g.all() {
+		if l.opts.Kind == kind && l.opts.Namespace == namespace {
+			l.Relist(cause)
+		}
+	}
+}
+
+// Suspect is an informer whose watch was silent for too long after it had shown
+// bookmarks, and since when; ok is false while there is none. It is suspect until
+// the next message. Silence alone is not enough: an API server sends no bookmarks
+// for a resource of which it has seen no change since its start.
+func (g *Group) Suspect() (kind, namespace string, since time.Time, ok bool) {
+	for _, l := range g.all() {
+		if at := l.suspectSince(); !l.opts.Optional && !at.IsZero() && (!ok || at.Before(since)) {
+			kind, namespace, since, ok = l.opts.Kind, l.opts.Namespace, at, true
+		}
+	}
+	return kind, namespace, since, ok
+}
+
+// Silent reports whether the watch of an informer of a kind and namespace is suspect.
+func (g *Group) Silent(kind, namespace string) bool {
+	return slices.ContainsFunc(g.all(), func(l *ListerWatcher) bool {
+		return l.opts.Kind == kind && l.opts.Namespace == namespace && !l.suspectSince().IsZero()
+	})
+}
+
+// Listing reports whether an informer of a kind and namespace lists, or is to list: it
+// is about to show what it lacks.
+func (g *Group) Listing(kind, namespace string) bool {
+	for _, l := range g.all() {
+		if l.opts.Kind == kind && l.opts.Namespace == namespace && l.listing() {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) all() []*ListerWatcher {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.members[:len(g.members):len(g.members)]
+}
+
+// unfinished notes that the API server did not end a list by watch.
+func (g *Group) unfinished() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.plain = time.Now().Add(g.limits.Remember)
+}
+
+// listsPlainly reports whether lists by watch are not to be tried.
+func (g *Group) listsPlainly() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Now().Before(g.plain)
+}
+
+// Describe implements prometheus.Collector.
+func (g *Group) Describe(ch chan<- *prometheus.Desc) {
+	g.reopened.Describe(ch)
+	ch <- g.age
+}
+
+// Collect implements prometheus.Collector.
+func (g *Group) Collect(ch chan<- prometheus.Metric) {
+	g.reopened.Collect(ch)
+	type name struct{ kind, namespace string }
+	last := map[name]time.Time{}
+	for _, l := range g.all() {
+		of := name{l.opts.Kind, l.opts.Namespace}
+		if at := l.lastMessage(); !at.IsZero() && (last[of].IsZero() || at.Before(last[of])) {
+			last[of] = at
+		}
+	}
+	for of, at := range last {
+		ch <- prometheus.MustNewConstMetric(g.age, prometheus.GaugeValue, time.Since(at).Seconds(), of.kind, of.namespace)
+	}
+}
+
+// ErrNoProgress is the cause that ends a request of which nothing came.
+var ErrNoProgress = errors.New("no progress")
+
+// errRelist ends a list that began before the next one was wanted.
+var errRelist = errors.New("another list is wanted")

@@ -1,0 +1,277 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// ListerWatcher is what one informer lists and watches through. Group.Add makes
+// one. Relist may be called at any time; the rest is the informer's.
+//
+// Requests that only fail because the API server is unavailable it makes again
+// itself: the reflector's own pauses grow to a minute, and states that come and go
+// in them would never be seen.
+type ListerWatcher struct {
+	inner toolscache.ListerWatcherWithContext
+	group *Group
+	opts  Options
+	log   *zap.Logger
+
+	mu     sync.Mutex
+	relist bool                    // the next list has to be consistent
+	paging bool                    // the pages of a consistent list are being read
+	cancel context.CancelCauseFunc // ends the plain list that is under way
+	stream *stream                 // the watch that is open
+	began  time.Time               // when a list was first tried; zero once it is there
+
+	last    time.Time // of the last message, or of the first request
+	suspect time.Time // since when the watch is; zero while it is not
+	quiet   bool      // it was opened again because of silence, and has shown nothing since
+}
+
+// List and Watch are what client-go used before it had contexts; the
+// interface still asks for them.
+func (l *ListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(context.Background(), opts)
+}
+
+// Watch is WatchWithContext without a context.
+func (l *ListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(context.Background(), opts)
+}
+
+// Relist ends the informer's watch, or the list that is under way, and has the
+// next list be consistent. It does nothing while such a list is pending.
+func (l *ListerWatcher) Relist(cause string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.relist {
+		return
+	}
+	l.relist = true
+	l.group.reopened.WithLabelValues(cause).Inc()
+	l.log.Warn(msgRelist, zap.String("cause", cause))
+	if l.cancel != nil {
+		l.cancel(errRelist)
+	}
+	if l.stream != nil {
+		l.stream.gone()
+	}
+}
+
+// ListWithContext makes a plain list.
+func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	l.requested()
+	var list runtime.Object
+	err := untilAnswered(ctx, func() (err error) {
+		list, err = l.list(ctx, opts)
+		return err
+	}, l.opts.Retried)
+	if err != nil {
+		return nil, err
+	}
+	l.message()
+	if of, err := meta.ListAccessor(list); err == nil {
+		if l.opts.Listed != nil {
+			l.opts.Listed(of.GetResourceVersion())
+		}
+	}
+	return list, nil
+}
+
+// list is one try, which ends when nothing of the answer comes for too long.
+func (l *ListerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	consistent, err := l.begin(cancel, opts.Continue != "")
+	if err != nil {
+		return nil, err
+	}
+	defer l.end()
+	if opts.Continue == "" && (consistent || opts.ResourceVersion == "0" && l.group.listsPlainly()) {
+		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+	}
+	bytes := &progress{}
+	stop := l.group.await(bytes, cancel)
+	list, err := l.inner.ListWithContext(context.WithValue(ctx, progressKey{}, bytes), opts)
+	stop()
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrNoProgress) || errors.Is(cause, errRelist) {
+			err = fmt.Errorf("list: %w", cause)
+			if errors.Is(cause, ErrNoProgress) {
+				l.group.reopened.WithLabelValues(CauseInitialList).Inc()
+				l.log.Warn(msgListAgain, zap.Duration("after", l.group.limits.NoProgress), zap.Error(err))
+			}
+		}
+		return nil, err
+	}
+	if of, err := meta.ListAccessor(list); err == nil && of.GetContinue() == "" {
+		l.satisfied(consistent)
+	}
+	return list, nil
+}
+
+// begin notes how to end the request of a list, and reports whether the list is
+// to be consistent. A list that began before Relist was called has expired: its pager
+// lists again from the start.
+func (l *ListerWatcher) begin(cancel context.CancelCauseFunc, page bool) (consistent bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !page {
+		l.paging = l.relist
+	} else if l.relist && !l.paging {
+		return false, apierrors.NewResourceExpired(errRelist.Error())
+	}
+	l.cancel = cancel
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
+	return l.relist, nil
+}
+
+func (l *ListerWatcher) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel = nil
+}
+
+// satisfied notes that a plain list is there.
+func (l *ListerWatcher) satisfied(consistent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began = time.Time{} // also where a list by watch was refused
+	if consistent {
+		l.relist, l.paging = false, false
+	}
+}
+
+// errPlainList has the reflector fall back to a plain list.
+var errPlainList = errors.New("this API server did not end a list by watch lately: plain lists are used")
+
+// WatchWithContext opens a watch, which may begin with a list.
+func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	lists := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if lists && l.group.listsPlainly() {
+		return nil, errPlainList
+	}
+	l.requested()
+	var s *stream
+	err := untilAnswered(ctx, func() (err error) {
+		s, err = l.open(ctx, opts, lists)
+		return err
+	}, l.opts.Retried)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open is one try. A server that does not begin to answer within the time in which
+// it has to send something is not waited for.
+func (l *ListerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists bool) (*stream, error) {
+	s := l.newStream(lists)
+	if s.consistent {
+		opts.ResourceVersion = ""
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := l.group.awaitAnswer(s.limit(), cancel)
+	w, err := l.inner.WatchWithContext(ctx, opts)
+	stop()
+	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, ErrNoProgress) {
+		if err == nil {
+			w.Stop()
+		}
+		return nil, l.unanswered(lists)
+	}
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	s.inner, s.cancel = w, cancel
+	l.attach(s)
+	return s, nil
+}
+
+// unanswered is the error for a watch that did not even begin.
+func (l *ListerWatcher) unanswered(lists bool) error {
+	if !lists {
+		l.silent(false)
+		return fmt.Errorf("watch: no answer: %w", ErrNoProgress)
+	}
+	return l.abandon("the watch that begins with the list was not answered")
+}
+
+// abandon gives up a list by watch; the error makes the reflector list plainly.
+func (l *ListerWatcher) abandon(why string) *noProgressError {
+	l.group.unfinished()
+	l.mu.Lock()
+	l.began = time.Time{}
+	l.mu.Unlock()
+	l.group.reopened.WithLabelValues(CauseInitialList).Inc()
+	l.log.Warn(msgPlainList, zap.Duration("after", l.group.limits.NoProgress), zap.String("why", why))
+	return &noProgressError{why}
+}
+
+// silent notes that a watch showed nothing for too long. It is logged once
+// until there is a message again. A watch that had shown bookmarks is suspect.
+func (l *ListerWatcher) silent(bookmarks bool) {
+	l.mu.Lock()
+	first := !l.quiet
+	l.quiet = true
+	if bookmarks && l.suspect.IsZero() {
+		l.suspect = time.Now()
+	}
+	last := l.last
+	l.mu.Unlock()
+	l.group.reopened.WithLabelValues(CauseNoBookmark).Inc()
+	if first {
+		l.log.Warn(msgReopen, zap.Duration("limit", l.group.limits.NoBookmark), zap.Time("lastMessage", last), zap.Bool("hadBookmarks", bookmarks))
+	}
+}
+
+// requested notes that the informer wants something: from its first request on
+// the age of its last message counts.
+func (l *ListerWatcher) requested() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last.IsZero() {
+		l.last = time.Now()
+	}
+}
+
+// message notes a sign of life.
+func (l *ListerWatcher) message() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.suspect, l.quiet = time.Now(), time.Time{}, false
+}
+
+func (l *ListerWatcher) lastMessage() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *ListerWatcher) suspectSince() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.suspect
+}
+
+// listing reports whether a list is under way or wanted.
+func (l *ListerWatcher) listing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.relist || l.cancel != nil || !l.began.IsZero()
+}

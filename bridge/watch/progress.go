@@ -1,0 +1,121 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// progress counts what has come of a list's answer.
+type progress struct{ steps atomic.Int64 }
+
+type progressKey struct{}
+
+// Transport counts the bytes of the lists of a Group on their way.
+type Transport struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(req)
+	if p, ok := req.Context().Value(progressKey{}).(*progress); ok && err == nil {
+		p.steps.Add(1)
+		resp.Body = &countedBody{resp.Body, p}
+	}
+	return resp, err
+}
+
+type countedBody struct {
+	io.ReadCloser
+	progress *progress
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.progress.steps.Add(1)
+	}
+	return n, err
+}
+
+// await cancels a list of which nothing comes for too long, until stop is called.
+func (g *Group) await(p *progress, cancel context.CancelCauseFunc) (stop func()) {
+	var seen int64
+	return every(g.limits.NoProgress, func() (moved bool) {
+		now := p.steps.Load()
+		moved, seen = now != seen, now
+		return moved
+	}, cancel)
+}
+
+// awaitAnswer cancels a watch whose answer does not begin, until stop is called.
+func (g *Group) awaitAnswer(limit time.Duration, cancel context.CancelCauseFunc) (stop func()) {
+	return every(limit, func() bool { return false }, cancel)
+}
+
+// every cancels with ErrNoProgress once moved has reported nothing for the limit.
+func every(limit time.Duration, moved func() bool, cancel context.CancelCauseFunc) (stop func()) {
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(limit / silentSteps)
+		defer tick.Stop()
+		for silent := 0; silent < silentSteps; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if silent++; moved() {
+				silent = 0
+			}
+		}
+		cancel(ErrNoProgress)
+	})
+	return func() {
+		close(done)
+		running.Wait()
+	}
+}
+
+// untilAnswered makes a request until the API server answers it in one way or
+// another. retried hears of each failure that is tried again.
+func untilAnswered(ctx context.Context, request func() error, retried func(error)) error {
+	policy := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0),
+	)
+	err := backoff.RetryNotify(func() error {
+		err := request()
+		if err != nil && !unavailable(err) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(policy, ctx), func(err error, _ time.Duration) {
+		if retried != nil {
+			retried(err)
+		}
+	})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// unavailable reports whether an error is for want of an API server, not its
+// answer.
+func unavailable(err error) bool {
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return false // the reflector knows how to go on from it
+	}
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
+}

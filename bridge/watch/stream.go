@@ -1,0 +1,219 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// silentSteps is in how many steps silence is counted.
+const silentSteps = 6
+
+// stream is one open watch. Stop ends it and waits for its goroutine.
+type stream struct {
+	owner  *ListerWatcher
+	inner  watch.Interface
+	cancel context.CancelCauseFunc // of the request
+	events chan watch.Event
+
+	// Of a watch that begins with a list: consistent if Relist wanted it.
+	lists, consistent bool
+
+	relist chan struct{} // closed: end with 410 Gone
+	goneBy sync.Once
+	stop   chan struct{} // closed: end
+	stopBy sync.Once
+	ended  chan struct{} // closed once the goroutine has ended
+}
+
+func (l *ListerWatcher) newStream(lists bool) *stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lists && l.began.IsZero() {
+		l.began = time.Now()
+	}
+	return &stream{
+		owner: l, lists: lists, consistent: lists && l.relist, events: make(chan watch.Event),
+		relist: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+}
+
+// attach starts a stream. One that began before Relist was called ends at once.
+func (l *ListerWatcher) attach(s *stream) {
+	l.mu.Lock()
+	l.stream = s
+	if l.relist && !s.consistent {
+		s.gone()
+	}
+	l.mu.Unlock()
+	go s.run()
+}
+
+func (l *ListerWatcher) detach(s *stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stream == s {
+		l.stream = nil
+	}
+}
+
+// gone ends the stream with 410 Gone.
+func (s *stream) gone() { s.goneBy.Do(func() { close(s.relist) }) }
+
+func (s *stream) ResultChan() <-chan watch.Event { return s.events }
+
+func (s *stream) Stop() {
+	s.stopBy.Do(func() { close(s.stop) })
+	<-s.ended
+}
+
+// limit is how long nothing may come.
+func (s *stream) limit() time.Duration {
+	if s.lists {
+		return s.owner.group.limits.NoProgress
+	}
+	return s.owner.group.limits.NoBookmark
+}
+
+func (s *stream) run() {
+	defer close(s.ended)
+	defer close(s.events)
+	defer s.owner.detach(s)
+	defer s.cancel(nil)
+	defer s.inner.Stop()
+	listing, bookmarks := listing{under: s.lists}, false
+	silent, tick := 0, time.NewTicker(s.limit()/silentSteps)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-s.relist:
+			s.send(failure(apierrors.NewResourceExpired("the informer has to list again").Status()))
+			return
+		case event, ok := <-s.inner.ResultChan():
+			if !ok {
+				s.finish(listing)
+				return
+			}
+			s.owner.message()
+			if listing.progress(event) {
+				silent = 0
+			}
+			if listing.ended(event) {
+				s.listed(event)
+				silent = 0
+				tick.Reset(s.owner.group.limits.NoBookmark / silentSteps)
+			} else if event.Type == watch.Bookmark {
+				bookmarks = true
+			}
+			if !s.send(event) {
+				return
+			}
+		case <-tick.C:
+			if silent++; silent < silentSteps {
+				continue
+			}
+			if listing.under {
+				s.send(failure(s.owner.abandon(listing.String()).Status()))
+			} else {
+				s.owner.silent(bookmarks)
+			}
+			return // the reflector opens another one
+		}
+	}
+}
+
+// finish is for a watch that the API server has ended. One that never ends its list
+// but itself, again and again, is no better than one that is silent.
+func (s *stream) finish(listing listing) {
+	s.owner.mu.Lock()
+	began := s.owner.began
+	s.owner.mu.Unlock()
+	if listing.under && time.Since(began) > s.owner.group.limits.NoProgress {
+		s.send(failure(s.owner.abandon(listing.String() + ", and the watch has ended").Status()))
+	}
+}
+
+// listed announces the list that the stream began with.
+func (s *stream) listed(end watch.Event) {
+	l := s.owner
+	l.mu.Lock()
+	l.began = time.Time{}
+	if s.consistent {
+		l.relist = false
+	}
+	l.mu.Unlock()
+	if of, err := meta.Accessor(end.Object); err == nil && l.opts.Listed != nil {
+		l.opts.Listed(of.GetResourceVersion())
+	}
+}
+
+func (s *stream) send(event watch.Event) bool {
+	select {
+	case s.events <- event:
+		return true
+	case <-s.stop:
+		return false
+	}
+}
+
+func failure(status metav1.Status) watch.Event {
+	return watch.Event{Type: watch.Error, Object: &status}
+}
+
+// listing is how far the list is that a watch began with.
+type listing struct {
+	under   bool // it has not ended
+	past    bool // all its objects have come
+	objects int
+}
+
+// progress reports whether an event is a step forward.
+func (l *listing) progress(event watch.Event) bool {
+	switch {
+	case !l.under:
+		return true
+	case event.Type == watch.Added && !l.past:
+		l.objects++
+		return true
+	default:
+		l.past = true
+		return false
+	}
+}
+
+// ended reports whether an event ends the list.
+func (l *listing) ended(event watch.Event) bool {
+	if !l.under || event.Type != watch.Bookmark {
+		return false
+	}
+	of, err := meta.Accessor(event.Object)
+	if err != nil || of.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+		return false
+	}
+	l.under = false
+	return true
+}
+
+func (l *listing) String() string {
+	return fmt.Sprintf("the bookmark that ends the list has not come after %d objects", l.objects)
+}
+
+// noProgressError has the reflector fall back from a list by watch to a plain
+// one. It is an answer, so that it is not tried again.
+type noProgressError struct{ why string }
+
+func (e *noProgressError) Error() string { return "list by watch: " + e.why }
+
+// Status is one that client-go does nothing special about.
+func (e *noProgressError) Status() metav1.Status {
+	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: "NoProgress", Message: e.Error()}
+}
