@@ -31,8 +31,9 @@ const (
 type bridge struct {
 	name string
 	w    *world
-	nats []*testenv.Proxy // by server
-	api  *testenv.Proxy
+	nats []*testenv.Proxy  // by server
+	api  *testenv.Proxy    // cuts and hangs the way to mute
+	mute *testenv.APIProxy // before the API server
 	http string
 	log  string
 	args []string
@@ -65,11 +66,14 @@ func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
 		urls = append(urls, "nats://"+proxy.Addr())
 	}
 	var err error
-	if b.api, err = proxyTo(w.cluster.Config.Host); err != nil {
+	if b.mute, err = w.cluster.APIProxy(testenv.APIProxyOptions{}); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	if b.api, err = proxyTo(b.mute.Config().Host); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	kubeconfig := filepath.Join(w.dir, "kubeconfig-"+name)
-	if err := writeKubeconfig(w.cluster, kubeconfig, b.api.Addr()); err != nil {
+	if err := writeKubeconfig(b.mute, kubeconfig, b.api.Addr()); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	if b.http, err = testenv.FreeAddress(""); err != nil {
@@ -84,6 +88,9 @@ func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
 			"--log-format", "json",
 		}, w.commonArgs(kubeconfig, strings.Join(urls, ","))...,
 	)
+	if w.audits {
+		b.args = append(b.args, "--audit-interval", w.cfg.audit.String())
+	}
 	if opts.bridges > 1 {
 		b.args = append(b.args, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", leaseName)
 	}
@@ -98,10 +105,10 @@ func proxyTo(target string) (*testenv.Proxy, error) {
 	return testenv.NewProxy(u.Host)
 }
 
-// writeKubeconfig writes an administrator's kubeconfig that leads to another
-// address.
-func writeKubeconfig(cluster *testenv.Cluster, path, address string) error {
-	if err := cluster.Kubeconfig(path); err != nil {
+// writeKubeconfig writes an administrator's kubeconfig that leads to the proxy by
+// another address.
+func writeKubeconfig(proxy *testenv.APIProxy, path, address string) error {
+	if err := proxy.Kubeconfig(path); err != nil {
 		return err
 	}
 	config, err := clientcmd.LoadFromFile(path)
@@ -272,6 +279,9 @@ func (b *bridge) close() error {
 	errs = append(errs, each(b.nats, (*testenv.Proxy).Close))
 	if b.api != nil {
 		errs = append(errs, b.api.Close())
+	}
+	if b.mute != nil {
+		errs = append(errs, b.mute.Close())
 	}
 	return errors.Join(errs...)
 }

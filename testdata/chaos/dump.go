@@ -25,6 +25,7 @@ func (w *world) dump(in audit.Input, found outcome) error {
 		writeLines(filepath.Join(w.dir, "entries.jsonl"), in.Entries),
 		writeLines(filepath.Join(w.dir, "gaps.jsonl"), in.Gaps),
 		writeLines(filepath.Join(w.dir, "comparisons.jsonl"), in.Comparisons),
+		writeLines(filepath.Join(w.dir, "swallowed.jsonl"), in.Swallowed),
 		writeLines(filepath.Join(w.dir, "losses.jsonl"), in.Losses),
 		writeLines(filepath.Join(w.dir, "removed.jsonl"), in.Removed),
 		writeLines(filepath.Join(w.dir, "problems.jsonl"), append(lines, found.failures...)),

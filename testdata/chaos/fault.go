@@ -34,6 +34,8 @@ type fault struct {
 	parts   []part
 	takes   time.Duration                           // at least
 	blinds  bool                                    // it makes a gap
+	mute    bool                                    // no part reports it
+	loaded  bool                                    // it needs apps that change all the time
 	allowed func(*world) bool                       // nil: always
 	play    func(context.Context, *injection) error // does it and undoes it
 }
@@ -101,9 +103,10 @@ func (w *world) torment(ctx context.Context, rng *rand.Rand, faults []fault, las
 		uses[f.name]++
 		busy.take(f.parts)
 		in := &injection{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), end: end}
-		over := make(chan struct{})
+		over, ended := make(chan struct{}), w.plants.begin(in)
 		playing.Go(func() {
 			defer close(over)
+			defer ended()
 			defer busy.give(f.parts)
 			if err := f.play(ctx, in); err != nil && !errors.Is(err, context.Canceled) {
 				cancel(fmt.Errorf("%s: %w", f.name, err))

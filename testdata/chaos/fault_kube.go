@@ -24,6 +24,7 @@ func killAPI(ctx context.Context, i *injection) error {
 	down := i.between(0, 3*time.Second)
 	i.say("kill the API server; back after %s", show(down))
 	defer i.gap(ctx, "the API server was killed").heal()
+	defer i.differs("the API server was killed", []string{sideSource})()
 	err := i.cluster.KillAPIServer()
 	return errors.Join(err, testenv.Pause(ctx, down), i.cluster.StartAPIServer(ctx))
 }
@@ -31,6 +32,7 @@ func killAPI(ctx context.Context, i *injection) error {
 func restartAPI(ctx context.Context, i *injection) error {
 	i.say("restart the API server in good order")
 	defer i.gap(ctx, "the API server was restarted").heal()
+	defer i.differs("the API server was restarted", []string{sideSource})()
 	return i.cluster.RestartAPIServer(ctx)
 }
 
@@ -40,6 +42,7 @@ func compactEtcd(ctx context.Context, i *injection) error {
 	down := i.between(0, 2*time.Second)
 	i.say("compact etcd and kill the API server; back after %s", show(down))
 	defer i.gap(ctx, "etcd was compacted").heal()
+	defer i.differs("etcd was compacted", []string{sideSource})()
 	err := errors.Join(i.cluster.KillAPIServer(), i.cluster.Compact(ctx, i.history))
 	return errors.Join(err, testenv.Pause(ctx, down), i.cluster.StartAPIServer(ctx))
 }
@@ -53,6 +56,7 @@ func cutAPILink(ctx context.Context, i *injection) error {
 	length := i.between(time.Second, 12*time.Second)
 	i.say("cut the link of bridge %s, %s, to the API server for %s", b.name, role(s), show(length))
 	defer i.gap(ctx, "bridge %s was cut off from the API server", b.name).heal()
+	defer i.plants.explain(&cause{why: "cut off from the API server", bridge: b.name, sides: []string{sideSource}})()
 	err := b.api.Cut()
 	return errors.Join(err, testenv.Pause(ctx, length), b.api.Heal())
 }
@@ -62,6 +66,7 @@ func hangAPILink(ctx context.Context, i *injection) error {
 	length := i.between(time.Second, 12*time.Second)
 	i.say("hang the link of bridge %s, %s, to the API server for %s", b.name, role(s), show(length))
 	defer i.gap(ctx, "the link of bridge %s to the API server hung", b.name).heal()
+	defer i.plants.explain(&cause{why: "the link to the API server hung", bridge: b.name, sides: []string{sideSource}})()
 	err := b.api.Hang()
 	return errors.Join(err, testenv.Pause(ctx, length), b.api.Heal())
 }

@@ -95,6 +95,7 @@ func (i *injection) removing(ctx context.Context, remove func(context.Context) e
 	i.streamPurged = true
 	i.mu.Unlock()
 	defer i.comparisons.open(ctx, "events were removed").heal()
+	defer i.differs("events were removed", nil)()
 	if err := remove(ctx); err != nil {
 		return err
 	}

@@ -70,6 +70,7 @@ func (i *injection) rollBack(ctx context.Context, name string, streams []string)
 		defer i.gap(ctx, "bridges were killed while %s was rolled back", name).heal()
 	}
 	defer i.comparisons.open(ctx, name+" was rolled back").heal()
+	defer i.differs(name+" was rolled back", nil)()
 	if err := i.endWith(ctx, killed); err != nil {
 		return err
 	}

@@ -22,11 +22,6 @@ const storageTimeout = 5 * time.Second
 // and the bucket's only while the stream does: what neither has is gone.
 func storageFaults() []fault {
 	parts := []part{storagePart, natsPart}
-	intact := func(w *world) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return !w.streamPurged
-	}
 	return []fault{
 		{name: "delete the bucket", weight: 1, parts: parts, takes: storageTimeout, allowed: intact, play: deleteBucket},
 		{name: "purge the bucket", weight: 1, parts: parts, takes: storageTimeout, allowed: intact, play: purgeBucket},
@@ -37,6 +32,13 @@ func storageFaults() []fault {
 		{name: "delete the stream", weight: 2, parts: everything, takes: 15 * time.Second, play: deleteStream},
 		{name: "purge the stream", weight: 2, parts: everything, takes: 15 * time.Second, play: purgeStream},
 	}
+}
+
+// intact reports whether the stream remembers what the bucket shows.
+func intact(w *world) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.streamPurged
 }
 
 // attempt tries something on JetStream, which may just be looking for a leader.
@@ -59,6 +61,7 @@ func (i *injection) attempt(ctx context.Context, do func(context.Context) error)
 
 func deleteBucket(ctx context.Context, i *injection) error {
 	i.say("delete the bucket")
+	defer i.differs("delete the bucket", nil)()
 	return i.attempt(ctx, func(ctx context.Context) error {
 		return ignoreMissing(i.events.js.DeleteKeyValue(ctx, subjects.DefaultBucket))
 	})
@@ -66,6 +69,7 @@ func deleteBucket(ctx context.Context, i *injection) error {
 
 func purgeBucket(ctx context.Context, i *injection) error {
 	i.say("purge the bucket")
+	defer i.differs("purge the bucket", nil)()
 	return i.attempt(ctx, func(ctx context.Context) error {
 		return i.purge(ctx, subjects.BucketStream(subjects.DefaultBucket))
 	})
@@ -88,6 +92,7 @@ func (i *injection) anyKey() string {
 func purgeKey(ctx context.Context, i *injection) error {
 	key := i.anyKey()
 	i.say("purge the key %s", key)
+	defer i.differs("purge a key", nil, namesOf(key)...)()
 	return i.attempt(ctx, func(ctx context.Context) error {
 		return i.purge(ctx, subjects.BucketStream(subjects.DefaultBucket),
 			jetstream.WithPurgeSubject(subjects.BucketSubject(subjects.DefaultBucket, key)))
@@ -97,6 +102,7 @@ func purgeKey(ctx context.Context, i *injection) error {
 func spoilEntry(ctx context.Context, i *injection) error {
 	key := i.anyKey()
 	i.say("write garbage into the bucket at %s", key)
+	defer i.differs("write garbage into the bucket", nil, namesOf(key)...)()
 	return i.attempt(ctx, func(ctx context.Context) error {
 		_, err := i.events.js.Publish(ctx, subjects.BucketSubject(subjects.DefaultBucket, key), []byte("garbage"))
 		return err
@@ -106,6 +112,7 @@ func spoilEntry(ctx context.Context, i *injection) error {
 func plantKey(ctx context.Context, i *injection) error {
 	key := []string{"shop.production.nobody", "operators-note", "shop.production.nobody.either"}[i.rng.IntN(3)]
 	i.say("put the foreign key %s into the bucket", key)
+	i.differs("a foreign key", nil, namesOf(key)...) // it stays
 	i.mu.Lock()
 	i.planted[key] = true
 	i.mu.Unlock()
@@ -132,6 +139,7 @@ func foreignEvent(ctx context.Context, i *injection) error {
 		return err
 	}
 	i.say("send a foreign message to %s", subject)
+	i.differs("a foreign message", nil, namesOf(key)...) // it stays
 	return i.attempt(ctx, func(ctx context.Context) error {
 		_, err := i.events.js.Publish(ctx, subject, []byte("hello"))
 		return err
@@ -160,6 +168,7 @@ func (i *injection) loseStream(ctx context.Context, what string, do func(context
 		return ctx.Err()
 	}
 	i.say("%s", what)
+	defer i.differs(what, nil)()
 	i.mu.Lock()
 	i.streamPurged = true
 	i.mu.Unlock()

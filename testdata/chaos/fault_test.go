@@ -14,7 +14,7 @@ func TestChoose(t *testing.T) {
 	faults := randomFaults(3)
 	draw := func(seed uint64) (names []string) {
 		rng, uses := rand.New(rand.NewPCG(seed, 0)), map[string]int{}
-		for range 100 {
+		for range 200 {
 			f, ok := choose(rng, faults, uses, func(f fault) bool { return f.name != "compact etcd" })
 			if !ok {
 				t.Fatal("no fault")
@@ -39,7 +39,7 @@ func TestChoose(t *testing.T) {
 		different[name] = true
 	}
 	if got, want := len(different), len(faults)-1; got != want {
-		t.Errorf("got %d kinds of faults out of 100, want all %d", got, want)
+		t.Errorf("got %d kinds of faults out of 200, want all %d", got, want)
 	}
 	if f, ok := choose(rand.New(rand.NewPCG(1, 0)), faults, nil, func(fault) bool { return false }); ok {
 		t.Errorf("got %s, want none", f.name)

@@ -191,6 +191,9 @@ func (w *world) auditLosses(in *audit.Input) error {
 	var wrong []string
 	in.Losses, wrong = lostInput(rollbacks, unseen, named, notices)
 	in.Removed = named.removed
+	w.mu.Lock()
+	in.Removed = append(in.Removed, w.removed...)
+	w.mu.Unlock()
 	for _, text := range wrong {
 		w.fail("%s", text)
 	}

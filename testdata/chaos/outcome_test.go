@@ -15,27 +15,37 @@ func TestOutcome(t *testing.T) {
 		want string
 		ok   bool
 	}{
-		{"clean", []outcome{one}, "chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", true},
-		{"the sum of two", []outcome{one, two}, "chaos: seed=7 faults=4 changes=15 events=12 excused=2 lost=1 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", false},
+		{"clean", []outcome{one}, "chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 false=0", true},
+		{"the sum of two", []outcome{one, two}, "chaos: seed=7 faults=4 changes=15 events=12 excused=2 lost=1 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 false=0", false},
 		{
 			"a loss that nobody noticed",
 			[]outcome{one, {unnoticed: []string{"the event stream lost 3 of 5-7"}, unseen: []string{"another"}}},
-			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=1", false,
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=1 false=0", false,
 		},
 		{
 			"a loss that nothing knew of",
 			[]outcome{one, {unseen: []string{"the event stream lost 3 of 5-7"}}},
-			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0", true,
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 false=0", true,
 		},
 		{
 			"a sequence used twice",
 			[]outcome{one, {Report: audit.Report{Reused: []audit.Problem{{App: "a"}}}}},
-			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=1 unnoticed=0", false,
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=1 unnoticed=0 false=0", false,
+		},
+		{
+			"a difference that no fault made",
+			[]outcome{one, {falseFindings: []string{"bridge A: the audit found a difference"}}},
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 false=1", false,
+		},
+		{
+			"what the scenario is about",
+			[]outcome{one, {last: []string{"quiet: seconds=1 rounds=0 findings=0"}, bad: true}},
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 false=0", false,
 		},
 		{
 			"a failure of another kind",
 			[]outcome{one, {failures: []string{"bridge A ended by itself"}}},
-			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 failures=1", false,
+			"chaos: seed=7 faults=3 changes=10 events=8 excused=2 lost=0 duplicated=0 reordered=0 drift=0 reused=0 unnoticed=0 false=0 failures=1", false,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

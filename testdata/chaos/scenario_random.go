@@ -9,8 +9,11 @@ import (
 
 // randomFaults are all that may happen to so many NATS servers.
 func randomFaults(servers int) []fault {
-	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers))
+	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers), mutedFaults())
 }
+
+// mutedFaults are all that no part reports.
+func mutedFaults() []fault { return slices.Concat(swallowFaults(), muteFaults(), handFaults()) }
 
 // playRandom has every kind of fault happen, at random.
 func playRandom(ctx context.Context, w *world) error {
@@ -24,6 +27,9 @@ func playRandom(ctx context.Context, w *world) error {
 		}
 		return ""
 	}); err != nil {
+		return err
+	}
+	if err := w.calm.create(ctx); err != nil {
 		return err
 	}
 	rng := rand.New(rand.NewPCG(w.cfg.seed, uint64(1000+w.nats.Size())))

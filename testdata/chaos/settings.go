@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -11,6 +13,9 @@ import (
 	"strings"
 	"time"
 )
+
+// scenarioMute is the scenario in which nothing but mute faults happens.
+const scenarioMute = "mute"
 
 // settings are what a run is told.
 type settings struct {
@@ -25,6 +30,7 @@ type settings struct {
 	changes  int            // in outage
 	pending  int            // MiB that a bridge may keep waiting
 	faults   *regexp.Regexp // only those with such a name, in random; nil: all
+	audit    time.Duration  // the bridges' --audit-interval
 	keep     bool
 }
 
@@ -37,20 +43,21 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(os.Stderr)
 	flags.StringVar(&cfg.bin, "bin", "bin/appbridge", "the appbridge binary to try")
-	flags.StringVar(&cfg.scenario, "scenario", "random", "random, kills, pauses or outage")
+	flags.StringVar(&cfg.scenario, "scenario", "random", strings.Join(slices.Sorted(maps.Keys(scenarios())), ", "))
 	flags.StringVar(&seed, "seed", "", "what decides faults and changes (default: another one each time)")
 	flags.StringVar(&servers, "servers", "", "NATS servers: 1, 3 or both, half of the time each (default: both in the scenario random, else 1)")
-	flags.IntVar(&seconds, "seconds", 0, "length of the trouble (default 120; of an outage 300)")
-	flags.IntVar(&cfg.apps, "apps", 0, "apps (default 40; in an outage 2000)")
+	flags.IntVar(&seconds, "seconds", 0, "length of the trouble (default 120; of an outage 300, of quiet and load 1800)")
+	flags.IntVar(&cfg.apps, "apps", 0, "apps (default 40; in an outage 2000, in quiet and load 200, in cost 20000, in churn 1000)")
 	flags.IntVar(&cfg.rate, "rate", 60, "changes a second")
-	flags.IntVar(&cfg.count, "count", 0, "how often to kill (default 100) or to pause (default 20)")
+	flags.IntVar(&cfg.count, "count", 0, "how often to kill (default 100), to pause or to plant a mute fault (default 20); apps of churn (default 100000)")
 	flags.IntVar(&cfg.changes, "changes", 50_000, "changes during an outage")
 	flags.IntVar(&cfg.pending, "pending", 256, "MiB of changes that a bridge lets wait before it merges")
-	flags.StringVar(&faults, "faults", "", "in random: only the faults whose names match this regular expression (default: all)")
+	flags.StringVar(&faults, "faults", "", "in random and mute: only the faults whose names match this regular expression (default: all)")
+	flags.DurationVar(&cfg.audit, "audit-interval", 0, "the interval of the bridges' audits (default 5s; in cost 60s)")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the logs also when nothing was found")
 	var bad error
 	flags.VisitAll(func(f *flag.Flag) {
-		name := "CHAOS_" + strings.ToUpper(f.Name)
+		name := "CHAOS_" + strings.ReplaceAll(strings.ToUpper(f.Name), "-", "_")
 		if value := getenv(name); value != "" && bad == nil {
 			if err := flags.Set(f.Name, value); err != nil {
 				bad = fmt.Errorf("%s=%s: %w", name, value, err)
@@ -89,10 +96,15 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 		"kills":  {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 100},
 		"pauses": {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 20},
 		"outage": {length: 300 * time.Second, apps: 2000, servers: []int{1}},
+		"mute":   {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 20},
+		"quiet":  {length: 30 * time.Minute, apps: 200, servers: []int{1}},
+		"load":   {length: 30 * time.Minute, apps: 200, servers: []int{1}},
+		"cost":   {length: 0, apps: 20_000, servers: []int{1}, audit: time.Minute},
+		"churn":  {length: 120 * time.Second, apps: 1000, servers: []int{1}, count: 100_000, audit: time.Minute},
 	}
 	usual, ok := byScenario[cfg.scenario]
 	if !ok {
-		return settings{}, fmt.Errorf("scenario %q: want random, kills, pauses or outage", cfg.scenario)
+		return settings{}, fmt.Errorf("scenario %q: want %s", cfg.scenario, strings.Join(slices.Sorted(maps.Keys(scenarios())), ", "))
 	}
 	cfg.length, cfg.servers = usual.length, usual.servers
 	if seconds > 0 {
@@ -114,6 +126,9 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 	}
 	if cfg.count == 0 {
 		cfg.count = usual.count
+	}
+	if cfg.audit == 0 {
+		cfg.audit = cmp.Or(usual.audit, 5*time.Second)
 	}
 	if cfg.scenario == "random" {
 		cfg.length /= time.Duration(len(cfg.servers))

@@ -10,7 +10,7 @@ import (
 func TestSettings(t *testing.T) {
 	usual := settings{
 		bin: "bin/appbridge", scenario: "random", seed: 7, servers: []int{1, 3}, length: time.Minute,
-		apps: 40, rate: 60, changes: 50_000, pending: 256,
+		apps: 40, rate: 60, changes: 50_000, pending: 256, audit: 5 * time.Second,
 	}
 	with := func(change func(*settings)) settings {
 		changed := usual
@@ -47,6 +47,19 @@ func TestSettings(t *testing.T) {
 			[]string{"--scenario", "kills", "--seed", "7", "--count", "3"},
 			nil,
 			with(func(s *settings) { s.scenario, s.servers, s.length, s.count = "kills", []int{1}, 2*time.Minute, 3 }),
+		},
+		{
+			"mute faults",
+			[]string{"--scenario", "mute", "--seed", "7", "--audit-interval", "2s"},
+			nil,
+			with(func(s *settings) {
+				s.scenario, s.servers, s.length, s.count, s.audit = "mute", []int{1}, 2*time.Minute, 20, 2*time.Second
+			}),
+		},
+		{
+			"quiet", nil,
+			map[string]string{"CHAOS_SEED": "7", "CHAOS_SCENARIO": "quiet", "CHAOS_SECONDS": "60"},
+			with(func(s *settings) { s.scenario, s.servers, s.apps = "quiet", []int{1}, 200 }),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -30,6 +30,11 @@ type outcome struct {
 	unnoticed []string // losses that no bridge named
 	unseen    []string // losses that nothing which survived knew of
 	failures  []string
+	// Differences that an audit found and that no fault made.
+	falseFindings []string
+	// What a scenario says beside this, and whether it failed.
+	last []string
+	bad  bool
 }
 
 func (o *outcome) add(other outcome) {
@@ -38,13 +43,18 @@ func (o *outcome) add(other outcome) {
 	o.unnoticed = append(o.unnoticed, other.unnoticed...)
 	o.unseen = append(o.unseen, other.unseen...)
 	o.failures = append(o.failures, other.failures...)
+	o.last = append(o.last, other.last...)
+	o.bad = o.bad || other.bad
+	o.falseFindings = append(o.falseFindings, other.falseFindings...)
 }
 
-func (o outcome) ok() bool { return o.OK() && len(o.unnoticed) == 0 && len(o.failures) == 0 }
+func (o outcome) ok() bool {
+	return o.OK() && !o.bad && len(o.unnoticed)+len(o.failures)+len(o.falseFindings) == 0
+}
 
 // line is the outcome in one line.
 func (o outcome) line(seed uint64) string {
-	text := fmt.Sprintf("chaos: seed=%d faults=%d %s unnoticed=%d", seed, o.faults, o.Report, len(o.unnoticed))
+	text := fmt.Sprintf("chaos: seed=%d faults=%d %s unnoticed=%d false=%d", seed, o.faults, o.Report, len(o.unnoticed), len(o.falseFindings))
 	if len(o.failures) > 0 {
 		text += fmt.Sprintf(" failures=%d", len(o.failures))
 	}
@@ -55,6 +65,9 @@ func (o outcome) line(seed uint64) string {
 // and the bucket say with what was.
 func (w *world) verdict(ctx context.Context) (outcome, error) {
 	w.out.heading("Letting everything settle")
+	if err := w.plants.wait(ctx); err != nil {
+		return outcome{}, err
+	}
 	w.load.stop()
 	began := time.Now()
 	err := w.settled(ctx, settlePatience)
@@ -78,7 +91,7 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 		Changes: w.changes(),
 		Events:  w.events.messages(),
 		Entries: w.withoutPlanted(entries),
-		Gaps:    w.gaps.list(), Comparisons: w.comparisons.list(),
+		Gaps:    w.gaps.list(), Comparisons: w.comparisons.list(), Swallowed: w.swallowed(),
 		Subjects: w.names, Bucket: subjects.DefaultBucket, ClusterName: clusterName,
 		App: kservice.Config{BaseDomain: baseDomain},
 	}
@@ -89,15 +102,36 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 	if err := w.verify(ctx); err != nil {
 		return outcome{}, err
 	}
+	strange, err := w.falseFindings()
+	if err != nil {
+		w.fail("%v", err)
+	}
 	w.mu.Lock()
 	found := outcome{
 		Report: report, faults: w.faults, failures: slices.Clone(w.failures),
-		unnoticed: slices.Clone(w.losses.unnoticed), unseen: slices.Clone(w.losses.unseen),
+		unnoticed: append(slices.Clone(w.losses.unnoticed), w.plants.unnoticed()...), unseen: slices.Clone(w.losses.unseen),
+		falseFindings: strange,
 	}
 	rollbacks := len(w.rollbacks)
 	w.mu.Unlock()
+	w.conclude(&found)
 	w.summarize(in, found, rollbacks)
 	return found, nil
+}
+
+// conclude adds what the scenario is about.
+func (w *world) conclude(found *outcome) {
+	var line string
+	var ok bool
+	switch w.cfg.scenario {
+	case scenarioMute:
+		line, ok = muteLine(w.mute, w.kinds, len(found.falseFindings))
+	case "quiet", "load":
+		line, ok = steadyLine(w.cfg.scenario, w.steadySeconds, w.steadyRounds, w.cfg.audit, len(found.falseFindings))
+	default:
+		return
+	}
+	found.last, found.bad = []string{line}, !ok
 }
 
 // withoutPlanted leaves out the keys that a fault put into the bucket and that
@@ -119,6 +153,13 @@ func (w *world) summarize(in audit.Input, found outcome, rollbacks int) {
 	w.out.line("   events in the stream %d, standing for %d merged ones; %d foreign messages", found.Events, found.Merged, found.Foreign)
 	w.out.line("   gaps                 %s; %d states came and went in them", w.gaps, found.Excused)
 	w.out.line("   rollbacks            %d, unseen=%d; %d states were in what they took, and came again or were no longer so", rollbacks, len(found.unseen), found.Taken)
+	w.out.line("   mute faults          %s", w.plants.summary())
+	for _, text := range found.unnoticed {
+		w.out.line("   unnoticed: %s", text)
+	}
+	for _, text := range found.falseFindings[:min(len(found.falseFindings), shownProblems)] {
+		w.out.line("   a difference that no fault made: %s", text)
+	}
 	problems := found.Problems()
 	for _, p := range problems[:min(len(problems), shownProblems)] {
 		w.out.line("   %s", p)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,6 +27,7 @@ type worldOptions struct {
 	servers int  // NATS servers
 	bridges int  // more than one elect a leader
 	idle    bool // nobody writes by itself
+	lean    bool // nothing is recorded: there is too much of it
 }
 
 // world is all that runs: the cluster, NATS, the bridges, those who change
@@ -45,6 +48,10 @@ type world struct {
 	// comparisons are the times after a rollback or a removal until a bridge has compared. They
 	// concern only apps that lost events.
 	comparisons *gapLog
+	plants      *plants
+	view        *view
+	calm        *quiet
+	audits      bool // the bridges can compare while they run
 
 	cancel context.CancelFunc
 	spawn  func(func(context.Context)) // in the background, until close
@@ -56,7 +63,12 @@ type world struct {
 	planted      map[string]bool // keys put into the bucket
 	streamPurged bool            // the stream does not remember what the bucket shows
 	rollbacks    []rollback
-	losses       finding // of all rollbacks and removals
+	mute         []plantedOne // of the scenario mute
+	kinds        int
+	// Of the scenarios quiet and load.
+	steadySeconds, steadyRounds float64
+	losses                      finding              // of all rollbacks and removals
+	removed                     []subjects.LostRange // projected events that a hand removed
 }
 
 // newWorld starts everything and returns when a bridge leads and the load is on.
@@ -66,7 +78,8 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.spawn = func(do func(context.Context)) { w.ending.Go(func() { do(background) }) }
-	w.gaps, w.comparisons = &gapLog{w: w}, &gapLog{w: w}
+	w.gaps, w.comparisons, w.plants = &gapLog{w: w}, &gapLog{w: w}, &plants{w: w}
+	w.audits = hasAudit(ctx, cfg.bin)
 	defer func() {
 		if err != nil {
 			err = errors.Join(w.explain(err), w.close(false))
@@ -82,14 +95,20 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 	if w.cluster, err = testenv.Start(ctx, testenv.Options{}); err != nil {
 		return w, err
 	}
-	if w.history, err = w.cluster.History(background, testenv.DefaultNamespace); err != nil {
-		return w, err
+	w.calm = newQuiet(w.cluster)
+	if !opts.lean {
+		if w.history, err = w.cluster.History(background, testenv.DefaultNamespace); err != nil {
+			return w, err
+		}
+		w.view = newView(w.history)
 	}
 	if w.nats, err = testenv.StartNATS(ctx, testenv.NATSOptions{Servers: opts.servers, Account: true}); err != nil {
 		return w, err
 	}
-	if w.events, err = newRecorder(w.nats.URL(), w.names, w.fail); err != nil {
-		return w, err
+	if !opts.lean {
+		if w.events, err = newRecorder(w.nats.URL(), w.names, w.fail); err != nil {
+			return w, err
+		}
 	}
 	for _, name := range []string{"A", "B", "C"}[:opts.bridges] {
 		b, err := newBridge(w, name, opts)
@@ -107,12 +126,20 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 	if err := poll(ctx, startPatience, w.led); err != nil {
 		return w, fmt.Errorf("after %s no bridge leads: %w", startPatience, err)
 	}
-	w.spawn(w.progress)
+	if !opts.lean {
+		w.spawn(w.progress)
+	}
 	w.load = newLoad(w)
 	if !opts.idle {
 		w.load.start()
 	}
 	return w, nil
+}
+
+// hasAudit reports whether this appbridge can compare while it runs.
+func hasAudit(ctx context.Context, bin string) bool {
+	output, err := exec.CommandContext(ctx, bin, "serve", "--help").CombinedOutput()
+	return err == nil && bytes.Contains(output, []byte("audit-interval"))
 }
 
 func many(n int, what string) string {
@@ -154,6 +181,9 @@ func (w *world) sample(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, b := range w.bridges {
+		if w.history != nil {
+			all.Go(func() { w.follow(ctx, b) })
+		}
 		all.Go(func() {
 			overflows := 0.0
 			for testenv.Pause(ctx, sampleInterval) == nil {

@@ -26,7 +26,7 @@ type audit struct {
 // Check compares what was published with the truth. It takes any input, also
 // one that makes no sense.
 func Check(in Input) Report {
-	a := &audit{in: in, truth: newTruth(in.Changes), gaps: newGaps(in.Gaps), comparisons: newGaps(in.Comparisons), source: subjects.Source(in.ClusterName)}
+	a := &audit{in: in, truth: newTruth(in.Changes, in.Swallowed), gaps: newGaps(in.Gaps), comparisons: newGaps(in.Comparisons), source: subjects.Source(in.ClusterName)}
 	r := Report{Drift: a.truth.problems}
 	events := a.sort(&r)
 	entries := a.entries(&r)

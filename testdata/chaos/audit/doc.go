@@ -38,6 +38,12 @@
 // on from the event before it, and so publish the same state again, at the
 // sequence of either. Input.Comparisons has the time of that, too.
 //
+// # What a watch did not show
+//
+// A version whose watch event never reached some bridge (Input.Swallowed) may have
+// no event of its own: what came and went is excused. The app's last state is owed
+// all the same, and so is the delete between two objects.
+//
 // # What was left out
 //
 // An event or an entry shows the fields of its App that Flyte-Truncated does not

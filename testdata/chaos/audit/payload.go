@@ -101,7 +101,7 @@ func (w *walk) revisionState(e *event, svc *kservice.Service, i int) (*revisionS
 			return nil, fmt.Errorf("names no Revision, although %s@%d was named before and not deleted", ready, shown)
 		}
 		return nil, nil
-	case name != ready && !w.standsIn(name, ready, i):
+	case name != ready && !w.standsIn(e, name, ready, i):
 		return nil, fmt.Errorf("names Revision %q, the state %q", name, ready)
 	case name != ready:
 		known, shown = w.truth.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: name}], w.revisions[name]
@@ -123,10 +123,14 @@ func (w *walk) revisionState(e *event, svc *kservice.Service, i int) (*revisionS
 
 // standsIn reports whether the count of a Revision may stand while the one that
 // the state at i names is not known yet: an earlier state of the same object
-// named it.
-func (w *walk) standsIn(name, ready string, i int) bool {
-	for before := i - 1; ready != "" && before >= 0 && !w.states[before].gone; before-- {
-		if w.states[before].ready() == name {
+// named it. A label that was taken off and put back may not have been seen.
+func (w *walk) standsIn(e *event, name, ready string, i int) bool {
+	for before := i - 1; ready != "" && before >= 0; before-- {
+		s := &w.states[before]
+		switch {
+		case s.uid != w.states[i].uid, s.gone && !s.swallowed && !w.unseen(s.at.Add(-margin), e.Stored):
+			return false
+		case !s.gone && s.ready() == name:
 			return true
 		}
 	}
@@ -158,7 +162,7 @@ func (w *walk) replicaSteps(e *event, i int, svc *kservice.Service, revision *re
 		}
 	}
 	for _, s := range owed[min(e.merged(), len(owed)):] {
-		if w.unseen(owed[0].at.Add(-margin), e.Stored) {
+		if s.swallowed || w.unseen(owed[0].at.Add(-margin), e.Stored) {
 			w.report.Excused++
 			continue
 		}

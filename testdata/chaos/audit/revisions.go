@@ -19,6 +19,8 @@ type revisionState struct {
 	replicas int32
 	changes  int // changes of replicas up to here, from none
 	at       time.Time
+	// swallowed: some bridge was not shown it.
+	swallowed bool
 }
 
 // revisions is what became of the Revision of one name.
@@ -27,7 +29,7 @@ type revisions struct {
 }
 
 func (t *truth) revision(name types.NamespacedName, c *Change) error {
-	next := revisionState{number: number(c.ResourceVersion), version: c.ResourceVersion, at: c.At}
+	next := revisionState{number: number(c.ResourceVersion), version: c.ResourceVersion, at: c.At, swallowed: t.wasSwallowed(c)}
 	if !c.Deleted {
 		var err error
 		if next.revision, err = decodeRevision(name, c.Object); err != nil {

@@ -58,9 +58,16 @@ func (w *walk) judge(from, to int, e *event, note string) {
 	if e != nil {
 		credit = e.merged()
 	}
+	required := -1
+	if e != nil {
+		required = w.requiredDelete(from, to, e)
+	}
+	hidden := func(i int) bool { return e != nil && w.states[i].swallowed && i != required }
 	update := func(i int) {
 		switch {
 		case w.states[i].shown:
+		case hidden(i):
+			w.excuse(i)
 		case w.taken[i]:
 			w.report.Taken++
 		case credit > 0 && w.states[i].uid == e.uid():
@@ -72,7 +79,7 @@ func (w *walk) judge(from, to int, e *event, note string) {
 	}
 	span := func(first, last int, excused bool) {
 		for i := first; i <= last; i++ {
-			if excused {
+			if excused || hidden(i) {
 				w.excuse(i)
 			} else {
 				w.miss(i, e, note)
@@ -112,7 +119,8 @@ func (w *walk) judge(from, to int, e *event, note string) {
 			return
 		}
 		// Of a life whose beginning was taken nothing is owed: it came and went.
-		span(i, end, w.taken[i] || w.inGap(i, end))
+		// Nor of one that a watch did not begin with.
+		span(i, end, w.taken[i] || hidden(i) || w.inGap(i, end))
 		i = end + 1
 	}
 }

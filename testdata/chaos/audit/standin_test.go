@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -42,6 +43,39 @@ func TestRevisionStandsIn(t *testing.T) {
 				w.steps = w.steps[:i+1]
 			}
 			w.wants(t, audit.Check(w.render()), test.want...)
+		})
+	}
+}
+
+// TestRevisionStandsInOverLabel: a label that nobody saw go and come back does not
+// end what stands in; one that was seen does.
+func TestRevisionStandsInOverLabel(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		t.Run(fmt.Sprint("seen ", seen), func(t *testing.T) {
+			w := newWorld(t)
+			a := w.app("checkout")
+			a.note = "create"
+			a.create()
+			a.note = "ready"
+			a.roll(1)
+			over := func(do func()) { do() }
+			if !seen {
+				over = w.gap
+			}
+			over(func() {
+				a.label(false)
+				a.roll(3)
+				a.label(true)
+			})
+			i := slices.IndexFunc(w.steps, func(s *step) bool { return s.service != nil && s.rev != nil && s.rev != w.steps[w.at("ready")].rev })
+			first := *w.steps[i]
+			first.rev = w.steps[w.at("ready")].rev
+			w.steps = slices.Insert(w.steps, i, &first)
+			var want []string
+			if seen {
+				want = []string{"drift"}
+			}
+			w.wants(t, audit.Check(w.render()), want...)
 		})
 	}
 }

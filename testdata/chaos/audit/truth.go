@@ -24,6 +24,7 @@ type state struct {
 	object       *unstructured.Unstructured
 	at           time.Time
 	shown        bool // some event tells it
+	swallowed    bool // some bridge was not shown it
 }
 
 func (s *state) String() string {
@@ -56,6 +57,7 @@ func (h *history) add(s state) {
 type truth struct {
 	apps      map[subjects.AppID]*history
 	revisions map[types.NamespacedName]*revisions
+	swallowed map[Swallowed]bool
 	problems  []Problem
 }
 
@@ -65,8 +67,11 @@ type owner struct {
 	uid types.UID
 }
 
-func newTruth(changes []Change) *truth {
-	t := &truth{apps: map[subjects.AppID]*history{}, revisions: map[types.NamespacedName]*revisions{}}
+func newTruth(changes []Change, swallowed []Swallowed) *truth {
+	t := &truth{apps: map[subjects.AppID]*history{}, revisions: map[types.NamespacedName]*revisions{}, swallowed: map[Swallowed]bool{}}
+	for _, s := range swallowed {
+		t.swallowed[s] = true
+	}
 	ordered := slices.Clone(changes)
 	slices.SortStableFunc(ordered, func(a, b Change) int {
 		return cmp.Compare(number(a.ResourceVersion), number(b.ResourceVersion))
@@ -105,15 +110,20 @@ func (t *truth) service(owners map[types.NamespacedName]owner, name types.Namesp
 			had = false
 		}
 	}
+	swallowed := t.wasSwallowed(c)
 	if had && (!has || was.uid != now.uid) {
-		t.app(was.id).add(state{uid: string(was.uid), version: c.ResourceVersion, gone: true, at: c.At})
+		t.app(was.id).add(state{uid: string(was.uid), version: c.ResourceVersion, gone: true, at: c.At, swallowed: swallowed})
 	}
 	if !has {
 		delete(owners, name)
 		return
 	}
 	owners[name] = now
-	t.app(now.id).add(state{uid: string(now.uid), version: c.ResourceVersion, object: c.Object, at: c.At})
+	t.app(now.id).add(state{uid: string(now.uid), version: c.ResourceVersion, object: c.Object, at: c.At, swallowed: swallowed})
+}
+
+func (t *truth) wasSwallowed(c *Change) bool {
+	return t.swallowed[Swallowed{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, ResourceVersion: c.ResourceVersion}]
 }
 
 func (t *truth) app(id subjects.AppID) *history {

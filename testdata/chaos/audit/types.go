@@ -57,6 +57,14 @@ type Gap struct {
 	Why      string
 }
 
+// Swallowed is a version of an object, or its deletion, whose watch event never
+// reached some bridge. It may have no event of its own, unless it is what the app
+// came to: that is owed.
+type Swallowed struct {
+	Kind, Namespace, Name string
+	ResourceVersion       string // on a deletion that of the deletion
+}
+
 // Input is all that is known of a run. The cluster is quiet at its end, and the
 // bridge has had the time to catch up.
 type Input struct {
@@ -66,6 +74,7 @@ type Input struct {
 	Gaps        []Gap
 	Comparisons []Gap                // after losses and removals: gaps for the apps that lost events
 	Losses      []Loss               // what rollbacks took, as bridges named it, or Unseen
+	Swallowed   []Swallowed          // what a watch did not show
 	Removed     []subjects.LostRange // what was removed from the stream before it was projected, as bridges named it
 	Subjects    subjects.Subjects
 	Bucket      string
