@@ -230,7 +230,7 @@ func trimPod(object any) (any, error) {
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason},
 	}
-	for _, key := range []string{kservice.LabelService, kservice.LabelRevision} {
+	for _, key := range []string{kservice.LabelService, kservice.LabelServiceUID, kservice.LabelRevision} {
 		if value, ok := pod.Labels[key]; ok {
 			trimmed.Labels[key] = value
 		}

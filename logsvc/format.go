@@ -45,7 +45,9 @@ func (e *encoder) saw(replicas ...string) {
 	}
 }
 
-func (e *encoder) short(replica string) string { return strings.TrimPrefix(replica, e.prefix) }
+func (e *encoder) short(replica string) string {
+	return strings.ToValidUTF8(strings.TrimPrefix(replica, e.prefix), "\uFFFD")
+}
 
 // body is the body of a message with the lines of a batch.
 func (e *encoder) body(b *batch) ([]byte, error) {
@@ -122,11 +124,12 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 // logLines are the lines of a batch as Flyte's messages have them.
 func (e *encoder) logLines(b *batch) []*appv1.LogLines {
 	lines := make([]*appv1.LogLine, 0, b.lines)
-	start := 0
+	start, short := 0, e.short(b.replica)
 	for _, m := range b.marks {
 		line := &appv1.LogLine{
-			Message:    strings.ToValidUTF8(string(b.text[start:m.end-1]), "\uFFFD"),
-			Originator: appv1.LogLineOriginator_USER,
+			Message:      strings.ToValidUTF8(string(b.text[start:m.end-1]), "\uFFFD"),
+			Originator:   appv1.LogLineOriginator_USER,
+			ShortPodName: short,
 		}
 		if !m.time.IsZero() {
 			line.Timestamp = timestamppb.New(m.time)
@@ -194,7 +197,7 @@ func (e *encoder) note(replica, text string) ([]byte, error) {
 		return noteLine(text), nil
 	}
 	logs := &appv1.LogLines{StructuredLines: []*appv1.LogLine{{
-		Message: strings.ToValidUTF8(text, "\uFFFD"), Originator: appv1.LogLineOriginator_SYSTEM,
+		Message: strings.ToValidUTF8(text, "\uFFFD"), Originator: appv1.LogLineOriginator_SYSTEM, ShortPodName: e.short(replica),
 	}}}
 	if replica != "" {
 		logs.ReplicaId = e.replica(replica)

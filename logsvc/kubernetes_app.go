@@ -31,12 +31,9 @@ func (k *Kubernetes) findApp(ctx context.Context, id subjects.AppID) (*kservice.
 	if k.lookup != nil {
 		svc, synced := k.lookup(id)
 		if svc != nil {
-			there, err := k.stillThere(ctx, svc.Namespace, svc.Name, id)
-			if err != nil {
-				return nil, kubernetesError(ctx, err, right{"get", rightServices, svc.Namespace})
-			}
-			if there {
-				return svc, nil
+			svc, err := k.currentApp(ctx, svc.Namespace, svc.Name, id)
+			if svc != nil || err != nil {
+				return svc, err
 			}
 		}
 		complete = synced
@@ -52,6 +49,9 @@ func (k *Kubernetes) findApp(ctx context.Context, id subjects.AppID) (*kservice.
 	}
 	if !complete {
 		svc, err := k.searchApp(ctx, id, metav1.ListOptions{LabelSelector: labels.Set{kservice.LabelManaged: "true"}.String(), ResourceVersion: "0"})
+		if svc != nil { // as the API server's cache has it
+			svc, err = k.currentApp(ctx, svc.Namespace, svc.Name, id)
+		}
 		if svc != nil || err != nil {
 			return svc, err
 		}
@@ -85,16 +85,20 @@ func (k *Kubernetes) searchApp(ctx context.Context, id subjects.AppID, opts meta
 	}), nil
 }
 
-// stillThere tells whether a Service is still the app's.
-func (k *Kubernetes) stillThere(ctx context.Context, namespace, name string, id subjects.AppID) (bool, error) {
+// currentApp reads a Service consistently. It is nil when there is none or it is another app's. Its
+// uid changes when the app is deleted and deployed again.
+func (k *Kubernetes) currentApp(ctx context.Context, namespace, name string, id subjects.AppID) (*kservice.Service, error) {
 	svc := &kservice.Service{}
 	err := k.ask(ctx, func(ctx context.Context) error {
 		return k.serving.Get().Namespace(namespace).Resource(resourceServices).Name(name).Do(ctx).Into(svc)
 	})
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !ownedBy(svc, id):
+		return nil, nil
+	case err != nil:
+		return nil, kubernetesError(ctx, err, right{"get", rightServices, namespace})
 	}
-	return err == nil && ownedBy(svc, id), err
+	return svc, nil
 }
 
 func ownedBy(svc *kservice.Service, id subjects.AppID) bool {

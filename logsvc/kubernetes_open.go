@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -24,7 +25,8 @@ type podLogs struct {
 	q         Query
 	org       string
 	namespace string
-	service   string // the name of the Knative Service
+	service   string             // the name of the Knative Service
+	uids      map[types.UID]bool // of the Knative Service; more than one when the app is deployed again during a follow
 	targets   []podTarget
 	opened    time.Time
 	lease     podLease
@@ -48,11 +50,15 @@ func (k *Kubernetes) Open(ctx context.Context, q Query) (LogStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &podLogs{k: k, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, opened: opened, lease: podLease{slots: k.slots}}
+	s := &podLogs{
+		k: k, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true},
+		opened: opened, lease: podLease{slots: k.slots},
+	}
 	pods, err := s.list(ctx, "")
 	if err != nil {
 		return nil, kubernetesError(ctx, err, right{"list", "pods", s.namespace})
 	}
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !s.owns(pod) })
 	if s.targets, err = s.choose(pods); err != nil {
 		return nil, err
 	}
@@ -67,11 +73,22 @@ func (k *Kubernetes) Open(ctx context.Context, q Query) (LogStream, error) {
 	return s, nil
 }
 
-// selector matches the pods of the app.
+// selector matches the pods of the app, and those of another one that had the same name.
 func (s *podLogs) selector() string {
 	return labels.Set{kservice.LabelService: s.service}.String()
 }
 
+// owns reports whether a pod that the selector matches is one of the app.
+func (s *podLogs) owns(pod *corev1.Pod) bool {
+	for uid := range s.uids {
+		if kservice.OwnsPod(s.service, uid, pod.Labels) {
+			return true
+		}
+	}
+	return false
+}
+
+// list lists what the selector matches.
 func (s *podLogs) list(ctx context.Context, version string) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	err := s.k.ask(ctx, func(ctx context.Context) error {

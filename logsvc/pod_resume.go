@@ -20,7 +20,10 @@ import (
 // The request goes back one second more than the newest line, because the two
 // outputs of a container may lie in the log a little out of order.
 //
-// Lines without a time are never passed over.
+// A line of more than 16 KiB lies in the log in parts, each with a time of its own, of which
+// only the first is in the answer. Where the answer begins in the middle of such a line, it
+// begins without a time. That line was handed out: lines behind its first part were.
+// Other lines without a time are never passed over.
 type resumePoint struct {
 	// What was asked for: how many lines to begin with, negative for no limit,
 	// and since when.
@@ -37,6 +40,7 @@ type resumePoint struct {
 	now    secondMark
 	before secondMark // of the second before
 
+	middle   bool // the answer may begin in the middle of a line
 	passing  bool // over lines that were handed out
 	anchored bool // the remembered line was found
 	passed   int
@@ -88,7 +92,7 @@ func (p *resumePoint) options(o *corev1.PodLogOptions) {
 
 // begin is called before the lines of each answer.
 func (p *resumePoint) begin() {
-	p.passing, p.anchored, p.passed, p.lost = p.any, false, 0, false
+	p.middle, p.passing, p.anchored, p.passed, p.lost = p.any, p.any, false, 0, false
 	p.silent = p.silent && !p.any
 }
 
@@ -102,9 +106,11 @@ func (p *resumePoint) accept() {
 // take tells whether a line is to be handed out, and notes that it is. It sets
 // lost when that is in doubt.
 func (p *resumePoint) take(at time.Time, text []byte) bool {
+	middle := p.middle
+	p.middle = false
 	switch {
 	case at.IsZero():
-		return !p.silent
+		return !p.silent && !middle
 	case at.Before(p.since):
 		return false
 	case p.passing && p.passOver(at, text):

@@ -1,6 +1,7 @@
 package logsvc
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // podState is what decides how the log of a container is read: which instances
-// of it there are, by container id, and what will become of it.
+// of it there are, by container id or what stands in for it, and what will become of it.
 type podState struct {
 	gone    bool   // the pod is not there any more
 	over    bool   // the container does not run and will not be started again
@@ -36,12 +37,17 @@ func stateOf(pod *corev1.Pod, uid types.UID, container string) podState {
 	}
 	before := status.LastTerminationState.Terminated
 	if before != nil {
-		s.last = before.ContainerID
+		restarts := status.RestartCount
+		if status.State.Running != nil || status.State.Terminated != nil {
+			restarts-- // the last of them came after it
+		}
+		s.last = endedID(before, restarts)
 	}
 	switch {
 	case status.State.Running != nil:
-		s.current, s.started = status.ContainerID, status.State.Running.StartedAt.Time
-		s.running = !finished && s.current != ""
+		s.started = status.State.Running.StartedAt.Time
+		s.current = cmp.Or(status.ContainerID, standInID(s.started, status.RestartCount))
+		s.running = !finished
 		return s
 	case status.State.Terminated != nil:
 		s.ended = status.State.Terminated
@@ -52,10 +58,25 @@ func stateOf(pod *corev1.Pod, uid types.UID, container string) podState {
 		s.waiting = waiting.Reason
 	}
 	if s.ended != nil {
-		s.current, s.started = s.ended.ContainerID, s.ended.StartedAt.Time
+		s.current, s.started = endedID(s.ended, status.RestartCount), s.ended.StartedAt.Time
 		s.over = finished || pod.DeletionTimestamp != nil || !restart(s.ended)
 	}
 	return s
+}
+
+// endedID identifies an instance that has ended, after so many restarts. It is empty for one that
+// the kubelet lost sight of: then there is neither an id nor a start time, and no log.
+func endedID(ended *corev1.ContainerStateTerminated, restarts int32) string {
+	if ended.ContainerID == "" && ended.StartedAt.IsZero() {
+		return ""
+	}
+	return cmp.Or(ended.ContainerID, standInID(ended.StartedAt.Time, restarts))
+}
+
+// standInID identifies an instance without a container id, as virtual kubelets report it. The
+// start time alone does not: it has whole seconds.
+func standInID(started time.Time, restarts int32) string {
+	return fmt.Sprintf("restart %d, started %s", restarts, started.UTC().Format(time.RFC3339))
 }
 
 // statusOf is the status of a container, nil when there is none yet, and whether

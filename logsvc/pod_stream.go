@@ -59,7 +59,7 @@ type podRun struct {
 	group  *errgroup.Group
 	follow bool
 
-	known  map[types.UID]bool // pods that are or were read, or never will be
+	known  map[types.UID]bool // pods that are or were read, or never will be, such as another app's
 	active map[types.UID]*podReader
 	done   chan *podReader // readers that have ended
 	// lost: the Knative Service is not this app's any more.
@@ -178,7 +178,7 @@ func (run *podRun) survey(ctx context.Context) error {
 		return err
 	}
 	// Errors are for the next time.
-	if there, err := run.k.stillThere(ctx, run.namespace, run.service, run.q.App); err == nil && !there {
+	if svc, err := run.k.currentApp(ctx, run.namespace, run.service, run.q.App); err == nil && svc == nil {
 		return run.lose(ctx)
 	}
 	return ctx.Err()
@@ -194,30 +194,31 @@ func (run *podRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 	if run.q.Replica != "" || run.lost {
 		return nil
 	}
-	var targets []podTarget
-	for _, pod := range pods {
-		if run.known[pod.UID] {
-			continue
-		}
-		if container, ok := chooseContainer(pod, run.q.Container); ok {
-			targets = append(targets, podTarget{pod, container})
-		} else {
-			run.known[pod.UID] = true
-		}
-	}
-	if len(targets) == 0 {
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return run.known[pod.UID] })
+	if len(pods) == 0 {
 		run.full = false
 		return nil
 	}
-	// Pods carry the name of their Service alone, which may be another app's by now.
-	there, err := run.k.stillThere(ctx, run.namespace, run.service, run.q.App)
+	// By now the name may be another app's, or the app may have been deleted and deployed again.
+	svc, err := run.k.currentApp(ctx, run.namespace, run.service, run.q.App)
 	if err != nil {
 		run.k.metrics.failures.Inc()
 		return ctx.Err() // the next survey comes back to it
 	}
-	if !there {
+	if svc == nil {
 		return run.lose(ctx)
 	}
+	run.uids[svc.UID] = true
+	var targets []podTarget
+	for _, pod := range pods {
+		container, ok := chooseContainer(pod, run.q.Container)
+		if !ok || !run.owns(pod) {
+			run.known[pod.UID] = true
+			continue
+		}
+		targets = append(targets, podTarget{pod, container})
+	}
+	run.full = run.full && len(targets) > 0
 	slices.SortFunc(targets, func(a, b podTarget) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
 	var started []*podReader
 	for _, target := range targets {

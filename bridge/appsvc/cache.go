@@ -28,7 +28,7 @@ type Cache interface {
 	App(id subjects.AppID) (Entry, bool)
 	// Apps are all apps, in no order.
 	Apps() []Entry
-	// Pods are the pods of a Knative Service. The error says why they are not
+	// Pods are the pods that carry the name of a Knative Service. The error says why they are not
 	// known; for want of a right it is a *DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)
 	// Newest is a resourceVersion up to which everything that happened to the

@@ -76,6 +76,11 @@ func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 	return found, nil
 }
 
+// owns reports whether a pod is one of the app. Without a Service of the app nothing proves that.
+func (l *live) owns(pod *unstructured.Unstructured) bool {
+	return l.owner == ownerThis && kservice.OwnsPod(l.at.Name, l.object.GetUID(), pod.GetLabels())
+}
+
 // service is the part of the object that a conversion reads.
 func (l *live) service() (*kservice.Service, error) {
 	text, err := l.object.MarshalJSON()

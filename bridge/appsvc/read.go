@@ -65,8 +65,8 @@ func (s *Service) ingress(_ context.Context, r *request) (*reply, error) {
 	return newReply(r.form, &appv1.Ingress{PublicUrl: kservice.PublicURL(r.app, s.cfg.App)})
 }
 
-// replicas answers with the replicas of an app; of an app that is gone, those
-// that are left.
+// replicas answers with the replicas of an app. An app that is gone has none: whose the pods are
+// that are left cannot be proved.
 func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
 	asked, err := s.named(r)
 	if err != nil {
@@ -75,18 +75,15 @@ func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
 	if err := s.readable(); err != nil {
 		return nil, err
 	}
-	org := asked.GetOrg()
-	namespace, name, svc := s.cfg.Deploy.Namespace, kservice.Name(r.app), (*kservice.Service)(nil)
-	if entry, ok := s.cache.App(r.app); ok {
-		svc = entry.Service
-		namespace, name = svc.Namespace, svc.Name
-		if asked == nil { // else the replicas carry what was asked for
-			org = kservice.Org(svc)
-		}
-	} else if s.belongsToAnother(namespace, name) {
+	entry, ok := s.cache.App(r.app)
+	if !ok {
 		return newReply(r.form, &appv1.ReplicaList{})
 	}
-	pods, err := s.cache.Pods(namespace, name)
+	svc, org := entry.Service, asked.GetOrg()
+	if asked == nil { // else the replicas carry what was asked for
+		org = kservice.Org(svc)
+	}
+	pods, err := s.cache.Pods(svc.Namespace, svc.Name)
 	var denied *DeniedError
 	switch {
 	case errors.As(err, &denied):
@@ -96,15 +93,4 @@ func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
 	}
 	id := &appv1.Identifier{Org: org, Project: r.app.Project, Domain: r.app.Domain, Name: r.app.Name}
 	return newReply(r.form, &appv1.ReplicaList{Items: kservice.Replicas(id, svc, pods)})
-}
-
-// belongsToAnother tells whether a Knative Service is some app's: names fold case
-// and hyphens.
-func (s *Service) belongsToAnother(namespace, name string) bool {
-	for _, entry := range s.cache.Apps() {
-		if entry.Service.Name == name && entry.Service.Namespace == namespace {
-			return true
-		}
-	}
-	return false
 }

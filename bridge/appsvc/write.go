@@ -212,8 +212,7 @@ func (s *Service) removeReplica(ctx context.Context, r *request) (*reply, error)
 		if err != nil || pod == nil {
 			return err
 		}
-		// Without a Service these are the last pods of an app that is gone.
-		if found.object != nil && found.owner != ownerThis || pod.GetLabels()[kservice.LabelService] != found.at.Name {
+		if !found.owns(pod) {
 			return answer.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", shown(body.GetName()), r.app)
 		}
 		err = s.kube.remove(ctx, pods(), found.at.Namespace, pod.GetName(), pod.GetUID())

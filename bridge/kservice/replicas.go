@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -25,9 +26,19 @@ func ReplicaLabels(id subjects.AppID, svc *Service) map[string]string {
 	return want
 }
 
+// OwnsPod reports whether a pod with these labels belongs to the Knative Service of that name and
+// uid in its namespace. A pod that Knative did not label with a uid belongs to it by the name
+// alone. A deleted Service and its successor of the same name may be two apps, and the pods of the
+// first outlive it by up to the timeout of its Revision.
+func OwnsPod(service string, uid types.UID, labels map[string]string) bool {
+	label := labels[LabelServiceUID]
+	return labels[LabelService] == service && (label == "" || label == string(uid))
+}
+
 // Replicas are the replicas of an app among the given pods, by name; other pods
 // are passed over. id is the app asked for and is what the replicas carry; svc is
-// its Knative Service, nil when there is none. The caller holds the pods to the
+// its Knative Service. Without one Flyte matches by the name alone, which does not prove
+// that the pods are this app's. The caller holds the pods to the
 // namespace. Nothing given is changed or shared.
 func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Replica {
 	want := ReplicaLabels(subjects.AppID{
@@ -38,7 +49,7 @@ func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Re
 	var out []*appv1.Replica
 	for i := range pods {
 		pod := &pods[i]
-		if !hasLabels(pod.Labels, want) {
+		if !hasLabels(pod.Labels, want) || svc != nil && !OwnsPod(svc.Name, svc.UID, pod.Labels) {
 			continue
 		}
 		status, reason := PodStatus(pod)
