@@ -58,7 +58,7 @@ func TestTrimPod(t *testing.T) {
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 				ObjectMeta: metav1.ObjectMeta{
 					Namespace: "flyte", Name: "one", UID: "u1", ResourceVersion: "7",
-					Labels:        map[string]string{kservice.LabelService: service, kservice.LabelRevision: "r1", "other": "label"},
+					Labels:        map[string]string{kservice.LabelService: service, kservice.LabelServiceUID: "s1", kservice.LabelRevision: "r1", "other": "label"},
 					Annotations:   map[string]string{"some": "note"},
 					ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 				},
@@ -80,7 +80,7 @@ func TestTrimPod(t *testing.T) {
 				t.Errorf("a second time it is %v, %v, want %v", again, err, got)
 			}
 			trimmed := got.(*corev1.Pod)
-			svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{Name: service}, Status: kservice.ServiceStatus{LatestReadyRevisionName: "r1"}}
+			svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{Name: service, UID: "s1"}, Status: kservice.ServiceStatus{LatestReadyRevisionName: "r1"}}
 			replicas, whole := kservice.Replicas(id, svc, []corev1.Pod{*trimmed}), kservice.Replicas(id, svc, []corev1.Pod{*pod})
 			if len(replicas) != 1 || !proto.Equal(replicas[0], whole[0]) {
 				t.Fatalf("got the replica %v, want %v", replicas, whole)
@@ -91,7 +91,7 @@ func TestTrimPod(t *testing.T) {
 			if got, want := string(trimmed.UID)+"@"+trimmed.ResourceVersion, "u1@7"; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
-			if len(trimmed.Labels) != 2 || trimmed.Annotations != nil || trimmed.ManagedFields != nil || !reflect.DeepEqual(trimmed.Spec, corev1.PodSpec{}) || trimmed.Status.PodIP != "" {
+			if len(trimmed.Labels) != 3 || trimmed.Annotations != nil || trimmed.ManagedFields != nil || !reflect.DeepEqual(trimmed.Spec, corev1.PodSpec{}) || trimmed.Status.PodIP != "" {
 				t.Errorf("more than needed is kept: %v", trimmed)
 			}
 			for _, c := range trimmed.Status.ContainerStatuses {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/appbridge/appbridge/logsvc/logline"
 )
 
 // stamped is a line of a log on a disk.
@@ -104,6 +106,66 @@ func TestResumePoint(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// cri is a record of a container's log file as containerd writes it: a line over 16 KiB is several
+// records, each with a time of its own.
+type cri struct {
+	at      time.Time
+	partial bool
+	text    string
+}
+
+// criLog reads such a file as the kubelet does: records before since are skipped one by one,
+// and a time stands only before the first record of a line.
+func criLog(log []cri, since time.Time) []byte {
+	var out []byte
+	first := true
+	for _, r := range log {
+		if !r.at.Before(since) {
+			if first {
+				out = r.at.AppendFormat(out, "2006-01-02T15:04:05.000000000Z07:00 ")
+			}
+			out = append(out, r.text...)
+			if !r.partial {
+				out = append(out, '\n')
+			}
+		}
+		first = !r.partial
+	}
+	return out
+}
+
+// A request in the middle of a long line brings its end without a time, which was handed out.
+func TestResumePointLongLine(t *testing.T) {
+	t.Parallel()
+	at := func(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+	log := []cri{{at(500), false, "first"}, {at(900), true, "LONG-"}, {at(999), true, "LONG-"}, {at(1001), true, "LONG-"}, {at(1002), false, "LINE"}, {at(2100), false, "second"}}
+	var got []string
+	p := fromBeginning()
+	read := func() {
+		var o corev1.PodLogOptions
+		p.options(&o)
+		var since time.Time
+		if o.SinceTime != nil {
+			since = o.SinceTime.Time
+		}
+		s := logline.NewScanner(1 << 10)
+		p.begin()
+		s.Feed(criLog(log, since))
+		for s.Next() {
+			if when, text := logline.Parse(s.Line()); p.take(when, text) {
+				got = append(got, string(text))
+			}
+		}
+	}
+	read()
+	log = append(log, cri{at(2200), false, "third"})
+	read()
+	read()
+	if want := []string{"first", "LONG-LONG-LONG-LINE", "second", "third"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -30,6 +30,25 @@ func TestStateOf(t *testing.T) {
 		want   podState // without ended and started
 	}{
 		{"runs", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.ContainerID = running, "c1" }, podState{running: true, current: "c1"}},
+		{"runs without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.RestartCount = running, 2 }, podState{
+			running: true, current: "restart 2, started 0001-01-01T00:00:00Z",
+		}},
+		{"runs again without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State, s.RestartCount = running, 2
+			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(epoch)}
+		}, podState{
+			running: true, current: "restart 2, started 0001-01-01T00:00:00Z", last: "restart 1, started 2026-03-14T09:26:53Z",
+		}},
+		{"waits between two without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
+			s.State, s.RestartCount = waiting, 1
+			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(epoch)}
+		}, podState{
+			current: "restart 1, started 2026-03-14T09:26:53Z", last: "restart 1, started 2026-03-14T09:26:53Z", waiting: "CrashLoopBackOff",
+		}},
+		{"ended out of sight of the kubelet", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
+			pod.Status.Phase = corev1.PodFailed
+			s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}
+		}, podState{over: true}},
 		{"runs again", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State, s.ContainerID, s.LastTerminationState.Terminated = running, "c2", ended("c1", 1)
 		}, podState{running: true, current: "c2", last: "c1"}},

@@ -3,6 +3,7 @@ package logsvc
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -47,9 +48,17 @@ const (
 	endEmpty = "empty"
 )
 
+// The values of source, those of Flyte's LogsSource.
+const (
+	sourceAny       = "LIVE_OR_PERSISTED"
+	sourceLive      = "LIVE_ONLY"
+	sourcePersisted = "PERSISTED_ONLY"
+)
+
 // request is what a request asks for, checked.
 type request struct {
 	query            Query
+	source           string // empty: sourceAny
 	timestamps       bool
 	include, exclude *regexp.Regexp // nil: everything, nothing
 	format           format
@@ -59,7 +68,7 @@ type request struct {
 }
 
 // parseRequest reads the options of a request. The error is an *Error that
-// names every field that is wrong.
+// names every field that is wrong, or the one that cannot be served.
 func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*request, error) {
 	if len(body) > maxBody {
 		return nil, Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
@@ -74,6 +83,9 @@ func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.T
 	p.finish(op, r)
 	if len(p.problems) > 0 {
 		return nil, Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(p.problems, "; "))
+	}
+	if r.source == sourcePersisted {
+		return nil, Errorf(subjects.CodeFailedPrecondition, "source: %q: there are no persisted logs, want %s or %s", r.source, sourceLive, sourceAny)
 	}
 	return r, nil
 }
@@ -95,8 +107,9 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 func (r *request) read(p *optionParser, now time.Time) {
 	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
 	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
-	option(p, "tail", "a whole number of lines from 0 on", &r.query.Tail, func(n int64) bool { return n >= 0 })
+	option(p, "tail", `a whole number of lines from 0 on, or "all"`, (*tailLines)(&r.query.Tail), nil)
 	r.readSince(p, now)
+	word(p, "source", &r.source, sourceAny, sourceLive, sourcePersisted)
 	var follow bool
 	if option(p, "follow", "true or false", &follow, nil) {
 		r.query.Follow = FollowNever
@@ -115,22 +128,43 @@ func (r *request) read(p *optionParser, now time.Time) {
 	duration(p, "max_duration", &r.maxDuration)
 }
 
-// readSince takes the two ways to say from when on. Who says so is not cut
-// off by a number of lines as well, unless that is said, too.
-func (r *request) readSince(p *optionParser, now time.Time) {
-	var since time.Duration
-	if duration(p, "since", &since) {
-		r.query.Since = now.Add(-since)
+// tailLines is a number of lines, negative for all.
+type tailLines int64
+
+func (n *tailLines) UnmarshalJSON(text []byte) error {
+	if string(text) == `"all"` {
+		*n = -1
+		return nil
 	}
+	err := json.Unmarshal(text, (*int64)(n))
+	if *n < 0 {
+		return errors.New("negative")
+	}
+	return err
+}
+
+// sinceStart is since when a container runs: a log is that of one instance, so it is all of it.
+const sinceStart = "start"
+
+// readSince takes the two ways to say from when on. Such a request is not limited to a number of
+// lines as well, unless it has one, too.
+func (r *request) readSince(p *optionParser, now time.Time) {
 	var text string
+	since := option(p, "since", `a duration like 10m or 1h30m, or "start", in quotes`, &text, func(s string) bool {
+		d, ok := positive(s)
+		if ok {
+			r.query.Since = now.Add(-d)
+		}
+		return ok || s == sinceStart
+	})
 	if option(p, "since_time", "a time like 2026-11-21T08:51:07Z (RFC 3339)", &text, func(s string) bool {
 		t, err := time.Parse(time.RFC3339Nano, s)
 		r.query.Since = t
 		return err == nil
-	}) && since != 0 {
+	}) && since {
 		p.problem("since_time: %s: want since or since_time, not both", shown(p.fields["since_time"]))
 	}
-	if _, given := p.fields["tail"]; !given && r.query.Since.IsZero() {
+	if _, given := p.fields["tail"]; !given && !since && r.query.Since.IsZero() {
 		r.query.Tail = defaultTail
 	}
 }
@@ -188,14 +222,15 @@ func option[T any](p *optionParser, name, want string, value *T, ok func(T) bool
 
 func duration(p *optionParser, name string, value *time.Duration) bool {
 	var text string
-	return option(p, name, "a duration like 10m or 1h30m, in quotes", &text, func(s string) bool {
-		d, err := time.ParseDuration(s)
-		if err != nil || d <= 0 {
-			return false
-		}
-		*value = d
-		return true
+	return option(p, name, "a duration like 10m or 1h30m, in quotes", &text, func(s string) (ok bool) {
+		*value, ok = positive(s)
+		return ok
 	})
+}
+
+func positive(text string) (time.Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d > 0
 }
 
 func expression(p *optionParser, name string) (re *regexp.Regexp) {

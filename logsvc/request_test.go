@@ -30,6 +30,12 @@ func TestParseRequest(t *testing.T) {
 		{"nothing", "", Query{Tail: 1000}},
 		{"blank", " \n", Query{Tail: 1000}},
 		{"tail", `{"tail": 0}`, Query{Tail: 0}},
+		{"all", `{"tail": "all"}`, Query{Tail: -1}},
+		{"since start", `{"since": "start"}`, Query{Tail: -1}},
+		{"since start and tail", `{"since": "start", "tail": 5}`, Query{Tail: 5}},
+		{"since and all", `{"since": "10m", "tail": "all"}`, Query{Tail: -1, Since: now.Add(-10 * time.Minute)}},
+		{"live", `{"source": "LIVE_ONLY"}`, Query{Tail: 1000}},
+		{"live or persisted", `{"source": "LIVE_OR_PERSISTED"}`, Query{Tail: 1000}},
 		{"since", `{"since": "10m"}`, Query{Tail: -1, Since: now.Add(-10 * time.Minute)}},
 		{"since and tail", `{"since": "10m", "tail": 5}`, Query{Tail: 5, Since: now.Add(-10 * time.Minute)}},
 		{"since_time", `{"since_time": "2026-11-21T08:00:00.5Z"}`, Query{Tail: -1, Since: time.Date(2026, 11, 21, 8, 0, 0, 5e8, time.UTC)}},
@@ -46,6 +52,24 @@ func TestParseRequest(t *testing.T) {
 	if got, err := parseRequest(subjects.LogGet, checkout, nil, now); err != nil || got.query.Follow != FollowNever {
 		t.Errorf("get: got %+v, %v", got, err)
 	}
+	for body, want := range map[string]struct {
+		code subjects.Code
+		text string
+	}{
+		`{"source": "PERSISTED_ONLY"}`:                 {subjects.CodeFailedPrecondition, `source: "PERSISTED_ONLY": there are no persisted logs, want LIVE_ONLY or LIVE_OR_PERSISTED`},
+		`{"source": "PERSISTED_ONLY", "tail": "none"}`: {subjects.CodeInvalidArgument, `tail: "none": want a whole number of lines from 0 on, or "all"`},
+		`{"source": 1}`:                                {subjects.CodeInvalidArgument, "source: 1: want one of LIVE_OR_PERSISTED, LIVE_ONLY, PERSISTED_ONLY"},
+		`{"tail": -1}`:                                 {subjects.CodeInvalidArgument, `tail: -1: want a whole number of lines from 0 on, or "all"`},
+		`{"tail": null}`:                               {subjects.CodeInvalidArgument, `tail: null: want a whole number of lines from 0 on, or "all"`},
+		`{"since": "beginning"}`:                       {subjects.CodeInvalidArgument, `since: "beginning": want a duration like 10m or 1h30m, or "start", in quotes`},
+		`{"since": "start", "since_time": "2026-11-21T08:00:00Z"}`: {subjects.CodeInvalidArgument, `since_time: "2026-11-21T08:00:00Z": want since or since_time, not both`},
+	} {
+		_, err := parseRequest(subjects.LogTail, checkout, []byte(body), now)
+		var failure *Error
+		if !errors.As(err, &failure) || failure.Code != want.code || failure.Text != want.text {
+			t.Errorf("%s: got %v, want %v", body, err, want)
+		}
+	}
 	for _, body := range []string{`{"window": 5}`, `{"follow": true}`, `{"max_duration": "5s"}`} {
 		if got, err := parseRequest(subjects.LogGet, checkout, []byte(body), now); err == nil {
 			t.Errorf("get %s: got %+v", body, got)
@@ -55,7 +79,7 @@ func TestParseRequest(t *testing.T) {
 
 // Whatever comes in, the answer is a request or one line of text.
 func FuzzParseRequest(f *testing.F) {
-	for _, body := range []string{"", "{}", `{"tail": 5}`, `{"since": "5m", "x": [1, "\n"]}`, `{"include": "("}`, "\xff", `{"tail": 1e99}`, `{"format": "` + strings.Repeat("é", 100) + `"}`} {
+	for _, body := range []string{"", "{}", `{"tail": 5}`, `{"tail": "all", "source": "PERSISTED_ONLY"}`, `{"since": "5m", "x": [1, "\n"]}`, `{"include": "("}`, "\xff", `{"tail": 1e99}`, `{"format": "` + strings.Repeat("é", 100) + `"}`} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -68,7 +92,7 @@ func FuzzParseRequest(f *testing.F) {
 				continue
 			}
 			var failure *Error
-			if !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument {
+			if !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument && failure.Code != subjects.CodeFailedPrecondition {
 				t.Fatalf("got %v", err)
 			}
 			if text := answer.OneLine(failure.Text); strings.ContainsAny(text, "\r\n") || len(text) > 1100 {

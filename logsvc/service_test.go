@@ -325,7 +325,7 @@ func TestTail(t *testing.T) {
 		{"exclude", `{"exclude": "^t"}`, both[:1], "# appbridge: replicas: checkout-shop-production-1-a\none\n"},
 		{"json", `{"format": "json"}`, both[:1], `{"replicas":{"replicas":[{"appId":{"org":"acme","project":"shop","domain":"production","name":"checkout"},"name":"checkout-shop-production-1-a"}]}}` + "\n" +
 			`{"batches":{"logs":[{"replicaId":{"appId":{"org":"acme","project":"shop","domain":"production","name":"checkout"},"name":"checkout-shop-production-1-a"},` +
-			`"structuredLines":[{"timestamp":"2026-11-21T08:00:00Z","message":"one","originator":"USER"},{"timestamp":"2026-11-21T08:00:01Z","message":"two","originator":"USER"}],` +
+			`"structuredLines":[{"timestamp":"2026-11-21T08:00:00Z","message":"one","originator":"USER","shortPodName":"1-a"},{"timestamp":"2026-11-21T08:00:01Z","message":"two","originator":"USER","shortPodName":"1-a"}],` +
 			`"source":"LOG_LINE_SOURCE_LIVE"}]}}` + "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -359,15 +359,17 @@ func TestListNotJSON(t *testing.T) {
 	}
 }
 
-// Of an app that is gone the replicas that are left are told, unless its name is
-// another app's now.
+// The names of these two fold to one. The pods that an app leaves behind are nobody's: not the
+// next app's of that name, and not its own, because nothing proves that they were.
 func TestReplicasOfNoApp(t *testing.T) {
 	one, other := subjects.AppID{Project: "b-c", Domain: "dev", Name: "a"}, subjects.AppID{Project: "c", Domain: "dev", Name: "a-b"}
 	cache := &memory{}
-	cache.pods = []corev1.Pod{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "flyte", Name: "left", Labels: map[string]string{kservice.LabelService: kservice.Name(one)}},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
-	}}
+	for name, uid := range map[string]string{"left": "uid-of-one", "own": "uid-of-other"} {
+		cache.pods = append(cache.pods, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "flyte", Name: name, Labels: map[string]string{kservice.LabelService: kservice.Name(one), kservice.LabelServiceUID: uid}},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		})
+	}
 	w := serve(t, func(s *setup) { s.cache = cache })
 	replicas := func(id subjects.AppID) []string {
 		var names []string
@@ -376,14 +378,16 @@ func TestReplicasOfNoApp(t *testing.T) {
 		}
 		return names
 	}
-	if got := replicas(one); !slices.Equal(got, []string{"left"}) {
-		t.Errorf("got %q, want the one that is left", got)
+	if got := replicas(one); len(got) != 0 {
+		t.Errorf("got %q of an app that is gone", got)
 	}
-	cache.add(cached(t, other))
+	svc := cached(t, other)
+	svc.UID = "uid-of-other"
+	cache.add(svc)
 	if got := replicas(one); len(got) != 0 {
 		t.Errorf("got %q, which are another app's", got)
 	}
-	if got := replicas(other); !slices.Equal(got, []string{"left"}) {
-		t.Errorf("got %q, want the one that is there", got)
+	if got := replicas(other); !slices.Equal(got, []string{"own"}) {
+		t.Errorf("got %q, want its own", got)
 	}
 }

@@ -3,6 +3,7 @@ package appsvc_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -328,11 +330,31 @@ func TestDeleteReplica(t *testing.T) {
 	p.podGone(own)
 	p.outcome(p.json(subject, ask(own.Name)), subjects.OutcomeMissing)
 
-	// Of an app that is gone, pods may be left.
-	left := p.pod("left", svc.Name)
+	// Of an app that is gone, pods may be left. Nothing proves that they were its own.
+	labelled := func(name string, uid types.UID) *corev1.Pod {
+		pod := p.pod(name, svc.Name)
+		pod.Labels[kservice.LabelServiceUID] = string(uid)
+		p.must(p.Client.Update(t.Context(), pod))
+		return pod
+	}
+	own, left := labelled("own", svc.UID), labelled("left", svc.UID)
+	p.outcome(p.json(subject, ask(own.Name)), subjects.OutcomeDeleted)
+	p.podGone(own)
 	p.outcome(p.json(p.subject(subjects.APIDelete, checkout), nil), subjects.OutcomeDeleted)
-	p.outcome(p.json(subject, ask(left.Name)), subjects.OutcomeDeleted)
-	p.podGone(left)
+	p.refused(p.json(subject, ask(left.Name)), subjects.CodeNotFound, left.Name, checkout.String())
+
+	// The next app of that name may be another project's: names fold.
+	same := subjects.AppID{Project: checkout.Project, Domain: checkout.Domain, Name: strings.ToUpper(checkout.Name)}
+	next := p.create(p.app(same))
+	if next.Name != svc.Name {
+		t.Fatalf("got the name %s, want %s", next.Name, svc.Name)
+	}
+	name := &appv1.ReplicaIdentifier{Name: left.Name}
+	p.refused(p.json(p.subject(subjects.APIDeleteReplica, same), name), subjects.CodeNotFound, left.Name, same.String())
+	p.podStays(left)
+	its := labelled("its", next.UID)
+	p.outcome(p.json(p.subject(subjects.APIDeleteReplica, same), &appv1.ReplicaIdentifier{Name: its.Name}), subjects.OutcomeDeleted)
+	p.podGone(its)
 	p.podStays(foreign)
 }
 

@@ -261,6 +261,18 @@ func TestReplicas(t *testing.T) {
 	}
 	notReady := sampleService()
 	notReady.Status.LatestReadyRevisionName = ""
+	// The pods of a Service of the same name that is gone carry its uid.
+	labelled := sampleService()
+	labelled.Name, labelled.Status.LatestReadyRevisionName = "u-p-d", "u-p-d-00001"
+	for name, uid := range map[string]string{"own": string(labelled.UID), "another": "another-uid", "without": ""} {
+		labels := map[string]string{kservice.LabelService: "u-p-d", kservice.LabelRevision: "u-p-d-00001", kservice.LabelServiceUID: uid}
+		if uid == "" {
+			delete(labels, kservice.LabelServiceUID)
+		}
+		pods = append(pods, pod(name, labels))
+	}
+	labelledNotReady := *labelled
+	labelledNotReady.Status.LatestReadyRevisionName = ""
 	tests := []struct {
 		name string
 		svc  *kservice.Service
@@ -269,6 +281,8 @@ func TestReplicas(t *testing.T) {
 		{"latest ready revision", sampleService(), []string{"a", "c"}},
 		{"none ready", notReady, []string{"a", "b", "c"}},
 		{"no service", nil, []string{"a", "b", "c"}},
+		{"another uid", labelled, []string{"own", "without"}},
+		{"another uid, none ready", &labelledNotReady, []string{"own", "without"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

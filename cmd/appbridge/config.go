@@ -86,7 +86,7 @@ type config struct {
 	// Of logs alone.
 	Follow        bool
 	Tail          int
-	Since         time.Duration // 0: no limit
+	Since         time.Duration // 0: no limit; sinceStart
 	SinceTime     time.Time     // zero: no limit
 	Replica       string        // empty: all
 	Container     string        // empty: the app's own

@@ -156,7 +156,8 @@ func logRequest(cfg config, app target) client.Request {
 		window = client.Paced
 	}
 	return client.Request{
-		App: app.AppID, Replica: cfg.Replica, Container: cfg.Container, Tail: app.tail, Since: cfg.Since, SinceTime: cfg.SinceTime,
+		App: app.AppID, Replica: cfg.Replica, Container: cfg.Container, Tail: app.tail,
+		Since: max(cfg.Since, 0), SinceStart: cfg.Since == sinceStart, SinceTime: cfg.SinceTime,
 		Follow: &cfg.Follow, Previous: cfg.Previous, Timestamps: cfg.Timestamps, Include: cfg.Include, Exclude: cfg.Exclude,
 		Format: client.FormatRaw, MaxDuration: cfg.MaxDuration, Prefix: cfg.Prefix, Window: window, Timeout: cfg.Timeout,
 	}

@@ -16,6 +16,31 @@ const (
 	whenNever  when = "never"
 )
 
+// The words that --tail and --since take, as values.
+const (
+	allLines   = -1
+	sinceStart = time.Duration(-1)
+)
+
+// or is a codec that takes a word for one more value.
+func or[T comparable](word string, value T, other codec[T]) codec[T] {
+	return codec[T]{
+		kind: other.kind, want: word + ", or " + other.want,
+		parse: func(s string) (T, error) {
+			if s == word {
+				return value, nil
+			}
+			return other.parse(s)
+		},
+		format: func(v T) string {
+			if v == value {
+				return word
+			}
+			return other.format(v)
+		},
+	}
+}
+
 // maxTail is beyond any log, and a number that every machine has.
 const maxTail = 1_000_000_000
 
@@ -23,8 +48,8 @@ const maxTail = 1_000_000_000
 func logRequestOptions() []option {
 	return onlyNow(
 		short("f", define("follow", "go on with what will be written", func(c *config) *bool { return &c.Follow }, toggle())),
-		define("tail", "lines of each replica to begin with; all with since or since-time, unless it is given as well", func(c *config) *int { return &c.Tail }, number(0, maxTail)),
-		define("since", "leave out what is older, 0 for nothing", func(c *config) *time.Duration { return &c.Since }, duration(time.Millisecond, true)),
+		define("tail", "lines of each replica to begin with; all with since or since-time, unless it is given as well", func(c *config) *int { return &c.Tail }, or("all", allLines, number(0, maxTail))),
+		define("since", "leave out what is older, 0 for nothing; start: all since the container started", func(c *config) *time.Duration { return &c.Since }, or("start", sinceStart, duration(time.Millisecond, true))),
 		define("since-time", "leave out what was written before", func(c *config) *time.Time { return &c.SinceTime }, pointInTime()),
 		define("replica", "name of one replica (pod); none: all of them", func(c *config) *string { return &c.Replica },
 			text("pod", "the name of a pod", checkOptional(checkObjectName))),

@@ -77,6 +77,10 @@ func TestRequestBody(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
+	all := Request{Tail: new(-1), SinceStart: true, Window: 3}
+	if got, err := all.body(); string(got) != `{"since":"start","window":3,"tail":"all"}` || err != nil {
+		t.Errorf("got %s, %v for all", got, err)
+	}
 	if got, err := (Request{}).withDefaults().body(); string(got) != `{"window":16}` || err != nil {
 		t.Errorf("got %s, %v for nothing", got, err)
 	}

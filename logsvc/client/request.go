@@ -46,11 +46,13 @@ type Request struct {
 	Replica string
 	// Container to read; empty: the app's own.
 	Container string
-	// Tail is how many lines of each replica to begin with.
+	// Tail is how many lines of each replica to begin with; negative: all.
 	Tail *int
-	// Since leaves out what is older; at most one of Since and SinceTime.
-	Since     time.Duration
-	SinceTime time.Time
+	// Since skips what is older. SinceStart asks for all since the container started. At most one
+	// of Since, SinceStart and SinceTime.
+	Since      time.Duration
+	SinceStart bool
+	SinceTime  time.Time
 	// Follow goes on with what will be written (true) or ends with what is there
 	// (false); nil: goes on as long as a replica runs.
 	Follow *bool
@@ -132,7 +134,10 @@ func (r Request) body() ([]byte, error) {
 		Replica: r.Replica, Container: r.Container, Tail: r.Tail, Follow: r.Follow, Previous: r.Previous,
 		Timestamps: r.Timestamps, Include: r.Include, Exclude: r.Exclude, Format: r.Format, Window: max(r.Window, 0),
 	}
-	if r.Since != 0 {
+	switch {
+	case r.SinceStart:
+		w.Since = "start"
+	case r.Since != 0:
 		w.Since = r.Since.String()
 	}
 	if !r.SinceTime.IsZero() {
@@ -141,7 +146,14 @@ func (r Request) body() ([]byte, error) {
 	if r.MaxDuration != 0 {
 		w.MaxDuration = r.MaxDuration.String()
 	}
-	body, err := json.Marshal(w)
+	var message any = w
+	if r.Tail != nil && *r.Tail < 0 {
+		message = struct {
+			wireRequest
+			Tail string `json:"tail"`
+		}{w, "all"}
+	}
+	body, err := json.Marshal(message)
 	if err != nil {
 		return nil, fmt.Errorf("encode log request: %w", err)
 	}

@@ -113,8 +113,7 @@ func (p *Pod) WriteTo(container string, lines ...string) bool {
 // WriteAt is Write with a time of the caller's choice, the same for all lines.
 // It may lie before that of earlier lines, as after a change of the clock.
 func (p *Pod) WriteAt(t time.Time, lines ...string) bool {
-	nanos := t.UnixNano()
-	return p.write(p.app, func() int64 { return nanos }, terminated(lines))
+	return p.WriteRawAt(t, terminated(lines))
 }
 
 // WriteRaw has the app's container write bytes, which need not be text or end
@@ -122,6 +121,12 @@ func (p *Pod) WriteAt(t time.Time, lines ...string) bool {
 // log before there are more than 16 KiB of it, or its end, or the container
 // ends: the log then ends without a line's end.
 func (p *Pod) WriteRaw(data []byte) bool { return p.write(p.app, p.present, data) }
+
+// WriteRawAt is WriteRaw with a time of the caller's choice.
+func (p *Pod) WriteRawAt(t time.Time, data []byte) bool {
+	nanos := t.UnixNano()
+	return p.write(p.app, func() int64 { return nanos }, data)
+}
 
 // Fill is Write for millions of lines: those that the function makes from 0 to
 // n-1. Other writers may come in between, and so may the container's end.

@@ -7,19 +7,24 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // What Knative labels a Pod with, besides what it labels a Revision with.
-const labelRevision = "serving.knative.dev/revision"
+const (
+	labelRevision   = "serving.knative.dev/revision"
+	labelServiceUID = "serving.knative.dev/serviceUID"
+)
 
 // The container that Knative adds to every pod. The app's is another.
 const queueProxy = "queue-proxy"
@@ -31,12 +36,15 @@ type PodOptions struct {
 	Namespace string
 	// Name of the pod. Empty: one that begins with the Revision's and "-deployment-".
 	Name string
-	// Service and Revision are labelled on the pod as Knative does. Empty: no label.
+	// Service and Revision are labelled on the pod as Knative does, the Service with the uid that it
+	// has then, if there is one. Empty: no label.
 	Service, Revision string
-	// Labels are further labels.
+	// Labels are merged over these; an empty value takes the key away.
 	Labels map[string]string
 	// Containers by name. Nil: queue-proxy and app, in this order.
 	Containers []string
+	// NoContainerIDs leaves the ids of containers out of the status, as virtual kubelets do.
+	NoContainerIDs bool
 	// Waiting leaves the pod pending, its containers still being created;
 	// Recover starts them.
 	Waiting bool
@@ -48,6 +56,7 @@ type Pod struct {
 	kubelet *Kubelet
 	key     types.NamespacedName
 	app     *container
+	noIDs   bool
 
 	mu         sync.Mutex
 	containers []*container
@@ -102,12 +111,20 @@ func (k *Kubelet) RunPod(ctx context.Context, opts PodOptions) (*Pod, error) {
 	if opts.Service != "" {
 		object.Labels[labelService] = opts.Service
 		object.Labels[labelConfiguration] = opts.Service
+		svc := &servingv1.Service{}
+		err := k.client.Get(ctx, types.NamespacedName{Namespace: object.Namespace, Name: opts.Service}, svc)
+		switch {
+		case err == nil:
+			object.Labels[labelServiceUID] = string(svc.UID)
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return nil, fmt.Errorf("read the Knative Service of a pod: %w", err)
+		}
 	}
 	if opts.Revision != "" {
 		object.Labels[labelRevision] = opts.Revision
 	}
-	maps.Copy(object.Labels, opts.Labels)
-	p := &Pod{kubelet: k, changed: make(chan struct{}), open: make(map[*follower]struct{})}
+	merge(object.Labels, opts.Labels)
+	p := &Pod{kubelet: k, noIDs: opts.NoContainerIDs, changed: make(chan struct{}), open: make(map[*follower]struct{})}
 	for _, name := range names {
 		object.Spec.Containers = append(object.Spec.Containers, corev1.Container{Name: name, Image: name})
 		c := &container{name: name, waiting: "ContainerCreating"}

@@ -14,6 +14,14 @@ func (p *Pod) status(status *corev1.PodStatus) {
 	status.ContainerStatuses = nil
 	for _, c := range p.containers {
 		s := c.status()
+		if p.noIDs {
+			s.ContainerID = ""
+			for _, ended := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+				if ended != nil {
+					ended.ContainerID = ""
+				}
+			}
+		}
 		status.ContainerStatuses = append(status.ContainerStatuses, s)
 		ready = ready && s.Ready
 		if c.current != nil {

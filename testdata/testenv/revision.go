@@ -73,6 +73,7 @@ func (c *Cluster) ensureRevision(ctx context.Context, svc *servingv1.Service, na
 			Labels: map[string]string{
 				labelService:       current.Name,
 				labelConfiguration: current.Name,
+				labelServiceUID:    string(current.UID),
 			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: serviceKind.GroupVersion().String(), Kind: serviceKind.Kind,
