@@ -194,6 +194,8 @@ func TestKubernetesWithoutContainerIDs(t *testing.T) {
 	pod.Write("four")
 	r.wait(pod, "one", "two", "xxxxx", "three", "four")
 
+	r.cancel()
+	_ = r.ended()
 	before := read(t, k, logsvc.Query{App: a.id, Tail: -1, Previous: true})
 	before.end()
 	before.wait(pod, "three")
