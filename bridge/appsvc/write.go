@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -42,9 +43,13 @@ func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
 	}
 	var p problems
 	p.agree("app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
-	p = append(p, kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)...)
+	wrong, denied := kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)
+	p = append(p, wrong...)
 	if err := p.err(); err != nil {
 		return nil, err
+	}
+	if len(denied) > 0 {
+		return nil, answer.Errorf(subjects.CodePermissionDenied, "%s", strings.Join(denied, "; "))
 	}
 	var now *live
 	var outcome, sent subjects.Outcome
