@@ -47,12 +47,12 @@ func ParseReference(text string) (Reference, error) {
 	kind, name, _ := strings.Cut(text, "/")
 	r := Reference{kind: kind}
 	if !slices.Contains([]string{kindSecret, kindConfigMap, kindClaim}, kind) {
-		return r, fmt.Errorf("%q: want %s/NAME, %s/NAME or %s/NAME", text, kindSecret, kindConfigMap, kindClaim)
+		return r, fmt.Errorf("%q does not begin with %s/, %s/ or %s/", text, kindSecret, kindConfigMap, kindClaim)
 	}
 	// The group of a secret, which Flyte's webhook reads, need not be the name of an object.
 	example := strings.NewReplacer(projectPlaceholder, "a", domainPlaceholder, "a").Replace(name)
 	if name == "" || strings.ContainsAny(example, "{}") || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return r, fmt.Errorf("%q: want a name of printable characters, with no braces but %s and %s", text, projectPlaceholder, domainPlaceholder)
+		return r, fmt.Errorf("%q has no name, a character that cannot be printed, or braces that are not %s or %s", text, projectPlaceholder, domainPlaceholder)
 	}
 	for part := range strings.SplitSeq(name, ".") {
 		parsed := namePart{prefix: part}
@@ -60,7 +60,7 @@ func ParseReference(text string) (Reference, error) {
 			switch count := strings.Count(part, variable); {
 			case count == 0:
 			case count > 1 || parsed.variable != "":
-				return r, fmt.Errorf("%q: want a dot between %s, %s and %s: with any other text between them, the names of one project can be those of another", text, projectPlaceholder, domainPlaceholder, anyText)
+				return r, fmt.Errorf("%q has no dot between two of %s, %s and %s, so that the names of one project can be those of another", text, projectPlaceholder, domainPlaceholder, anyText)
 			default:
 				parsed.variable = variable
 				parsed.prefix, parsed.suffix, _ = strings.Cut(part, variable)
@@ -117,7 +117,7 @@ func CheckReferences(references []Reference) error {
 	for i, one := range references {
 		for _, other := range references[:i] {
 			if one.collides(other) {
-				errs = append(errs, fmt.Errorf("%q and %q: one name can match both for different projects or domains: want %s and %s in the same places", other, one, projectPlaceholder, domainPlaceholder))
+				errs = append(errs, fmt.Errorf("%q and %q can match one name for different projects or domains", other, one))
 			}
 		}
 	}

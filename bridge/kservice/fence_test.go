@@ -174,18 +174,18 @@ func TestParseReference(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                          `"": want secret/NAME, configmap/NAME or persistentvolumeclaim/NAME`,
-		"secret":                    `"secret": want a name`,
-		"Secret/a":                  `"Secret/a": want secret/NAME`,
-		"pod/a":                     `"pod/a": want secret/NAME`,
-		"secret/":                   `"secret/": want a name`,
-		"secret/{Project}":          `no braces but {project} and {domain}`,
-		"secret/{{ project }}":      `no braces but {project} and {domain}`,
-		"secret/a\n":                `want a name of printable characters`,
-		"secret/{project}-*":        `want a dot between {project}, {domain} and *`,
-		"secret/{project}-{domain}": `want a dot between {project}, {domain} and *`,
-		"secret/{project}{project}": `want a dot between {project}, {domain} and *`,
-		"secret/*a*":                `want a dot between {project}, {domain} and *`,
+		"":                          `"" does not begin with secret/, configmap/ or persistentvolumeclaim/`,
+		"secret":                    `"secret" has no name`,
+		"Secret/a":                  `"Secret/a" does not begin with`,
+		"pod/a":                     `"pod/a" does not begin with`,
+		"secret/":                   `"secret/" has no name`,
+		"secret/{Project}":          "braces that are not {project} or {domain}",
+		"secret/{{ project }}":      "braces that are not {project} or {domain}",
+		"secret/a\n":                "a character that cannot be printed",
+		"secret/{project}-*":        `"secret/{project}-*" has no dot between two of {project}, {domain} and *`,
+		"secret/{project}-{domain}": "has no dot between",
+		"secret/{project}{project}": "has no dot between",
+		"secret/*a*":                "has no dot between",
 	} {
 		if _, err := kservice.ParseReference(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
