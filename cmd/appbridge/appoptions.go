@@ -59,7 +59,7 @@ func wholeSeconds(zero bool) codec[time.Duration] {
 
 // references are patterns of what apps may refer to.
 func references() codec[[]kservice.Reference] {
-	texts := optional(list("patterns", "secret/NAME, configmap/NAME or persistentvolumeclaim/NAME separated by commas, for example secret/{project}.{domain}.*, with a dot between any two of {project}, {domain} and *",
+	texts := optional(list("patterns", "secret/NAME, configmap/NAME or persistentvolumeclaim/NAME separated by commas, with a dot between any two placeholders, for example secret/{project}.{domain}.*",
 		func(string) error { return nil }))
 	return codec[[]kservice.Reference]{
 		kind: texts.kind, want: texts.want, list: true, quoted: true,
