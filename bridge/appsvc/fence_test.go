@@ -1,9 +1,14 @@
 package appsvc_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/encoding/protojson"
 	corev1 "k8s.io/api/core/v1"
 
@@ -98,4 +103,31 @@ func TestFenceOptions(t *testing.T) {
 	p.outcome(p.json(p.subject(subjects.APIStop, checkout), nil), subjects.OutcomeStopped)
 	p.refused(p.json(deploy, request(own)), subjects.CodePermissionDenied)
 	p.outcome(p.json(p.subject(subjects.APIDelete, checkout), nil), subjects.OutcomeDeleted)
+}
+
+// An account that imports the subjects of a project reaches the apps of that project alone.
+func TestAccountImport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	mustDo(t, os.WriteFile(file, []byte(`accounts {
+		platform { users: [ { user: platform, password: p } ], exports: [ { service: "flyte.apps.api.>" } ] }
+		shop { users: [ { user: shop, password: p } ], imports: [ { service: { account: platform, subject: "flyte.apps.api.*.shop.>" } } ] }
+	}`), 0o600))
+	opts, err := server.ProcessConfigFile(file)
+	mustDo(t, err)
+	s := newServer(t, func(o *natsOptions) { o.Accounts, o.Users = opts.Accounts, opts.Users })
+	as := func(user string) string { return "nats://" + user + ":p@" + s.Addr().String() }
+	cache := &memory{}
+	other := subjects.AppID{Project: "shop2", Domain: checkout.Domain, Name: checkout.Name}
+	cache.add(cached(t, checkout))
+	cache.add(cached(t, other))
+	w := serve(t, func(s *setup) { s.url, s.cache, s.kube = as("platform"), cache, untouchable(t) })
+	tenant := dial(t, as("shop"))
+	if _, err := tenant.Request(w.subject(subjects.APIGet, checkout), nil, patience); err != nil {
+		t.Errorf("its own project: %v", err)
+	}
+	for _, subject := range []string{w.subject(subjects.APIGet, other), w.subject(subjects.APIDelete, other), w.listSubject("", ""), w.listSubject("shop2", "")} {
+		if answer, err := tenant.Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: got %v and %v, want no responders", subject, answer, err)
+		}
+	}
 }

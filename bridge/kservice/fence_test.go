@@ -3,6 +3,8 @@ package kservice_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -190,6 +192,23 @@ func TestParseReference(t *testing.T) {
 		if _, err := kservice.ParseReference(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
+	}
+}
+
+// The patterns that docs/apps.md shows can be configured together.
+func TestDocumentedReferences(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(repositoryRoot, "docs", "apps.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "\nallowed-references:\n")
+	block, _, _ = strings.Cut(block, "```")
+	var patterns []string
+	for line := range strings.Lines(block) {
+		patterns = append(patterns, strings.Fields(line)[1])
+	}
+	if err := kservice.CheckReferences(allowing(t, nil, patterns...).References); err != nil || len(patterns) != 3 {
+		t.Errorf("got %v for %q, want three patterns", err, patterns)
 	}
 }
 
