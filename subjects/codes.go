@@ -16,7 +16,7 @@ const (
 	// impossible. The same request will fail again.
 	CodeInvalidArgument Code = 400
 	// CodePermissionDenied: the service does not do that here, because it is not
-	// turned on.
+	// turned on or an option does not allow it.
 	CodePermissionDenied Code = 403
 	// CodeNotFound: there is no such app, replica or container.
 	CodeNotFound Code = 404

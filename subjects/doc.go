@@ -265,7 +265,7 @@
 // The codes are
 //
 //	400   InvalidArgument      the request can never succeed
-//	403   PermissionDenied     operations that change apps are not turned on
+//	403   PermissionDenied     operations that change apps are not turned on, or a deploy reaches beyond its app
 //	404   NotFound             no such app, replica or container
 //	409   FailedPrecondition   not in the app's present state
 //	429   ResourceExhausted    a limit of the service is reached

@@ -22,7 +22,19 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
+// conformDeploy plays the cases of a file, each with the options that allow what it names.
 func conformDeploy(t *testing.T, path string) int {
+	return conformDeployWith(t, path, func(c corpus.DeployCase) kservice.Fence { return c.Names(t).Fence(t) })
+}
+
+// TestConformanceFence plays the corpus without options: what names something is denied, and
+// nothing else is.
+func TestConformanceFence(t *testing.T) {
+	path := filepath.Join(corpus.Dir(repositoryRoot), "deploy.json")
+	conformDeployWith(t, path, func(corpus.DeployCase) kservice.Fence { return kservice.Fence{} })
+}
+
+func conformDeployWith(t *testing.T, path string, fence func(corpus.DeployCase) kservice.Fence) int {
 	c := cluster.Get(t)
 	server := newServer(t, func(o *natsOptions) { o.JetStream, o.StoreDir = true, t.TempDir() })
 	cache := startBridge(t, server.ClientURL(), c, corpus.Namespace)
@@ -32,6 +44,7 @@ func conformDeploy(t *testing.T, path string) int {
 		stage := &stage{Cluster: c, config: config, world: serve(t, func(s *setup) {
 			s.url, s.cache, s.kube = server.ClientURL(), cache, admin(c)
 			s.cfg.App, s.cfg.Deploy = config.KService(), config.Deploy()
+			s.cfg.Deploy.Fence = fence(one)
 		})}
 		stage.clear()
 		defer stage.clear()
@@ -44,7 +57,7 @@ func conformDeploy(t *testing.T, path string) int {
 			steps++
 		}
 	})
-	t.Logf("conformance: deploy.json: %d steps compared", steps)
+	t.Logf("conformance: %s: %d steps compared", filepath.Base(path), steps)
 	return min(cases, steps)
 }
 
@@ -126,6 +139,17 @@ func (s *stage) play(step corpus.DeployStep) bool {
 		s.t.Fatalf("op %q: not one that this test knows", step.Op)
 	}
 	after, want := s.object(), step.Expect.Value
+	if named := step.Names(s.t); want.Error+want.Panic == "" && s.denied(named) {
+		s.refused(answer, subjects.CodePermissionDenied, "app.spec.", "--allowed-")
+		s.same(before, after)
+		return false
+	}
+	if _, ok := s.owner(before); before != nil && !ok && step.Op == "deploy" && before.GetLabels()[kservice.LabelManaged] != "true" {
+		// Somebody's, which Flyte does not look at either.
+		s.refused(answer, subjects.CodeFailedPrecondition, "neither an app id")
+		s.same(before, after)
+		return false
+	}
 	if owner, ok := s.owner(before); before != nil && owner != s.id().String() && (ok || step.Op != "deploy") {
 		// Another app's, which Flyte does not look at.
 		if step.Op == "deploy" {
@@ -150,6 +174,12 @@ func (s *stage) play(step corpus.DeployStep) bool {
 	}
 	s.compare(before, after, want, answer, step.Op)
 	return true
+}
+
+// denied reports whether the service is configured without what an app names.
+func (s *stage) denied(named corpus.Named) bool {
+	fence := s.cfg.Deploy.Fence
+	return len(fence.ServiceAccounts)+len(fence.References) == 0 && !named.None(s.cfg.Deploy)
 }
 
 // owner is the app that a Knative Service belongs to.

@@ -130,14 +130,21 @@ func (k *kube) patch(ctx context.Context, of schema.GroupVersionResource, namesp
 	return patched, err
 }
 
-// remove deletes an object, with a uid only that one. What it owns goes after it.
-// An object that is gone already is an error of the kind NotFound.
+// remove deletes the object of that name if it has the uid. What it owns goes after it. An object
+// that is gone already is an error of the kind NotFound, another one of the kind Conflict.
 func (k *kube) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string, uid types.UID) error {
-	policy := metav1.DeletePropagationBackground
-	opts := metav1.DeleteOptions{PropagationPolicy: &policy}
-	if uid != "" {
-		opts.Preconditions = &metav1.Preconditions{UID: &uid}
-	}
+	return k.removeIf(ctx, of, namespace, name, metav1.Preconditions{UID: &uid})
+}
+
+// removeUnchanged is remove for an object that nobody has changed since it was read, its
+// annotations included; else the error is of the kind Conflict.
+func (k *kube) removeUnchanged(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) error {
+	only := metav1.Preconditions{UID: new(object.GetUID()), ResourceVersion: new(object.GetResourceVersion())}
+	return k.removeIf(ctx, of, object.GetNamespace(), object.GetName(), only)
+}
+
+func (k *kube) removeIf(ctx context.Context, of schema.GroupVersionResource, namespace, name string, only metav1.Preconditions) error {
+	opts := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: &only}
 	return k.ask(ctx, "delete", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) error {
 		return r.Delete(ctx, name, opts)
 	})

@@ -43,6 +43,19 @@ func ownerOf(object *unstructured.Unstructured, id subjects.AppID) owner {
 	}
 }
 
+// foreign is why deploy may not change what it found, empty when it may. A Knative Service without
+// an app id is taken over if its label marks it as one of Flyte's.
+func (l *live) foreign() string {
+	switch {
+	case l.owner == ownerOther:
+		return "belongs to another app"
+	case l.owner == ownerNone && l.object != nil && !kservice.Managed(l.object):
+		return "has neither an app id nor the label " + kservice.LabelManaged
+	default:
+		return ""
+	}
+}
+
 // live is the place of an app's Knative Service in Kubernetes, and what was read there.
 type live struct {
 	at     types.NamespacedName

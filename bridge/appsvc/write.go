@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -42,9 +44,13 @@ func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
 	}
 	var p problems
 	p.agree("app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
-	p = append(p, kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)...)
+	wrong, denied := kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)
+	p = append(p, wrong...)
 	if err := p.err(); err != nil {
 		return nil, err
+	}
+	if len(denied) > 0 {
+		return nil, answer.Errorf(subjects.CodePermissionDenied, "%s", strings.Join(denied, "; "))
 	}
 	var now *live
 	var outcome, sent subjects.Outcome
@@ -72,8 +78,8 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 	if err != nil {
 		return nil, "", err
 	}
-	if found.owner == ownerOther {
-		return nil, "", answer.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, belongs to another app", found.at, id)
+	if reason := found.foreign(); reason != "" {
+		return nil, "", answer.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, %s", found.at, id, reason)
 	}
 	cfg := s.cfg.Deploy
 	cfg.Namespace = found.at.Namespace
@@ -136,7 +142,7 @@ func (s *Service) stop(ctx context.Context, r *request) (*reply, error) {
 			return err
 		}
 		// Its pods would stay for as long as Knative takes for traffic to cease.
-		return gone(s.kube.remove(ctx, revisions(), found.at.Namespace, svc.Status.LatestReadyRevisionName, ""))
+		return gone(s.removeRevision(ctx, found.at.Namespace, svc.Status.LatestReadyRevisionName, patched.GetUID()))
 	})
 	if err != nil {
 		return nil, err
@@ -148,6 +154,19 @@ func (s *Service) stop(ctx context.Context, r *request) (*reply, error) {
 	s.settle(ctx, r.app, now.object.GetUID(), now.object.GetResourceVersion())
 	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.UpdateResponse{App: app} })
 	return s.wrote(r, rep, outcome, err)
+}
+
+// removeRevision deletes a Revision of a Knative Service. What has its name by now and belongs to
+// another Service stays.
+func (s *Service) removeRevision(ctx context.Context, namespace, name string, service types.UID) error {
+	revision, err := s.kube.get(ctx, revisions(), namespace, name)
+	if err != nil || revision == nil {
+		return err
+	}
+	if owner := revision.GetLabels()[kservice.LabelServiceUID]; owner != "" && owner != string(service) {
+		return nil
+	}
+	return s.kube.remove(ctx, revisions(), namespace, name, revision.GetUID())
 }
 
 // remove deletes an app.
@@ -167,7 +186,7 @@ func (s *Service) remove(ctx context.Context, r *request) (*reply, error) {
 		if err != nil || found.owner != ownerThis {
 			return err
 		}
-		err = s.kube.remove(ctx, services(), found.at.Namespace, found.at.Name, found.object.GetUID())
+		err = s.kube.removeUnchanged(ctx, services(), found.object)
 		if err == nil || unanswered(err) {
 			was = found
 		}

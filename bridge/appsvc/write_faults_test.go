@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -79,6 +80,15 @@ func TestConflicts(t *testing.T) {
 			}
 		}
 	}
+	// taken gives a Service to another app, where it is.
+	taken := func(svc *servingv1.Service) func() {
+		return func() {
+			patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{kservice.AnnotationAppID: "other/dev/taken"}}}
+			if _, err := p.Patch(ctx, svc, patch); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 	t.Run("update", func(t *testing.T) {
 		svc := p.create(p.app(id("update")))
 		w := p.faulty(t, &fault{method: http.MethodPut, resource: "services", before: label(svc)})
@@ -89,12 +99,7 @@ func TestConflicts(t *testing.T) {
 	})
 	t.Run("update of what is another app's by then", func(t *testing.T) {
 		svc := p.create(p.app(id("taken")))
-		w := p.faulty(t, &fault{method: http.MethodPut, resource: "services", before: func() {
-			patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{kservice.AnnotationAppID: "other/dev/taken"}}}
-			if _, err := p.Patch(ctx, svc, patch); err != nil {
-				t.Error(err)
-			}
-		}})
+		w := p.faulty(t, &fault{method: http.MethodPut, resource: "services", before: taken(svc)})
 		w.refused(w.json(w.subject(subjects.APIDeploy, id("taken")), deployment("registry.example.com/hello:2")), subjects.CodeFailedPrecondition, "belongs to another app")
 		if now := p.present(svc.Name); now.Spec.Template.Spec.Containers[0].Image != "registry.example.com/hello:1" {
 			t.Errorf("got %v", now)
@@ -133,6 +138,58 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("got %v", now)
 		}
 	})
+	for _, write := range []struct {
+		op     subjects.APIOp
+		method string
+	}{{subjects.APIStop, http.MethodPatch}, {subjects.APIDelete, http.MethodDelete}} {
+		t.Run(string(write.op)+" of what is given to another app by then", func(t *testing.T) {
+			id := id("given-" + string(write.op))
+			svc := p.create(p.app(id))
+			w := p.faulty(t, &fault{method: write.method, resource: "services", before: taken(svc)})
+			w.outcome(w.json(w.subject(write.op, id), nil), subjects.OutcomeMissing)
+			if now := p.present(svc.Name); now.UID != svc.UID || now.Labels[kservice.LabelStopped] != "" || now.Generation != svc.Generation {
+				t.Errorf("got %v", now)
+			}
+		})
+	}
+	t.Run("stop of what is another app's by then", func(t *testing.T) {
+		one, other := subjects.AppID{Project: "v-w", Domain: "dev", Name: "u"}, subjects.AppID{Project: "w", Domain: "dev", Name: "u-v"}
+		svc := p.create(p.app(one))
+		var theirs *servingv1.Service
+		w := p.faulty(t, &fault{method: http.MethodPatch, resource: "services", before: func() {
+			err := p.Delete(ctx, svc)
+			if err == nil {
+				theirs, err = p.Create(ctx, p.app(other))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}})
+		w.outcome(w.json(w.subject(subjects.APIStop, one), nil), subjects.OutcomeMissing)
+		p.untouched(theirs)
+	})
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		t.Run("stop whose Revision is another app's by then, at "+method, func(t *testing.T) {
+			id := id("revision-" + strings.ToLower(method))
+			svc, err := p.Ready(ctx, p.create(p.app(id)), "", 1)
+			p.must(err)
+			theirs := &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{
+				Namespace: p.namespace, Name: svc.Status.LatestReadyRevisionName, Labels: map[string]string{kservice.LabelServiceUID: "another"},
+			}}
+			theirs.Spec.Containers = []corev1.Container{{Name: "app", Image: "registry.example.com/theirs:1"}}
+			w := p.faulty(t, &fault{method: method, resource: "revisions", before: func() {
+				err := p.DeleteRevision(ctx, svc)
+				if err == nil {
+					err = p.Client.Create(ctx, theirs)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}})
+			w.outcome(w.json(w.subject(subjects.APIStop, id), nil), subjects.OutcomeStopped)
+			p.must(p.Client.Get(ctx, client.ObjectKeyFromObject(theirs), theirs))
+		})
+	}
 	t.Run("delete of what is another app's by then", func(t *testing.T) {
 		one, other := subjects.AppID{Project: "y-z", Domain: "dev", Name: "x"}, subjects.AppID{Project: "z", Domain: "dev", Name: "x-y"}
 		svc := p.create(p.app(one))

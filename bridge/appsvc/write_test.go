@@ -222,7 +222,7 @@ func TestForeignService(t *testing.T) {
 	p.podStays(pod)
 }
 
-// A Knative Service without an app id is nobody's: deploy takes it, while stop
+// A Knative Service of Flyte without an app id is nobody's: deploy takes it, while stop
 // and delete do not know it.
 func TestNobodysService(t *testing.T) {
 	p := newPlace(t)
@@ -244,6 +244,22 @@ func TestNobodysService(t *testing.T) {
 		t.Errorf("got %v", now)
 	}
 	p.outcome(p.json(p.subject(subjects.APIDelete, checkout), nil), subjects.OutcomeDeleted)
+}
+
+// A Knative Service with neither an app id nor the label of Flyte is somebody's own.
+func TestUnmarkedService(t *testing.T) {
+	p := newPlace(t)
+	foreign := p.app(checkout)
+	foreign.Annotations = map[string]string{kservice.AnnotationAppID: ""}
+	for _, value := range []string{"", "false"} {
+		foreign.Labels = map[string]string{kservice.LabelManaged: value}
+		svc, err := p.Create(t.Context(), foreign)
+		p.must(err)
+		p.refused(p.json(p.subject(subjects.APIDeploy, checkout), p.deploy(checkout, "registry.example.com/hello:1")), subjects.CodeFailedPrecondition,
+			svc.Name, checkout.String(), "neither an app id nor the label flyte.org/app-managed")
+		p.untouched(svc)
+		p.must(p.Delete(t.Context(), svc))
+	}
 }
 
 // An app whose Knative Service has another name than the usual one is changed

@@ -35,6 +35,8 @@ type DeployConfig struct {
 	// host name of its Knative Service, with "{{ project }}" and "{{ domain }}"
 	// in the place of these, such as "{{ project }}-{{ domain }}".
 	SuffixTemplate string
+	// Fence is what an app may name beyond itself.
+	Fence Fence
 }
 
 // Manifest is the Knative Service that an app wants. What it points to belongs
@@ -75,11 +77,12 @@ func SpecDigest(wire []byte) string {
 // does not know stay in it. The app is not changed, and shares nothing with the
 // manifest.
 //
-// The error joins every problem with the spec, worded as by ValidateApp. The id is
-// not checked: an id that Kubernetes would refuse gives a manifest that it refuses.
+// The error joins every problem with the spec, worded as by ValidateApp, and what the
+// fence denies. The id is not checked: an id that Kubernetes would refuse gives a
+// manifest that it refuses.
 func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, error) {
-	m, found := build(id, app, cfg)
-	if texts := found.texts(); len(texts) > 0 {
+	m, found, denied := build(id, app, cfg)
+	if texts := append(found.texts(), denied.texts()...); len(texts) > 0 {
 		errs := make([]error, len(texts))
 		for i := range texts {
 			errs[i] = errors.New(texts[i])
@@ -89,9 +92,10 @@ func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, erro
 	return m, nil
 }
 
-// build makes the manifest as far as it can be made, and tells what is wrong.
-func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, *problems) {
-	found := &problems{}
+// build makes the manifest as far as it can be made, and reports what is wrong and what the
+// fence denies.
+func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, found, denied *problems) {
+	found, denied = &problems{}, &problems{}
 	spec := app.GetSpec()
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
@@ -100,7 +104,7 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, *pro
 	} else if (proto.UnmarshalOptions{RecursionLimit: maxDepth}).Unmarshal(wire, &appv1.Spec{}) != nil {
 		found.add("app.spec", "is nested too deeply to be read again")
 	}
-	m := &Manifest{
+	m = &Manifest{
 		Name:      Name(id),
 		Namespace: cfg.Namespace,
 		Labels: map[string]string{
@@ -120,12 +124,18 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, *pro
 			TimeoutSeconds: timeoutSeconds(spec.GetTimeouts(), cfg, found),
 		},
 	}
+	account := spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount()
+	fence := &fenced{id: id, cfg: cfg, denied: denied, accountField: podSpecField + ".serviceAccountName"}
+	if account != "" || spec.GetPod() == nil {
+		fence.accountField = runAsField
+	}
+	m.Template.setServiceAccount(account, cfg)
+	fence.pod(&m.Template.PodSpec) // before the environment moves the app's own variables
 	m.Template.addEnv(id, cfg)
-	m.Template.setServiceAccount(spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount(), cfg)
 	m.Template.addScaling(spec.GetAutoscaling(), found)
-	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), found)
+	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), fence, found)
 	m.checkSize(found)
-	return m, found
+	return m, found, denied
 }
 
 // checkSize looks at what Kubernetes allows annotations to be in total.

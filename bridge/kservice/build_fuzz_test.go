@@ -2,6 +2,7 @@ package kservice_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,7 +47,8 @@ func FuzzBuild(f *testing.F) {
 		app := &appv1.App{Spec: spec}
 		before := proto.CloneOf(app)
 		m, err := kservice.Build(id, app, deployDefaults())
-		found := kservice.ValidateApp(id, app, deployDefaults())
+		wrong, denied := kservice.ValidateApp(id, app, deployDefaults())
+		found := slices.Concat(wrong, denied)
 		for _, problem := range found {
 			if len(problem) > 300 {
 				t.Errorf("%q: %d bytes, want at most 300", problem, len(problem))

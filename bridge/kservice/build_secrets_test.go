@@ -40,7 +40,9 @@ func TestBuildSecrets(t *testing.T) {
 	for _, tt := range tests {
 		app.Spec.SecurityContext.Secrets = append(app.Spec.SecurityContext.Secrets, tt.secret)
 	}
-	m, err := kservice.Build(id, app, deployDefaults())
+	cfg := deployDefaults()
+	cfg.Fence = allowing(t, nil, "secret/g")
+	m, err := kservice.Build(id, app, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,20 @@ func deployDefaults() kservice.DeployConfig {
 	}
 }
 
+// allowing is a fence with service accounts and references.
+func allowing(t *testing.T, accounts []string, references ...string) kservice.Fence {
+	t.Helper()
+	fence := kservice.Fence{ServiceAccounts: accounts}
+	for _, text := range references {
+		reference, err := kservice.ParseReference(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fence.References = append(fence.References, reference)
+	}
+	return fence
+}
+
 // deployedApp is an app p/d/n of the organization acme with the given spec.
 func deployedApp(t *testing.T, spec string) (subjects.AppID, *appv1.App) {
 	t.Helper()
@@ -80,6 +94,7 @@ func TestBuild(t *testing.T) {
 	cfg := deployDefaults()
 	cfg.DefaultEnv = map[string]string{"Z": "26", "B": "2", "A": "1"}
 	cfg.DefaultServiceAccount = "default"
+	cfg.Fence = allowing(t, []string{"asked"})
 
 	got, err := kservice.Build(id, app, cfg)
 	if err != nil {
@@ -201,6 +216,7 @@ func TestBuildServiceAccount(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := deployDefaults()
 			cfg.DefaultServiceAccount = tt.fallback
+			cfg.Fence = allowing(t, []string{"asked", "of-pod"})
 			if got := built(t, "{"+tt.spec+"}", cfg).Template.PodSpec.ServiceAccountName; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -29,6 +29,7 @@ func runDeploy(t *testing.T, path string) int {
 	return corpus.Each(t, path, func(t *testing.T, c corpus.DeployCase) {
 		world := &deployWorld{
 			config:    c.Config.Value,
+			fence:     c.Names(t).Fence(t),
 			services:  map[string]map[string]any{},
 			revisions: map[string]bool{},
 		}
@@ -49,6 +50,7 @@ func TestConformanceDefaults(t *testing.T) {
 // deployWorld is a cluster that stores what it is given.
 type deployWorld struct {
 	config    corpus.DeployConfig
+	fence     kservice.Fence            // what the case needs
 	services  map[string]map[string]any // by name
 	revisions map[string]bool           // by name
 	app       *appv1.App                // the last one named
@@ -114,8 +116,12 @@ func (w *deployWorld) put(name string, content map[string]any) {
 func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
 	t.Helper()
 	id, cfg := corpus.AppID(w.app), w.config.Deploy()
+	cfg.Fence = w.fence
 	before := proto.CloneOf(w.app)
-	found := kservice.ValidateApp(id, w.app, cfg)
+	found, denied := kservice.ValidateApp(id, w.app, cfg)
+	if len(denied) > 0 {
+		t.Errorf("denied: %q", denied)
+	}
 	manifest, err := kservice.Build(id, w.app, cfg)
 	if !proto.Equal(w.app, before) {
 		t.Error("the app was changed")

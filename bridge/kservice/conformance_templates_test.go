@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
 	"k8s.io/apimachinery/pkg/api/equality"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
@@ -58,6 +59,11 @@ func TestConformanceTemplates(t *testing.T) {
 			}
 			cfg := deployDefaults()
 			cfg.Namespace = svc.Namespace
+			spec, err := protojson.Marshal(app.GetSpec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Fence = corpus.DeployStep{RawApp: spec}.Names(t).Fence(t)
 			m, err := kservice.Build(id, app, cfg)
 			if err != nil {
 				// The corpus has another payload in the place of such a one.

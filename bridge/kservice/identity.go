@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -44,8 +46,8 @@ func Org(svc *Service) string {
 
 // Managed reports whether Flyte manages the Service. Created and updated
 // Services count only if so; a deleted one counts either way.
-func Managed(svc *Service) bool {
-	return svc.Labels[LabelManaged] == labelTrue
+func Managed(object metav1.Object) bool {
+	return object.GetLabels()[LabelManaged] == labelTrue
 }
 
 // Stopped reports whether the app is stopped.

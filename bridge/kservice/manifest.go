@@ -100,7 +100,7 @@ func (m *Manifest) spec() (map[string]any, error) {
 }
 
 // dropNulls removes the fields that Go's types write although they are not set,
-// such as the creation time of a volume claim template.
+// such as the sources of a projected volume.
 func dropNulls(value any) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -14,7 +14,7 @@ import (
 func TestManifestObject(t *testing.T) {
 	m := built(t, `{"pod": {"podSpec": {
 		"containers": [{"name": "a", "image": "i", "ports": [{"containerPort": 8080}], "resources": {"limits": {"cpu": "1500m"}}}],
-		"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
+		"volumes": [{"name": "v", "projected": {"defaultMode": 420}}]
 	}}}`, deployDefaults())
 	m.Labels, m.Annotations = map[string]string{"l": "1"}, map[string]string{"a": ""}
 
@@ -42,9 +42,7 @@ func TestManifestObject(t *testing.T) {
 						object{"name": "FLYTE_INTERNAL_EXECUTION_DOMAIN", "value": "d"},
 					},
 				}},
-				"volumes": []any{object{"name": "v", "ephemeral": object{"volumeClaimTemplate": object{
-					"metadata": object{}, "spec": object{"resources": object{}},
-				}}}},
+				"volumes": []any{object{"name": "v", "projected": object{"defaultMode": int64(420)}}},
 			},
 		}},
 	}

@@ -22,7 +22,7 @@ const (
 	secretAlphabet = "abcdefghijklmnopqrstuvwxyz123456"
 )
 
-func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, found *problems) {
+func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence *fenced, found *problems) {
 	if len(secrets) == 0 {
 		return
 	}
@@ -38,6 +38,10 @@ func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, found 
 			found.addValue(fmt.Sprintf("app.spec.securityContext.secrets[%d].mountRequirement", i),
 				strconv.Itoa(int(mount)), "ANY, ENV_VAR or FILE")
 			continue
+		}
+		// Without a group it is the key that counts, within the project and the domain.
+		if group := secret.GetGroup(); group != "" {
+			fence.reference(fmt.Sprintf("app.spec.securityContext.secrets[%d].group", i), kindSecret, group)
 		}
 		t.annotate(annotationSecret+strconv.Itoa(i), encoding.EncodeToString([]byte(secretText(secret))))
 	}

@@ -15,21 +15,23 @@ const maxOrgBytes = 253
 // ValidateApp lists what is wrong with an app that is to be deployed under an
 // id, each naming a field as protobuf JSON does and its value; nil when it can be
 // deployed. Kubernetes and Knative have further rules for what is in a spec: that
-// their servers take it is not promised. The list is bounded, and says how many
-// more there are. What app.metadata says of the id is not looked at, but for the
-// organization.
-func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) []string {
+// their servers take it is not promised. What app.metadata says of the id is not
+// looked at, but for the organization.
+//
+// denied lists what would reach beyond the app, each with the option that would allow it.
+// Both lists are bounded, and say how many more there are.
+func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) (wrong, denied []string) {
 	found := &problems{}
 	checkID(id, found)
 	if org := app.GetMetadata().GetId().GetOrg(); len(org) > maxOrgBytes {
 		found.add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", quoted(org), len(org), maxOrgBytes))
 	}
-	_, inSpec := build(id, app, cfg)
+	_, inSpec, beyond := build(id, app, cfg)
 	for _, text := range inSpec.found {
 		found.addText(text)
 	}
 	found.more += inSpec.more
-	return found.texts()
+	return found.texts(), beyond.texts()
 }
 
 // checkID looks whether an id can be in labels and in the name of a Knative

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
 )
 
 // appOptions are the options of the app operations.
@@ -27,6 +30,11 @@ func appOptions() []option {
 			variables()),
 		define("default-service-account", "service account of an app that names none", func(c *config) *string { return &c.DefaultServiceAccount },
 			text("name", "the name of a Kubernetes object", checkOptional(checkObjectName))),
+		define("allowed-service-accounts", "further service accounts that an app may name, beside default and default-service-account; never that of appbridge itself",
+			func(c *config) *[]string { return &c.AllowedServiceAccounts },
+			optional(list("names", "names of Kubernetes objects separated by commas", checkObjectName))),
+		define("allowed-references", "Secrets, ConfigMaps and PersistentVolumeClaims that an app may refer to: {project} and {domain} stand for those of the app, * for text without a dot",
+			func(c *config) *[]kservice.Reference { return &c.AllowedReferences }, references()),
 		define("endpoint-suffix", "how the host name of an app inside of the cluster goes on after the app's name, in the pattern that apps get to reach each other",
 			func(c *config) *string { return &c.EndpointSuffix },
 			text("template", "letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML", checkEndpointSuffix)),
@@ -47,6 +55,42 @@ func wholeSeconds(zero bool) codec[time.Duration] {
 		return v, err
 	}
 	return form
+}
+
+// references are patterns of what apps may refer to.
+func references() codec[[]kservice.Reference] {
+	texts := optional(list("patterns", "secret/NAME, configmap/NAME or persistentvolumeclaim/NAME separated by commas, with a dot between any two placeholders, for example secret/{project}.{domain}.*",
+		func(string) error { return nil }))
+	return codec[[]kservice.Reference]{
+		kind: texts.kind, want: texts.want, list: true, quoted: true,
+		parse: func(s string) ([]kservice.Reference, error) {
+			items, err := texts.parse(s)
+			if err != nil {
+				return nil, err
+			}
+			var out []kservice.Reference
+			var errs []error
+			for _, item := range items {
+				reference, err := kservice.ParseReference(item)
+				out, errs = append(out, reference), append(errs, err)
+			}
+			err = errors.Join(errs...)
+			if err == nil {
+				err = kservice.CheckReferences(out)
+			}
+			if err != nil {
+				return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+			return out, nil
+		},
+		format: func(references []kservice.Reference) string {
+			items := make([]string, len(references))
+			for i, r := range references {
+				items[i] = r.String()
+			}
+			return texts.format(items)
+		},
+	}
 }
 
 // variables are environment variables by name. Their values may be secrets, so

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -33,7 +34,19 @@ func (c config) appsConfig() appsvc.Config {
 			DefaultEnv:            c.DefaultEnv,
 			DefaultServiceAccount: c.DefaultServiceAccount,
 			SuffixTemplate:        c.EndpointSuffix,
+			Fence:                 kservice.Fence{ServiceAccounts: c.AllowedServiceAccounts, References: c.AllowedReferences},
 		},
+	}
+}
+
+// checkOwnAccount makes sure that apps do not get the service account of this program by default.
+func (c config) checkOwnAccount(kube *rest.Config, found *problems) {
+	switch own := ownServiceAccount(kube, c.Namespaces); {
+	case !c.EnableWrites || own == "" || own != cmp.Or(c.DefaultServiceAccount, "default"):
+	case c.DefaultServiceAccount == "":
+		found.add("default-service-account: not set, and apps that name none would run as %q, the service account of appbridge itself: want another one, or a service account of its own for appbridge", own)
+	default:
+		found.add("default-service-account: %q: the service account of appbridge itself: want another one", own)
 	}
 }
 
@@ -53,8 +66,10 @@ func (c config) deployNamespace() string {
 // replica does so, whether it leads or not.
 func runAppService(ctx context.Context, cfg config, urls []string, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) error {
 	apps := cfg.appsConfig()
-	if apps.EnableWrites {
-		log.Info("writes are on: apps can be deployed, stopped and deleted", zap.String("deployNamespace", apps.Deploy.Namespace))
+	if fence := &apps.Deploy.Fence; apps.EnableWrites {
+		fence.OwnServiceAccount = ownServiceAccount(kube, cfg.Namespaces)
+		log.Info("writes are on: apps can be deployed, stopped and deleted", zap.String("deployNamespace", apps.Deploy.Namespace),
+			zap.Strings("allowedServiceAccounts", fence.ServiceAccounts), zap.Stringers("allowedReferences", fence.References), zap.String("ownServiceAccount", fence.OwnServiceAccount))
 	} else {
 		log.Info("writes are off: apps can be read alone; --enable-writes turns them on")
 	}

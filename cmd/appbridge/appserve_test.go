@@ -24,6 +24,11 @@ import (
 
 func TestAppsConfig(t *testing.T) {
 	build := currentBuild().Version
+	reference, err := kservice.ParseReference("secret/{project}.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	references := []kservice.Reference{reference}
 	for _, test := range []struct {
 		name string
 		args []string
@@ -40,6 +45,7 @@ func TestAppsConfig(t *testing.T) {
 			"--prefix=p", "--stream=S", "--log-inbox-prefix=_P", "--max-app-writes=7", "--cluster-name=blue", "--base-domain=example.com", "--scheme=http",
 			"--ingress-port=81", "--enable-writes", "--namespaces=a,b", "--deploy-namespace=b", "--default-request-timeout=1m", "--max-request-timeout=2m",
 			"--default-env=A=1", "--default-service-account=runner", "--endpoint-suffix=x",
+			"--allowed-service-accounts=a,b", "--allowed-references=secret/{project}.*",
 		}, appsvc.Config{
 			Prefix: "p", Stream: "S", InboxPrefix: "_P", MaxWrites: 7, Version: build, ClusterName: "blue",
 			App:          kservice.Config{BaseDomain: "example.com", Scheme: "http", Port: 81},
@@ -47,6 +53,7 @@ func TestAppsConfig(t *testing.T) {
 			Deploy: kservice.DeployConfig{
 				Namespace: "b", DefaultRequestTimeout: time.Minute, MaxRequestTimeout: 2 * time.Minute, DefaultEnv: map[string]string{"A": "1"},
 				DefaultServiceAccount: "runner", SuffixTemplate: "x",
+				Fence: kservice.Fence{ServiceAccounts: []string{"a", "b"}, References: references},
 			},
 		}},
 	} {
@@ -56,7 +63,7 @@ func TestAppsConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := cfg.appsConfig()
-			if diff := cmp.Diff(got, test.want); diff != "" {
+			if diff := cmp.Diff(got, test.want, cmp.Comparer(func(a, b kservice.Reference) bool { return a.String() == b.String() })); diff != "" {
 				t.Errorf("got - want +:\n%s", diff)
 			}
 			got.EnableWrites = true

@@ -183,6 +183,18 @@ func list(kind, want string, check func(string) error) codec[[]string] {
 	}
 }
 
+// optional allows the empty text for no items in addition.
+func optional(items codec[[]string]) codec[[]string] {
+	parse := items.parse
+	items.parse = func(s string) ([]string, error) {
+		if strings.TrimSpace(s) == "" {
+			return nil, nil
+		}
+		return parse(s)
+	}
+	return items
+}
+
 // file is the name of a file that check can read, or empty for none.
 func file(want string, check func(path string) error) codec[string] {
 	c := text("file", want, func(path string) error {

@@ -71,6 +71,9 @@ type config struct {
 	DefaultServiceAccount string
 	EndpointSuffix        string
 
+	AllowedServiceAccounts []string
+	AllowedReferences      []kservice.Reference
+
 	HTTPListen string
 	LogLevel   string
 	LogFormat  string

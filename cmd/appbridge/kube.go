@@ -1,9 +1,12 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -73,6 +76,34 @@ func fromKubeconfig(rules *clientcmd.ClientConfigLoadingRules) (*rest.Config, er
 func checkKubeconfig(path string) error {
 	_, err := fromKubeconfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: path})
 	return err
+}
+
+// ownServiceAccount is the name of the service account that this process is in the cluster; empty
+// when it is none, or one of a namespace that is not watched, where no app is. It is what the token
+// claims, so that it is known without a request: a client certificate is no service account, and
+// a credential plugin is not asked.
+func ownServiceAccount(cfg *rest.Config, namespaces []string) string {
+	user, token := cfg.Impersonate.UserName, cfg.BearerToken
+	if cfg.BearerTokenFile != "" {
+		if data, err := os.ReadFile(cfg.BearerTokenFile); err == nil {
+			token = strings.TrimSpace(string(data))
+		}
+	}
+	if parts := strings.Split(token, "."); user == "" && len(parts) == 3 {
+		var claims struct {
+			Subject string `json:"sub"`
+		}
+		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+		if err == nil && json.Unmarshal(payload, &claims) == nil {
+			user = claims.Subject
+		}
+	}
+	account, found := strings.CutPrefix(user, "system:serviceaccount:")
+	namespace, name, _ := strings.Cut(account, ":")
+	if !found || !allNamespaces(namespaces) && !slices.Contains(namespaces, namespace) {
+		return ""
+	}
+	return name
 }
 
 // ownNamespace is the namespace of the pod that this process runs in.

@@ -105,6 +105,8 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 		"deploy-namespace: Not_Ok",
 		"default-env: [A=1, B]",
 		"endpoint-suffix: '{{project}}'",
+		"allowed-service-accounts: [good, Bad]",
+		"allowed-references: [pod/x, 'secret/{project}-*', secret/shared]",
 	}, "\n"))
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
@@ -174,6 +176,8 @@ max-log-streams: "many" from c.yaml:max-log-streams (line 14): want a whole numb
 max-app-writes: "0" from c.yaml:max-app-writes (line 21): want a whole number from 1 to 1000000
 deploy-namespace: "Not_Ok" from c.yaml:deploy-namespace (line 22): "Not_Ok" is not the name of a namespace; want the name of a namespace that is watched
 default-env: (hidden) from c.yaml:default-env (line 23): variable 2 has no =; want NAME=value separated by commas, with a backslash before a comma or a backslash inside a value
+allowed-service-accounts: "good,Bad" from c.yaml:allowed-service-accounts (line 25): want names of Kubernetes objects separated by commas
+allowed-references: "pod/x,secret/{project}-*,secret/shared" from c.yaml:allowed-references (line 26): "pod/x" does not begin with secret/, configmap/ or persistentvolumeclaim/; "secret/{project}-*" has no dot between two of {project}, {domain} and *, so that the names of one project can be those of another; want secret/NAME, configmap/NAME or persistentvolumeclaim/NAME separated by commas, with a dot between any two placeholders, for example secret/{project}.{domain}.*
 endpoint-suffix: "{{project}}" from c.yaml:endpoint-suffix (line 24): want letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML
 log-level: "loud" from c.yaml:log-level (line 16): want debug, info, warn or error`
 	if diff := cmp.Diff(err.Error(), want); diff != "" {

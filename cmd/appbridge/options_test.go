@@ -82,6 +82,9 @@ func samples(t *testing.T) map[string]string {
 		"window":                  "33",
 		"color":                   "always",
 		"replica-prefix":          "never",
+
+		"allowed-service-accounts": "trainer,web",
+		"allowed-references":       "secret/{project}.{domain}.*,configmap/shared",
 	}
 }
 

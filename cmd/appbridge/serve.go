@@ -83,6 +83,9 @@ func completeConfig(cfg *config, set settings, lease bool, err error) (*rest.Con
 			found.add("%s", kubeErr)
 		}
 	}
+	if kube != nil {
+		cfg.checkOwnAccount(kube, &found)
+	}
 	if _, given := set["lease-namespace"]; lease && cfg.LeaderElect && cfg.LeaseNamespace == "" && !given {
 		namespace, nsErr := ownNamespace()
 		if nsErr != nil {

@@ -1,0 +1,64 @@
+package kservice
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	// defaultAccount is the service account of a pod that names none.
+	defaultAccount = "default"
+
+	runAsField = "app.spec.securityContext.runAs.k8sServiceAccount"
+
+	noOption = "no option allows it"
+)
+
+// Fence is what an app may name beyond itself. Its zero value allows no Secret, no
+// ConfigMap, no volume claim, and no service account but "default" and the configured
+// default.
+type Fence struct {
+	// ServiceAccounts are further service accounts that an app may run as.
+	ServiceAccounts []string
+	// OwnServiceAccount is the service account of this program. No app may run as it. Empty:
+	// this program has none in the namespaces of apps.
+	OwnServiceAccount string
+	// References are patterns for what an app may refer to; see [CheckReferences].
+	References []Reference
+}
+
+// fenced checks what one app names against the fence, and notes what is denied.
+type fenced struct {
+	id     subjects.AppID
+	cfg    DeployConfig
+	denied *problems
+	// accountField is the field of the app that gives its pods the service account.
+	accountField string
+}
+
+func (f *fenced) deny(field, value, reason string) {
+	f.denied.add(field, quoted(value)+": "+reason)
+}
+
+// account checks the name of a service account.
+func (f *fenced) account(field, name string) {
+	switch fence := f.cfg.Fence; {
+	case name == fence.OwnServiceAccount:
+		f.deny(field, name, "the service account of appbridge itself, "+noOption)
+	case name == defaultAccount, name == f.cfg.DefaultServiceAccount, slices.Contains(fence.ServiceAccounts, name):
+	default:
+		f.deny(field, name, "not in --allowed-service-accounts")
+	}
+}
+
+// reference checks the name of an object of a kind.
+func (f *fenced) reference(field, kind, name string) {
+	for _, r := range f.cfg.Fence.References {
+		if r.matches(kind, name, f.id) {
+			return
+		}
+	}
+	f.deny(field, name, fmt.Sprintf("no pattern of --allowed-references matches this %s", kind))
+}
