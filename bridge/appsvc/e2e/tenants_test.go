@@ -241,10 +241,10 @@ func (o *tenantOf) attack(t *testing.T, w *world, victim *tenantOf) {
 	stolen := listenIn(t, w, victim)
 	table := &bytes.Buffer{}
 	rows := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(rows, "try\tsubject\tbody\tanswer")
+	fmt.Fprintln(rows, "try\tanswer\tsubject\tbody")
 	for _, try := range tries(t, o, victim) {
 		got := o.try(t, try, victim)
-		fmt.Fprintf(rows, "%s\t%s\t%s\t%s\n", try.what, try.shownSubject(), try.shownBody(), got)
+		fmt.Fprintf(rows, "%s\t%.110s\t%s\t%s\n", try.what, got, try.shownSubject(), try.shownBody())
 		if !strings.HasPrefix(got, string(try.want)) {
 			t.Errorf("%s: %s %s: got %s, want %s", try.what, try.shownSubject(), try.shownBody(), got, try.want)
 		}
@@ -264,16 +264,16 @@ func (o *tenantOf) unharmed(t *testing.T, w *world) {
 	t.Helper()
 	for name, version := range o.versions {
 		svc := &servingv1.Service{}
-		must(t, w.Client.Get(t.Context(), types.NamespacedName{Namespace: testenv.DefaultNamespace, Name: name}, svc))
-		if svc.ResourceVersion != version {
-			t.Errorf("the Knative Service %s of %s was changed: %v", name, o.project, svc.Annotations)
+		err := w.Client.Get(t.Context(), types.NamespacedName{Namespace: testenv.DefaultNamespace, Name: name}, svc)
+		if err != nil || svc.ResourceVersion != version {
+			t.Errorf("the Knative Service %s of %s was changed: %v, %v", name, o.project, svc.Annotations, err)
 		}
 	}
 	for _, pod := range []*testenv.Pod{o.pod, o.drain} {
 		object := &corev1.Pod{}
-		must(t, w.Client.Get(t.Context(), types.NamespacedName{Namespace: pod.Namespace(), Name: pod.Name()}, object))
-		if object.DeletionTimestamp != nil {
-			t.Errorf("the pod %s of %s was deleted", pod.Name(), o.project)
+		err := w.Client.Get(t.Context(), types.NamespacedName{Namespace: pod.Namespace(), Name: pod.Name()}, object)
+		if err != nil || object.DeletionTimestamp != nil {
+			t.Errorf("the pod %s of %s was deleted: %v", pod.Name(), o.project, err)
 		}
 	}
 	text := "still read after the tries at " + metav1.Now().Format(time.RFC3339Nano)

@@ -29,6 +29,12 @@ const (
 	conflict   result = "409 "
 )
 
+// What deploys have in common.
+const (
+	usualContainer = `"container": {"image": "x", "ports": [{"containerPort": 8080}]}`
+	usualPod       = `"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 8080}]}]`
+)
+
 // stolenToken is in subjects into which the bridge is to write for somebody who may not.
 const stolenToken = "stolen"
 
@@ -51,8 +57,11 @@ func (y try) shownSubject() string {
 
 func (y try) shownBody() string {
 	body := strings.Join(strings.Fields(y.body), " ")
-	if len(body) > 160 {
-		return body[:160] + "…"
+	for _, usual := range []string{usualPod, usualContainer} {
+		body = strings.Replace(body, usual, "…", 1)
+	}
+	if len(body) > 120 {
+		return body[:120] + "…"
 	}
 	return body
 }
@@ -141,7 +150,7 @@ func byBody(t *testing.T, o, victim *tenantOf) (all []try) {
 	api(subjects.APIDelete, `{"appId": `+other+`}`, badRequest)
 	api(subjects.APIDeleteReplica, fmt.Sprintf(`{"appId": %s, "name": %q}`, other, victim.pod.Name()), badRequest)
 	api(subjects.APIDeleteReplica, fmt.Sprintf(`{"name": %q}`, victim.pod.Name()), notFound)
-	api(subjects.APIDeleteReplica, fmt.Sprintf(`{"name": "../pods/%s"}`, victim.pod.Name()), notFound)
+	api(subjects.APIDeleteReplica, fmt.Sprintf(`{"name": "../pods/%s"}`, victim.pod.Name()), badRequest)
 	list := func(body string, want result) {
 		for _, domain := range []string{"", "production"} {
 			all = append(all, try{what: "the body of list", subject: subject(n.APIList(o.project, domain)), body: body, want: want})
@@ -264,23 +273,21 @@ func byDeploy(t *testing.T, o *tenantOf) (all []try) {
 	t.Helper()
 	to := subject(names(t).API(subjects.APIDeploy, o.id("production", "reach")))
 	deploy := func(spec string) {
-		all = append(all, try{what: "a deploy", subject: to, body: `{"app": {"spec": ` + spec + `}}`, want: forbidden})
+		all = append(all, try{what: "a deploy that reaches further", subject: to, body: `{"app": {"spec": ` + spec + `}}`, want: forbidden})
 	}
-	container := `"container": {"image": "x", "ports": [{"containerPort": 8080}]}`
 	for _, account := range []string{"appbridge", "another"} {
-		deploy(`{` + container + `, "securityContext": {"runAs": {"k8sServiceAccount": "` + account + `"}}}`)
+		deploy(`{` + usualContainer + `, "securityContext": {"runAs": {"k8sServiceAccount": "` + account + `"}}}`)
 	}
-	deploy(`{` + container + `, "securityContext": {"secrets": [{"group": "another", "key": "token"}]}}`)
+	deploy(`{` + usualContainer + `, "securityContext": {"secrets": [{"group": "another", "key": "token"}]}}`)
 	pod := func(spec string) { deploy(`{"pod": {"primaryContainerName": "c", "podSpec": {` + spec + `}}}`) }
 	in := func(fields string) {
-		pod(`"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 8080}], ` + fields + `}]`)
+		pod(strings.TrimSuffix(usualPod, "}]") + ", " + fields + "}]")
 	}
-	bare := `"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 8080}]}]`
-	pod(bare + `, "serviceAccountName": "appbridge"`)
-	pod(bare + `, "serviceAccount": "appbridge"`)
-	pod(bare + `, "imagePullSecrets": [{"name": "s"}]`)
+	pod(usualPod + `, "serviceAccountName": "appbridge"`)
+	pod(usualPod + `, "serviceAccount": "appbridge"`)
+	pod(usualPod + `, "imagePullSecrets": [{"name": "s"}]`)
 	for _, field := range []string{"hostNetwork", "hostPID", "hostIPC"} {
-		pod(bare + `, "` + field + `": true`)
+		pod(usualPod + `, "` + field + `": true`)
 	}
 	for _, volume := range []string{
 		`"secret": {"secretName": "s"}`, `"configMap": {"name": "s"}`, `"hostPath": {"path": "/"}`,
@@ -288,14 +295,14 @@ func byDeploy(t *testing.T, o *tenantOf) (all []try) {
 		`"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}`,
 		`"csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}`,
 	} {
-		pod(bare + `, "volumes": [{"name": "v", ` + volume + `}]`)
+		pod(usualPod + `, "volumes": [{"name": "v", ` + volume + `}]`)
 	}
 	in(`"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]`)
 	in(`"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "s", "key": "k"}}}]`)
 	in(`"envFrom": [{"secretRef": {"name": "s"}}]`)
 	in(`"envFrom": [{"configMapRef": {"name": "s"}}]`)
 	in(`"securityContext": {"privileged": true}`)
-	pod(bare + `, "initContainers": [{"name": "i", "image": "x", "envFrom": [{"secretRef": {"name": "s"}}]}]`)
+	pod(usualPod + `, "initContainers": [{"name": "i", "image": "x", "envFrom": [{"secretRef": {"name": "s"}}]}]`)
 	return all
 }
 
@@ -340,7 +347,7 @@ func (o *tenantOf) try(t *testing.T, y try, victim *tenantOf) string {
 	})
 	code := msg.Header.Get(subjects.HeaderServiceErrorCode)
 	switch {
-	case msg.Header.Get("Status") == subjects.StatusNoResponders && len(msg.Data) == 0 && len(msg.Header) == 1:
+	case msg.Header.Get(subjects.HeaderStatus) == subjects.StatusNoResponders && msg.Header.Get(subjects.HeaderLogEnd) == "":
 		return string(nobody)
 	case code != "":
 		return code + " " + msg.Header.Get(subjects.HeaderServiceError)
