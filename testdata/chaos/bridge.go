@@ -37,6 +37,8 @@ type bridge struct {
 	http string
 	log  string
 	args []string
+	// memory limits the process in bytes; 0: no limit.
+	memory int64
 
 	watching sync.WaitGroup // for the end of processes
 
@@ -55,25 +57,10 @@ type process struct {
 }
 
 func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
-	b := &bridge{name: name, w: w, log: filepath.Join(w.dir, "appbridge-"+name+".log"), totals: map[string]float64{}}
-	var urls []string
-	for i := range w.nats.Size() {
-		proxy, err := proxyTo(w.nats.ServerURL(i))
-		if err != nil {
-			return nil, errors.Join(err, b.close())
-		}
-		b.nats = append(b.nats, proxy)
-		urls = append(urls, "nats://"+proxy.Addr())
-	}
-	var err error
-	if b.mute, err = w.cluster.APIProxy(testenv.APIProxyOptions{}); err != nil {
-		return nil, errors.Join(err, b.close())
-	}
-	if b.api, err = proxyTo(b.mute.Config().Host); err != nil {
-		return nil, errors.Join(err, b.close())
-	}
+	b := &bridge{name: name, w: w, memory: opts.memory, log: filepath.Join(w.dir, "appbridge-"+name+".log"), totals: map[string]float64{}}
 	kubeconfig := filepath.Join(w.dir, "kubeconfig-"+name)
-	if err := writeKubeconfig(b.mute, kubeconfig, b.api.Addr()); err != nil {
+	urls, err := b.connect(kubeconfig, opts.direct)
+	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	if b.http, err = testenv.FreeAddress(""); err != nil {
@@ -86,8 +73,9 @@ func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
 			"--stream-replicas", strconv.Itoa(w.nats.Size()),
 			"--pending-bytes", fmt.Sprintf("%dMi", w.cfg.pending),
 			"--log-format", "json",
-		}, w.commonArgs(kubeconfig, strings.Join(urls, ","))...,
+		}, w.commonArgs(kubeconfig, urls)...,
 	)
+	b.args = append(b.args, opts.args...)
 	if w.audits {
 		b.args = append(b.args, "--audit-interval", w.cfg.audit.String())
 	}
@@ -95,6 +83,30 @@ func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
 		b.args = append(b.args, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", leaseName)
 	}
 	return b, nil
+}
+
+// connect writes the kubeconfig and returns the URLs of NATS that the bridge uses: those of proxies
+// of its own, unless it connects directly.
+func (b *bridge) connect(kubeconfig string, direct bool) (urls string, err error) {
+	if direct {
+		return b.w.nats.URL(), b.w.cluster.Kubeconfig(kubeconfig)
+	}
+	var all []string
+	for i := range b.w.nats.Size() {
+		proxy, err := proxyTo(b.w.nats.ServerURL(i))
+		if err != nil {
+			return "", err
+		}
+		b.nats = append(b.nats, proxy)
+		all = append(all, "nats://"+proxy.Addr())
+	}
+	if b.mute, err = b.w.cluster.APIProxy(testenv.APIProxyOptions{}); err != nil {
+		return "", err
+	}
+	if b.api, err = proxyTo(b.mute.Config().Host); err != nil {
+		return "", err
+	}
+	return strings.Join(all, ","), writeKubeconfig(b.mute, kubeconfig, b.api.Addr())
 }
 
 func proxyTo(target string) (*testenv.Proxy, error) {
@@ -131,7 +143,14 @@ func (b *bridge) start() error {
 	if b.process != nil || b.closed {
 		return nil
 	}
-	started, err := b.w.cluster.Run("appbridge-"+b.name, b.log, b.w.cfg.bin, b.args...)
+	command := append([]string{b.w.cfg.bin}, b.args...)
+	if b.memory > 0 {
+		// RLIMIT_DATA counts what is mapped to be written; the address space that Go reserves
+		// is not. It needs no rights, as a cgroup would.
+		command = append([]string{"sh", "-c", `ulimit -d "$1" && export GOMEMLIMIT="$2" && shift 2 && exec "$@"`, "sh",
+			strconv.FormatInt(b.memory>>10, 10), strconv.FormatInt(b.memory/10*9, 10)}, command...)
+	}
+	started, err := b.w.cluster.Run("appbridge-"+b.name, b.log, command[0], command[1:]...)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@
 //	chaos --bin bin/appbridge --scenario quiet    two bridges, nothing happens for half an hour
 //	chaos --bin bin/appbridge --scenario load     two bridges, half an hour of load without a fault
 //	chaos --bin bin/appbridge --scenario cost     the processor time of the audit at 20,000 apps
+//	chaos --bin bin/appbridge --scenario hostile  one bridge with a memory limit, 150 hostile clients, an honest tenant
 //	chaos --bin bin/appbridge --scenario churn    memory over many apps created and deleted, 1,000 alive
 //
 // In the scenario random, flags choose the run: --servers (1, 3 or both), --seconds, --apps, --rate,
@@ -46,6 +47,15 @@
 // --audit-interval (60s; 10m for the default of appbridge) and at --apps; churn
 // creates and deletes --count apps with --apps alive, as fast as the API server takes
 // them, records none of it, and prints resident memory and heap in 20 steps.
+//
+// In the scenario hostile 100 readers of logs and 50 requesters of app operations, of --projects
+// projects (2), do for --seconds (300) what costs a bridge most, against one with a limit of
+// 512 MiB (RLIMIT_DATA: what the heap maps counts, what Go only reserves does not), while a tenant
+// of another project reads a log, a list and an app each second and changes its app. It has
+// to be answered within 2 s each time, without an error, and each change needs its event within
+// 30 s; at the end nothing is held for a request, and the goroutines are as many as before. The
+// last line has answered/late/failed/p99/max for the requests, seen/missing/max for the events,
+// and resident memory in MiB.
 //
 // Every flag has a variable CHAOS_<NAME> in the environment. The seed decides
 // which faults and which changes there are, though not how they meet. The last
@@ -111,15 +121,16 @@ type scenario struct {
 // scenarios are those that readSettings knows.
 func scenarios() map[string]scenario {
 	return map[string]scenario{
-		"random": {worldOptions{bridges: 2}, playRandom},
-		"kills":  {worldOptions{bridges: 1}, playKills},
-		"pauses": {worldOptions{bridges: 2}, playPauses},
-		"outage": {worldOptions{bridges: 1, idle: true}, playOutage},
-		"mute":   {worldOptions{bridges: 2}, playMute},
-		"quiet":  {worldOptions{bridges: 2, idle: true}, playQuiet},
-		"load":   {worldOptions{bridges: 2}, playLoad},
-		"cost":   {worldOptions{bridges: 1, idle: true}, playCost},
-		"churn":  {worldOptions{bridges: 1, idle: true, lean: true}, playChurn},
+		"random":  {worldOptions{bridges: 2}, playRandom},
+		"kills":   {worldOptions{bridges: 1}, playKills},
+		"pauses":  {worldOptions{bridges: 2}, playPauses},
+		"outage":  {worldOptions{bridges: 1, idle: true}, playOutage},
+		"mute":    {worldOptions{bridges: 2}, playMute},
+		"quiet":   {worldOptions{bridges: 2, idle: true}, playQuiet},
+		"load":    {worldOptions{bridges: 2}, playLoad},
+		"cost":    {worldOptions{bridges: 1, idle: true}, playCost},
+		"churn":   {worldOptions{bridges: 1, idle: true, lean: true}, playChurn},
+		"hostile": {worldOptions{bridges: 1, idle: true, lean: true, direct: true, memory: hostileMemory, args: []string{"--enable-writes"}}, playHostile},
 	}
 }
 
@@ -172,7 +183,7 @@ func playIn(ctx context.Context, cfg settings, opts worldOptions, play func(cont
 		return outcome{}, w.explain(err)
 	}
 	if opts.lean {
-		return outcome{failures: w.failures}, nil
+		return outcome{failures: w.failures, last: w.last}, nil
 	}
 	found, err = w.verdict(ctx)
 	if err != nil {

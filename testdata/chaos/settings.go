@@ -31,6 +31,7 @@ type settings struct {
 	pending  int            // MiB that a bridge may keep waiting
 	faults   *regexp.Regexp // only those with such a name, in random; nil: all
 	audit    time.Duration  // the bridges' --audit-interval
+	projects int            // hostile ones, in hostile
 	keep     bool
 }
 
@@ -46,14 +47,15 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 	flags.StringVar(&cfg.scenario, "scenario", "random", strings.Join(slices.Sorted(maps.Keys(scenarios())), ", "))
 	flags.StringVar(&seed, "seed", "", "what decides faults and changes (default: another one each time)")
 	flags.StringVar(&servers, "servers", "", "NATS servers: 1, 3 or both, half of the time each (default: both in the scenario random, else 1)")
-	flags.IntVar(&seconds, "seconds", 0, "length of the trouble (default 120; of an outage 300, of quiet and load 1800)")
-	flags.IntVar(&cfg.apps, "apps", 0, "apps (default 40; in an outage 2000, in quiet and load 200, in cost 20000, in churn 1000)")
+	flags.IntVar(&seconds, "seconds", 0, "length of the trouble (default 120; of an outage and of hostile 300, of quiet and load 1800)")
+	flags.IntVar(&cfg.apps, "apps", 0, "apps (default 40; in an outage 2000, in quiet and load 200, in cost 20000, in churn and hostile 1000)")
 	flags.IntVar(&cfg.rate, "rate", 60, "changes a second")
 	flags.IntVar(&cfg.count, "count", 0, "how often to kill (default 100), to pause or to plant a mute fault (default 20); apps of churn (default 100000)")
 	flags.IntVar(&cfg.changes, "changes", 50_000, "changes during an outage")
 	flags.IntVar(&cfg.pending, "pending", 256, "MiB of changes that a bridge lets wait before it merges")
 	flags.StringVar(&faults, "faults", "", "in random and mute: only the faults whose names match this regular expression (default: all)")
 	flags.DurationVar(&cfg.audit, "audit-interval", 0, "the interval of the bridges' audits (default 5s; in cost 60s)")
+	flags.IntVar(&cfg.projects, "projects", 2, "projects that the hostile clients of the scenario hostile belong to")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the logs also when nothing was found")
 	var bad error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -92,15 +94,16 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 		cfg.faults = only
 	}
 	byScenario := map[string]settings{
-		"random": {length: 120 * time.Second, apps: 40, servers: []int{1, 3}},
-		"kills":  {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 100},
-		"pauses": {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 20},
-		"outage": {length: 300 * time.Second, apps: 2000, servers: []int{1}},
-		"mute":   {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 20},
-		"quiet":  {length: 30 * time.Minute, apps: 200, servers: []int{1}},
-		"load":   {length: 30 * time.Minute, apps: 200, servers: []int{1}},
-		"cost":   {length: 0, apps: 20_000, servers: []int{1}, audit: time.Minute},
-		"churn":  {length: 120 * time.Second, apps: 1000, servers: []int{1}, count: 100_000, audit: time.Minute},
+		"random":  {length: 120 * time.Second, apps: 40, servers: []int{1, 3}},
+		"kills":   {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 100},
+		"pauses":  {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 20},
+		"outage":  {length: 300 * time.Second, apps: 2000, servers: []int{1}},
+		"mute":    {length: 120 * time.Second, apps: 40, servers: []int{1}, count: 20},
+		"quiet":   {length: 30 * time.Minute, apps: 200, servers: []int{1}},
+		"load":    {length: 30 * time.Minute, apps: 200, servers: []int{1}},
+		"cost":    {length: 0, apps: 20_000, servers: []int{1}, audit: time.Minute},
+		"hostile": {length: 300 * time.Second, apps: 1000, servers: []int{1}, audit: time.Minute},
+		"churn":   {length: 120 * time.Second, apps: 1000, servers: []int{1}, count: 100_000, audit: time.Minute},
 	}
 	usual, ok := byScenario[cfg.scenario]
 	if !ok {
@@ -133,7 +136,7 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 	if cfg.scenario == "random" {
 		cfg.length /= time.Duration(len(cfg.servers))
 	}
-	for name, value := range map[string]int{"apps": cfg.apps, "rate": cfg.rate, "changes": cfg.changes, "pending": cfg.pending, "seconds": seconds + 1, "count": cfg.count + 1} {
+	for name, value := range map[string]int{"apps": cfg.apps, "rate": cfg.rate, "changes": cfg.changes, "pending": cfg.pending, "seconds": seconds + 1, "count": cfg.count + 1, "projects": cfg.projects} {
 		if value < 1 {
 			return settings{}, fmt.Errorf("%s: want a positive number", name)
 		}

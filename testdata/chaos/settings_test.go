@@ -10,7 +10,7 @@ import (
 func TestSettings(t *testing.T) {
 	usual := settings{
 		bin: "bin/appbridge", scenario: "random", seed: 7, servers: []int{1, 3}, length: time.Minute,
-		apps: 40, rate: 60, changes: 50_000, pending: 256, audit: 5 * time.Second,
+		apps: 40, rate: 60, changes: 50_000, pending: 256, audit: 5 * time.Second, projects: 2,
 	}
 	with := func(change func(*settings)) settings {
 		changed := usual
@@ -57,6 +57,14 @@ func TestSettings(t *testing.T) {
 			}),
 		},
 		{
+			"hostile clients of one project",
+			[]string{"--seed", "7", "--scenario", "hostile", "--projects", "1"},
+			nil,
+			with(func(s *settings) {
+				s.scenario, s.servers, s.length, s.apps, s.projects, s.audit = "hostile", []int{1}, 5*time.Minute, 1000, 1, time.Minute
+			}),
+		},
+		{
 			"quiet", nil,
 			map[string]string{"CHAOS_SEED": "7", "CHAOS_SCENARIO": "quiet", "CHAOS_SECONDS": "60"},
 			with(func(s *settings) { s.scenario, s.servers, s.apps = "quiet", []int{1}, 200 }),
@@ -76,7 +84,7 @@ func TestSettings(t *testing.T) {
 
 func TestSettingsRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{"--seed", "many"}, {"--servers", "2"}, {"--scenario", "calm"}, {"--apps", "-1"}, {"--seconds", "-1"}, {"--rate", "0"}, {"--faults", "("}, {"--faults", "no such fault"}, {"what"},
+		{"--seed", "many"}, {"--servers", "2"}, {"--scenario", "calm"}, {"--apps", "-1"}, {"--seconds", "-1"}, {"--rate", "0"}, {"--projects", "0"}, {"--faults", "("}, {"--faults", "no such fault"}, {"what"},
 	} {
 		if got, err := readSettings(args, func(string) string { return "" }); err == nil {
 			t.Errorf("%v: got %+v, want an error", args, got)

@@ -28,6 +28,10 @@ type worldOptions struct {
 	bridges int  // more than one elect a leader
 	idle    bool // nobody writes by itself
 	lean    bool // nothing is recorded: there is too much of it
+	// direct has bridges reach NATS and the API server without proxies.
+	direct bool
+	memory int64    // limit of a bridge in bytes; 0: none
+	args   []string // more arguments of the bridges
 }
 
 // world is all that runs: the cluster, NATS, the bridges, those who change
@@ -67,6 +71,7 @@ type world struct {
 	kinds        int
 	// Of the scenarios quiet and load.
 	steadySeconds, steadyRounds float64
+	last                        []string             // of a lean scenario
 	losses                      finding              // of all rollbacks and removals
 	removed                     []subjects.LostRange // projected events that a hand removed
 }

@@ -87,6 +87,7 @@ func (n *NATS) config(i int, limits NATSLimits) string {
 	line("http: %q", s.monitor)
 	line("ping_interval: %q", natsPing)
 	line("ping_max: 2")
+	line("no_fast_producer_stall: true") // as docs/logs.md wants it
 	if limits.MaxPayload != 0 {
 		line("max_payload: %d", limits.MaxPayload)
 	}
