@@ -31,13 +31,6 @@ type Cache interface {
 	// Pods are the pods of a Knative Service. The error says why they are not
 	// known; for want of a right it is a *DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)
-	// Newest is a resourceVersion up to which everything that happened to the
-	// Knative Services of a namespace has been shown, deletions included, so
-	// that none of it is going to be shown any more; empty when that is not known.
-	// It counts what a watch showed and the list before it, but no later list, since
-	// what the watch brought before that may still be on its way.
-	// Of an empty namespace it is one that holds for every namespace that is watched.
-	Newest(namespace string) string
 }
 
 // DeniedError says what Kubernetes does not let appbridge do.

@@ -14,8 +14,6 @@ import (
 type Config struct {
 	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
 	Prefix string
-	// Stream holds the events, whose sequences the answer to list tells.
-	Stream string
 	// InboxPrefix is the subject under which the reply subjects of requests have
 	// to lie, _INBOX unless clients use another one.
 	InboxPrefix string
@@ -49,9 +47,6 @@ func (c Config) Validate() error {
 	}
 	if _, err := subjects.New(c.Prefix); err != nil {
 		errs = append(errs, fmt.Errorf("prefix: %w", err))
-	}
-	if err := subjects.ValidateStream(c.Stream); err != nil {
-		errs = append(errs, fmt.Errorf("stream: %w", err))
 	}
 	if err := subjects.ValidatePrefix(c.InboxPrefix); err != nil {
 		errs = append(errs, fmt.Errorf("inbox prefix: %w", err))

@@ -21,10 +21,4 @@
 // reads the object first, consistently, and touches it only when its annotation
 // has the id that was asked for. Each write carries the version (or the uid) that was
 // read, so that what changed in between makes it fail, and it begins anew with what is there now.
-//
-// # How far a list goes
-//
-// The cache may be behind the stream, when another replica publishes. The
-// position follows the stream's headers and holds them against the cache, and so
-// knows an event up to which everything is in the answer.
 package appsvc

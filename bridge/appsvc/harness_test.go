@@ -84,8 +84,6 @@ func (m *memory) Pods(namespace, service string) ([]corev1.Pod, error) {
 	return found, m.podsErr
 }
 
-func (m *memory) Newest(string) string { return "" }
-
 // add puts a Knative Service into the cache when it has an app's id.
 func (m *memory) add(svc *kservice.Service) {
 	id, err := kservice.ID(svc)
@@ -187,7 +185,7 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	t.Helper()
 	s := setup{
 		cfg: appsvc.Config{
-			Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, InboxPrefix: "_INBOX", MaxWrites: 100,
+			Prefix: subjects.DefaultPrefix, InboxPrefix: "_INBOX", MaxWrites: 100,
 			Version: "1.2.3", ClusterName: clusterName,
 			App:          kservice.Config{BaseDomain: "apps.example.com"},
 			EnableWrites: true,

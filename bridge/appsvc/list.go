@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
@@ -118,7 +117,6 @@ func (s *Service) list(_ context.Context, r *request) (*reply, error) {
 	if err := s.readable(); err != nil {
 		return nil, err
 	}
-	sequence := s.position.reflected() // before the apps are read
 	found, revisions := s.selected(q)
 	page := &page{form: r.form, room: s.room()}
 	if q.count {
@@ -146,7 +144,6 @@ func (s *Service) list(_ context.Context, r *request) (*reply, error) {
 	if page.truncated {
 		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)
 	}
-	rep.header.Set(subjects.HeaderEventSequence, strconv.FormatUint(sequence, 10))
 	return rep, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -38,15 +37,14 @@ const (
 
 // Service answers requests for app operations. Make one with New.
 type Service struct {
-	cfg      Config
-	names    subjects.Subjects
-	cache    Cache
-	kube     *kube
-	nc       *nats.Conn
-	log      *zap.Logger
-	metrics  *metrics
-	position *position
-	locks    locks
+	cfg     Config
+	names   subjects.Subjects
+	cache   Cache
+	kube    *kube
+	nc      *nats.Conn
+	log     *zap.Logger
+	metrics *metrics
+	locks   locks
 	// writeTimeout is the constant of that name, except in tests.
 	writeTimeout time.Duration
 
@@ -70,13 +68,8 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
 	s := &Service{
 		cfg: cfg, names: names, cache: cache, nc: nc, log: log, metrics: newMetrics(reg),
-		position:     newPosition(js, cfg.Stream, names, cache, cfg.Namespaces, log),
 		writeTimeout: writeTimeout,
 		bodies:       semaphore.NewWeighted(decodedBytes),
 	}
@@ -93,9 +86,6 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 // writes that take long are given up.
 func (s *Service) Run(ctx context.Context) error {
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	var follower sync.WaitGroup
-	follower.Go(func() { s.position.run(serving) })
-	defer follower.Wait()
 	defer end()
 
 	closed := make(chan struct{})
@@ -193,13 +183,12 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 
 // Stats are what `nats micro stats` shows for each endpoint.
 type Stats struct {
-	ActiveWrites int    `json:"active_writes"`
-	MaxWrites    int    `json:"max_writes"`
-	Sequence     uint64 `json:"sequence"` // up to which the cache reflects the stream
+	ActiveWrites int `json:"active_writes"`
+	MaxWrites    int `json:"max_writes"`
 }
 
 func (s *Service) stats() Stats {
-	stats := Stats{MaxWrites: s.cfg.MaxWrites, Sequence: s.position.reflected()}
+	stats := Stats{MaxWrites: s.cfg.MaxWrites}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats.ActiveWrites = s.active

@@ -94,16 +94,6 @@ func TestViewApps(t *testing.T) {
 	if _, ok := r.bridge.App(w.app("two").ID()); ok {
 		t.Error("an app is shown that is none")
 	}
-	one = service(w.Progressing(ctx, one))
-	eventually(t, "the newest version", func() error {
-		for _, namespace := range []string{w.namespace, ""} {
-			if got, want := r.bridge.Newest(namespace), one.ResourceVersion; got != want {
-				return fmt.Errorf("of namespace %q: got %s, want %s", namespace, got, want)
-			}
-		}
-		return nil
-	})
-
 	t.Log("stopped without NATS:", r.stop())
 	if err := r.bridge.Synced(); err == nil || !strings.Contains(err.Error(), "the bridge has ended") {
 		t.Errorf("after the end it says %v", err)

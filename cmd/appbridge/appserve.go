@@ -18,7 +18,6 @@ func (c config) appsConfig() appsvc.Config {
 	shared := c.bridgeConfig("")
 	return appsvc.Config{
 		Prefix:       c.Prefix,
-		Stream:       c.Stream,
 		InboxPrefix:  c.LogInboxPrefix,
 		MaxWrites:    c.MaxAppWrites,
 		Version:      currentBuild().Version,

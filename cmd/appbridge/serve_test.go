@@ -42,7 +42,6 @@ func (fakeBridge) Synced() error                             { return errors.New
 func (fakeBridge) App(subjects.AppID) (appsvc.Entry, bool)   { return appsvc.Entry{}, false }
 func (fakeBridge) Apps() []appsvc.Entry                      { return nil }
 func (fakeBridge) Pods(string, string) ([]corev1.Pod, error) { return nil, errors.New(errUnsynced) }
-func (fakeBridge) Newest(string) string                      { return "" }
 
 // untilDone is the run of a bridge that nothing happens to.
 func untilDone(ctx context.Context) error {
