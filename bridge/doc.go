@@ -79,7 +79,7 @@
 //
 // # What can be read
 //
-// App operations read the states that the source holds (Bridge.App, Bridge.Apps),
+// App operations read the states that the source holds (Bridge.App, Bridge.Services),
 // whether this bridge leads or not. The pods of apps have informers of their own,
 // since no event depends on them.
 //

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -45,16 +46,19 @@ func (b *Bridge) App(id subjects.AppID) (appsvc.Entry, bool) {
 	return b.source.entry(id, now), true
 }
 
-// Apps are all apps as the informers show them at one instant, in no order. What
-// the entries point to is shared and must not be changed.
-func (b *Bridge) Apps() []appsvc.Entry {
+// Services are the Knative Services of the apps that match, as the informers show them at one
+// instant, in no order. What they point to is shared and must not be changed. match must be
+// quick, and must not call the Bridge.
+func (b *Bridge) Services(match func(*kservice.Service) bool) []*kservice.Service {
 	b.source.mu.Lock()
 	defer b.source.mu.Unlock()
-	apps := make([]appsvc.Entry, 0, len(b.source.current))
-	for id, now := range b.source.current {
-		apps = append(apps, b.source.entry(id, now))
+	var found []*kservice.Service
+	for _, now := range b.source.current {
+		if match(now.service) {
+			found = append(found, now.service)
+		}
 	}
-	return apps
+	return found
 }
 
 // entry has the newest version of the Revision: who compares versions must not wait for another

@@ -26,8 +26,9 @@ type Cache interface {
 	// App is one app. Of several Knative Services that claim its id it is the
 	// one that is published.
 	App(id subjects.AppID) (Entry, bool)
-	// Apps are all apps, in no order.
-	Apps() []Entry
+	// Services are the Knative Services of all apps that match, in no order. match must be
+	// quick, and must not call the Cache.
+	Services(match func(*kservice.Service) bool) []*kservice.Service
 	// Pods are the pods of a Knative Service. The error says why they are not
 	// known; for want of a right it is a *DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)

@@ -17,9 +17,10 @@ type Config struct {
 	// InboxPrefix is the subject under which the reply subjects of requests have
 	// to lie, _INBOX unless clients use another one.
 	InboxPrefix string
-	// MaxWrites is how many requests that change apps are served at one time. Of
-	// others an endpoint serves one at a time.
-	MaxWrites int
+	// MaxReads is how many requests that change nothing are served at one time, and
+	// MaxPendingReads how many wait for that. MaxWrites is how many are served that change apps.
+	// While other projects have requests, one project has at most half of each.
+	MaxReads, MaxPendingReads, MaxWrites int
 	// Version of the program, as `nats micro info` shows it; it need not be a
 	// semantic one. Optional.
 	Version string
@@ -51,8 +52,13 @@ func (c Config) Validate() error {
 	if err := subjects.ValidatePrefix(c.InboxPrefix); err != nil {
 		errs = append(errs, fmt.Errorf("inbox prefix: %w", err))
 	}
-	if c.MaxWrites < 1 {
-		bad("max writes", c.MaxWrites, "must be at least 1")
+	for field, value := range map[string]int{"max reads": c.MaxReads, "max writes": c.MaxWrites} {
+		if value < 1 {
+			bad(field, value, "must be at least 1")
+		}
+	}
+	if c.MaxPendingReads < 0 {
+		bad("max pending reads", c.MaxPendingReads, "must not be negative")
 	}
 	if err := subjects.ValidateClusterName(c.ClusterName); err != nil {
 		errs = append(errs, err)

@@ -101,10 +101,5 @@ func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
 // belongsToAnother tells whether a Knative Service is some app's: names fold case
 // and hyphens.
 func (s *Service) belongsToAnother(namespace, name string) bool {
-	for _, entry := range s.cache.Apps() {
-		if entry.Service.Name == name && entry.Service.Namespace == namespace {
-			return true
-		}
-	}
-	return false
+	return len(s.cache.Services(func(svc *kservice.Service) bool { return svc.Name == name && svc.Namespace == namespace })) > 0
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
@@ -34,11 +35,11 @@ func (r *running) shows(want ...*servingv1.Service) {
 			return err
 		}
 		var got []string
-		for _, entry := range r.bridge.Apps() {
-			svc := entry.Service
+		for _, svc := range r.bridge.Services(func(*kservice.Service) bool { return true }) {
 			got = append(got, svc.Name+" "+string(svc.UID)+"@"+svc.ResourceVersion)
-			if one, ok := r.bridge.App(entry.ID); !ok || one.ID != entry.ID || one.Service.Namespace != svc.Namespace {
-				return fmt.Errorf("of %s alone it shows %v, %v", entry.ID, one, ok)
+			id := must[subjects.AppID](r.t)(kservice.ID(svc))
+			if one, ok := r.bridge.App(id); !ok || one.ID != id || one.Service.Namespace != svc.Namespace {
+				return fmt.Errorf("of %s alone it shows %v, %v", id, one, ok)
 			}
 		}
 		if slices.Sort(got); !slices.Equal(got, names) {
