@@ -25,12 +25,15 @@ type page struct {
 const (
 	// itemOverhead is the most that an item takes in a list beside itself.
 	itemOverhead = 8
+	// pageOverhead is the most that the rest of a list takes: a token with two names, and a number.
+	pageOverhead = 1 << 10
 	// The field apps of a ListResponse, which comes first in either form.
 	appsField   = protowire.Number(1)
 	appsOpening = `{"apps":[`
 )
 
-func newPage(form string, room int) *page { return &page{form: form, room: room} }
+// newPage makes a page whose reply has room bytes at most.
+func newPage(form string, room int) *page { return &page{form: form, room: room - pageOverhead} }
 
 // add puts an app on the page unless it is full. An app that would not even fit
 // on a page of its own loses its spec, and is skipped if that is not enough. One that JSON
