@@ -79,10 +79,9 @@
 //
 // # What can be read
 //
-// App operations read the states that the source holds (Bridge.App, Bridge.Apps),
-// whether this bridge leads or not, and how far the informers have come
-// (Bridge.Newest), which package appsvc holds against the stream. The pods of apps
-// have informers of their own, since no event depends on them.
+// App operations read the states that the source holds (Bridge.App, Bridge.Services),
+// whether this bridge leads or not. The pods of apps have informers of their own,
+// since no event depends on them.
 //
 // # What keeps the order
 //

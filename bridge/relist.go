@@ -15,15 +15,15 @@ import (
 // have skipped states that were there before it.
 func (s *source) informers(watches *watch.Group, namespace string) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		opts := watch.Options{
-			Kind: kindRevision, Namespace: namespace,
-			Listed:  func(version string) { s.listed(kindRevision, version) },
-			Retried: func(error) { s.metrics.watchErrors.Inc() },
-		}
+		kind := kindRevision
 		if _, ok := example.(*kservice.Revision); !ok {
-			opts.Kind, opts.Listed = kindService, s.serviceTeller()
+			kind = kindService
 		}
-		return toolscache.NewSharedIndexInformer(watches.Add(lw, opts), example, resync, indexers)
+		return toolscache.NewSharedIndexInformer(watches.Add(lw, watch.Options{
+			Kind: kind, Namespace: namespace,
+			Listed:  func(version string) { s.listed(kind, version) },
+			Retried: func(error) { s.metrics.watchErrors.Inc() },
+		}), example, resync, indexers)
 	}
 }
 
@@ -31,23 +31,6 @@ func (s *source) informers(watches *watch.Group, namespace string) func(toolscac
 // consistently: it emits what it has missed. It does nothing while that is under
 // way. why is a cause of package watch.
 func (k *kube) relist(kind, namespace, why string) { k.watches.Relist(kind, namespace, why) }
-
-// serviceTeller is what an informer of Knative Services tells its lists.
-func (s *source) serviceTeller() func(version string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := len(s.serviceLists)
-	s.serviceLists = append(s.serviceLists, "")
-	return func(version string) {
-		s.listed(kindService, version)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		// Of a later list, what the watch showed before it may still be on its way.
-		if s.serviceLists[at] == "" {
-			s.serviceLists[at] = version
-		}
-	}
-}
 
 // listed notes that an informer is about to show the result of a list.
 func (s *source) listed(kind, version string) {

@@ -56,9 +56,7 @@ type source struct {
 	shownRevisions map[string]string
 	// lists holds, per kind, the version of the newest list an informer took.
 	lists map[string]string
-	// serviceLists holds, per informer of Knative Services, that of its first one.
-	serviceLists []string
-	sink         sink
+	sink  sink
 	// changed is closed at the next callback; nil while nobody waits.
 	changed chan struct{}
 	// rejected holds the version of each object that was last reported.
@@ -212,7 +210,6 @@ func (s *source) upsertService(svc *kservice.Service) {
 			// The next session finds out whether the cluster's history was
 			// reset, before anything of it is published.
 			s.sink, s.newest = nil, svc.ResourceVersion
-			clear(s.serviceLists)
 			clear(s.shown)
 			clear(s.shownRevisions)
 			if s.reset != nil {

@@ -2,13 +2,11 @@ package bridge
 
 import (
 	"errors"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -48,16 +46,19 @@ func (b *Bridge) App(id subjects.AppID) (appsvc.Entry, bool) {
 	return b.source.entry(id, now), true
 }
 
-// Apps are all apps as the informers show them at one instant, in no order. What
-// the entries point to is shared and must not be changed.
-func (b *Bridge) Apps() []appsvc.Entry {
+// Services are the Knative Services of the apps that match, as the informers show them at one
+// instant, in no order. What they point to is shared and must not be changed. match must be
+// quick, and must not call the Bridge.
+func (b *Bridge) Services(match func(*kservice.Service) bool) []*kservice.Service {
 	b.source.mu.Lock()
 	defer b.source.mu.Unlock()
-	apps := make([]appsvc.Entry, 0, len(b.source.current))
-	for id, now := range b.source.current {
-		apps = append(apps, b.source.entry(id, now))
+	var found []*kservice.Service
+	for _, now := range b.source.current {
+		if match(now.service) {
+			found = append(found, now.service)
+		}
 	}
-	return apps
+	return found
 }
 
 // entry has the newest version of the Revision: who compares versions must not wait for another
@@ -66,56 +67,12 @@ func (s *source) entry(id subjects.AppID, now state) appsvc.Entry {
 	return appsvc.Entry{ID: id, Service: now.service, Revision: s.shownRevision(id, now)}
 }
 
-// Newest is a resourceVersion up to which everything that happened to the Knative
-// Services of a namespace has been shown, deletions included; empty when it is not
-// known, as of a namespace that is not watched. Of an empty namespace it is one
-// that holds for all that are watched.
-//
-// Each watched namespace has an informer of its own, of which none says how far
-// another is. Of their first lists the lowest version counts, since a list does not say
-// whose it is. Later lists do not count: what the watch brought before one may be shown
-// after it was taken.
-func (b *Bridge) Newest(namespace string) string {
-	watched := b.cfg.Namespaces
-	b.source.mu.Lock()
-	defer b.source.mu.Unlock()
-	listed := lowest(b.source.serviceLists)
-	if len(watched) == 0 {
-		return later(b.source.shown[metav1.NamespaceAll], listed)
-	}
-	if namespace != "" {
-		if !slices.Contains(watched, namespace) {
-			return ""
-		}
-		watched = []string{namespace}
-	}
-	versions := make([]string, 0, len(watched))
-	for _, ns := range watched {
-		versions = append(versions, later(b.source.shown[ns], listed))
-	}
-	return lowest(versions)
-}
-
 // later is the newer of two resourceVersions; empty stands for none.
 func later(a, b string) string {
 	if a == "" || b != "" && order(b, a) > 0 {
 		return b
 	}
 	return a
-}
-
-// lowest is the oldest of the resourceVersions, empty if there is none or one is
-// not known.
-func lowest(versions []string) string {
-	if len(versions) == 0 {
-		return ""
-	}
-	return slices.MinFunc(versions, func(a, b string) int {
-		if a == "" || b == "" {
-			return strings.Compare(a, b)
-		}
-		return order(a, b)
-	})
 }
 
 // Pods are the pods that carry the label of a Knative Service, in no order, with

@@ -298,10 +298,9 @@
 //
 //	Flyte-Outcome    created | updated | unchanged | stopped | deleted | missing
 //
-// The answer to list tells in Flyte-Event-Sequence how far it goes: every event up to
-// that one is in it. Who goes on with the stream at the next sequence has no gap; with
-// several pages the lowest of them counts. Fields that were left out to fit the server's
-// limit are named in Flyte-Truncated.
+// The answer to list has no position in the stream: a reader that needs a snapshot and then
+// every change reads the bucket. Fields that were left out to fit the server's limit are
+// named in Flyte-Truncated.
 //
 // # Log streams
 //

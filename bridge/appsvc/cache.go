@@ -26,18 +26,12 @@ type Cache interface {
 	// App is one app. Of several Knative Services that claim its id it is the
 	// one that is published.
 	App(id subjects.AppID) (Entry, bool)
-	// Apps are all apps, in no order.
-	Apps() []Entry
+	// Services are the Knative Services of all apps that match, in no order. match must be
+	// quick, and must not call the Cache.
+	Services(match func(*kservice.Service) bool) []*kservice.Service
 	// Pods are the pods that carry the name of a Knative Service. The error says why they are not
 	// known; for want of a right it is a *DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)
-	// Newest is a resourceVersion up to which everything that happened to the
-	// Knative Services of a namespace has been shown, deletions included, so
-	// that none of it is going to be shown any more; empty when that is not known.
-	// It counts what a watch showed and the list before it, but no later list, since
-	// what the watch brought before that may still be on its way.
-	// Of an empty namespace it is one that holds for every namespace that is watched.
-	Newest(namespace string) string
 }
 
 // DeniedError says what Kubernetes does not let appbridge do.

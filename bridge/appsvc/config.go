@@ -14,14 +14,13 @@ import (
 type Config struct {
 	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
 	Prefix string
-	// Stream holds the events, whose sequences the answer to list tells.
-	Stream string
 	// InboxPrefix is the subject under which the reply subjects of requests have
 	// to lie, _INBOX unless clients use another one.
 	InboxPrefix string
-	// MaxWrites is how many requests that change apps are served at one time. Of
-	// others an endpoint serves one at a time.
-	MaxWrites int
+	// MaxReads is how many requests that change nothing are served at one time, and
+	// MaxPendingReads how many wait for that. MaxWrites is how many are served that change apps.
+	// While other projects have requests, one project has at most half of each.
+	MaxReads, MaxPendingReads, MaxWrites int
 	// Version of the program, as `nats micro info` shows it; it need not be a
 	// semantic one. Optional.
 	Version string
@@ -50,14 +49,16 @@ func (c Config) Validate() error {
 	if _, err := subjects.New(c.Prefix); err != nil {
 		errs = append(errs, fmt.Errorf("prefix: %w", err))
 	}
-	if err := subjects.ValidateStream(c.Stream); err != nil {
-		errs = append(errs, fmt.Errorf("stream: %w", err))
-	}
 	if err := subjects.ValidatePrefix(c.InboxPrefix); err != nil {
 		errs = append(errs, fmt.Errorf("inbox prefix: %w", err))
 	}
-	if c.MaxWrites < 1 {
-		bad("max writes", c.MaxWrites, "must be at least 1")
+	for field, value := range map[string]int{"max reads": c.MaxReads, "max writes": c.MaxWrites} {
+		if value < 1 {
+			bad(field, value, "must be at least 1")
+		}
+	}
+	if c.MaxPendingReads < 0 {
+		bad("max pending reads", c.MaxPendingReads, "must not be negative")
 	}
 	if err := subjects.ValidateClusterName(c.ClusterName); err != nil {
 		errs = append(errs, err)

@@ -5,13 +5,18 @@
 // subjects has the contract, docs/apps.md describes it for its users. All replicas of
 // appbridge share the requests as one queue group, whether they lead or not.
 //
-//	get, list, replicas, ingress ──► [Cache], what the informers show ──► answer
+//	get, list, ──► the project's turn ──► [Cache], what the informers show ──► answer
+//	replicas, ingress
 //
-//	deploy, stop, delete, ──► checks ──► one at a time per app ──► read from Kubernetes,
-//	delete-replica                                                 whose is it?, write
+//	deploy, stop, delete, ──► one at a time per app ──► the project's turn ──► checks ──► read from
+//	delete-replica                                                      Kubernetes, whose is it?, write
 //
-// Reads ask Kubernetes nothing. Each endpoint answers its requests one after the
-// other, so that many of them take no more memory than one.
+// The handler of an endpoint reads the subject and queues the request. The limits of
+// package request share the turns among projects: while others have requests, one project has
+// at most half of the reads and of the writes. A request waits for its turn for 2 s at most.
+//
+// Reads send nothing to Kubernetes. A read whose requester no longer listens is dropped. A list
+// looks at each Service once, then converts and encodes the apps of its page, each once.
 //
 // # Writes
 //
@@ -21,10 +26,4 @@
 // reads the object first, consistently, and touches it only when its annotation
 // has the id that was asked for. Each write carries the version (or the uid) that was
 // read, so that what changed in between makes it fail, and it begins anew with what is there now.
-//
-// # How far a list goes
-//
-// The cache may be behind the stream, when another replica publishes. The
-// position follows the stream's headers and holds them against the cache, and so
-// knows an event up to which everything is in the answer.
 package appsvc

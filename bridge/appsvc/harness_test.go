@@ -2,11 +2,11 @@ package appsvc_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +44,7 @@ var errNotYet = errors.New("not yet")
 type memory struct {
 	mu      sync.Mutex
 	synced  error
-	apps    []appsvc.Entry
+	apps    map[subjects.AppID]appsvc.Entry
 	pods    []corev1.Pod
 	podsErr error
 }
@@ -58,18 +58,19 @@ func (m *memory) Synced() error {
 func (m *memory) App(id subjects.AppID) (appsvc.Entry, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, entry := range m.apps {
-		if entry.ID == id {
-			return entry, true
-		}
-	}
-	return appsvc.Entry{}, false
+	entry, ok := m.apps[id]
+	return entry, ok
 }
 
-func (m *memory) Apps() []appsvc.Entry {
+func (m *memory) Services(match func(*kservice.Service) bool) (found []*kservice.Service) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.apps)
+	for _, entry := range m.apps {
+		if match(entry.Service) {
+			found = append(found, entry.Service)
+		}
+	}
+	return found
 }
 
 func (m *memory) Pods(namespace, service string) ([]corev1.Pod, error) {
@@ -84,8 +85,6 @@ func (m *memory) Pods(namespace, service string) ([]corev1.Pod, error) {
 	return found, m.podsErr
 }
 
-func (m *memory) Newest(string) string { return "" }
-
 // add puts a Knative Service into the cache when it has an app's id.
 func (m *memory) add(svc *kservice.Service) {
 	id, err := kservice.ID(svc)
@@ -94,13 +93,16 @@ func (m *memory) add(svc *kservice.Service) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apps = append(m.apps, appsvc.Entry{ID: id, Service: svc})
+	if m.apps == nil {
+		m.apps = map[subjects.AppID]appsvc.Entry{}
+	}
+	m.apps[id] = appsvc.Entry{ID: id, Service: svc}
 }
 
 func (m *memory) remove(id subjects.AppID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apps = slices.DeleteFunc(m.apps, func(e appsvc.Entry) bool { return e.ID == id })
+	delete(m.apps, id)
 }
 
 // setup is what a service is made from.
@@ -111,8 +113,8 @@ type setup struct {
 	maxPayload int32
 	cache      appsvc.Cache
 	kube       *rest.Config
-	// writeTimeout of the service; 0: its own.
-	writeTimeout time.Duration
+	// writeTimeout of the service, and its queueTimeout and readTimeout; 0: its own, and much.
+	writeTimeout, queueTimeout, readTimeout time.Duration
 }
 
 type natsOptions = server.Options
@@ -187,7 +189,7 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	t.Helper()
 	s := setup{
 		cfg: appsvc.Config{
-			Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, InboxPrefix: "_INBOX", MaxWrites: 100,
+			Prefix: subjects.DefaultPrefix, InboxPrefix: "_INBOX", MaxReads: 4, MaxPendingReads: 400, MaxWrites: 100,
 			Version: "1.2.3", ClusterName: clusterName,
 			App:          kservice.Config{BaseDomain: "apps.example.com"},
 			EnableWrites: true,
@@ -218,6 +220,7 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	if s.writeTimeout > 0 {
 		w.service.SetWriteTimeout(s.writeTimeout)
 	}
+	w.service.SetReadTimeouts(cmp.Or(s.queueTimeout, patience), cmp.Or(s.readTimeout, patience))
 	w.stop = background(t, w.service.Run)
 	soon(t, "the service listens", func() error {
 		info, err := w.info()
@@ -351,6 +354,27 @@ func wellFormed(answer *nats.Msg) error {
 // identifier is an app's id as a message.
 func identifier(id subjects.AppID) *appv1.Identifier {
 	return &appv1.Identifier{Project: id.Project, Domain: id.Domain, Name: id.Name}
+}
+
+// result is how many requests for an operation have ended in a way.
+func (w *world) result(op, result string) (count float64) {
+	w.t.Helper()
+	families, err := w.metrics.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["op"] == op && labels["result"] == result {
+				count += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return count
 }
 
 // metric is the sum of a metric over its labels.

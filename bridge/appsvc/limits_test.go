@@ -1,6 +1,7 @@
 package appsvc_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -80,8 +81,10 @@ func TestAnswerTooLarge(t *testing.T) {
 
 func TestBodyTooLarge(t *testing.T) {
 	w := serve(t, func(s *setup) { s.cache, s.maxPayload = &memory{}, 4<<20 })
-	body := []byte(`{"request": {"token": "` + strings.Repeat("x", 1<<20) + `"}}`)
-	w.refused(w.ask(w.listSubject("", ""), "", body), subjects.CodeInvalidArgument, fmt.Sprintf("body: %d bytes: want at most %d", len(body), 1<<20))
+	for subject, most := range map[string]int{w.listSubject("", ""): 64 << 10, w.subject(subjects.APIDeploy, checkout): 512 << 10} {
+		body := bytes.Repeat([]byte(" "), most+1)
+		w.refused(w.ask(subject, "", body), subjects.CodeInvalidArgument, fmt.Sprintf("body: %d bytes: want at most %d", len(body), most))
+	}
 }
 
 // An id of which no object can have the name has no app, which Kubernetes need not be asked.

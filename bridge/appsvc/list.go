@@ -2,6 +2,7 @@ package appsvc
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,12 +10,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -109,8 +106,9 @@ func (q *listQuery) read(token string) *cursor {
 	return c
 }
 
-// list answers with one page of apps.
-func (s *Service) list(_ context.Context, r *request) (*reply, error) {
+// list answers with one page of apps. Beside one look at each Service it does no more than
+// the page takes.
+func (s *Service) list(ctx context.Context, r *request) (*reply, error) {
 	q, err := s.query(r)
 	if err != nil {
 		return nil, err
@@ -118,98 +116,72 @@ func (s *Service) list(_ context.Context, r *request) (*reply, error) {
 	if err := s.readable(); err != nil {
 		return nil, err
 	}
-	sequence := s.position.reflected() // before the apps are read
-	found, revisions := s.selected(q)
-	page := &page{form: r.form, room: s.room()}
+	page := newPage(r.form, s.room())
+	total := 0
+	found := listHeap(s.cache.Services(func(svc *kservice.Service) bool {
+		if !kservice.Listed(svc, q.project, q.domain) || q.org != "" && kservice.Org(svc) != q.org {
+			return false
+		}
+		total++
+		return q.after == nil || q.after.follows(svc)
+	}))
 	if q.count {
-		page.answer.TotalCount = int64(len(found))
+		page.rest.TotalCount = int64(total)
 	}
-	if q.after != nil {
-		found = slices.DeleteFunc(found, func(svc *kservice.Service) bool { return !q.after.follows(svc) })
-	}
-	for i, svc := range found {
-		app, err := kservice.ConvertCounting(svc, revisions[svc], s.cfg.App)
+	heap.Init(&found)
+	for last := (*kservice.Service)(nil); len(found) > 0; {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		svc, app, err := s.listed(found[0])
 		if err != nil {
 			return nil, err
 		}
-		if q.limit > 0 && i == q.limit || !page.add(app) {
-			if page.answer.Token, err = q.token(found[i-1]); err != nil {
-				return nil, err
+		if app != nil {
+			full := q.limit > 0 && page.apps == q.limit
+			if !full {
+				if full, err = page.add(app); err != nil {
+					return nil, err
+				}
 			}
-			break
+			if full {
+				page.rest.Token, err = q.token(last)
+				if err != nil {
+					return nil, err
+				}
+				break
+			}
+			last = svc
 		}
+		heap.Pop(&found)
 	}
-	rep, err := newReply(page.form, &page.answer)
+	return page.reply()
+}
+
+// listed is a Service and its App as the cache shows them now, nil when the app is gone.
+func (s *Service) listed(svc *kservice.Service) (*kservice.Service, *appv1.App, error) {
+	id, err := kservice.ID(svc)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil //nolint:nilerr // it has no app
 	}
-	if page.truncated {
-		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)
+	entry, ok := s.cache.App(id)
+	if !ok || kservice.Compare(entry.Service, svc) != 0 {
+		return nil, nil, nil
 	}
-	rep.header.Set(subjects.HeaderEventSequence, strconv.FormatUint(sequence, 10))
-	return rep, nil
+	app, err := kservice.ConvertCounting(entry.Service, entry.Revision, s.cfg.App)
+	return entry.Service, app, err
 }
 
-// selected are the Services that a query is about, in the order of a list, with
-// their Revisions.
-func (s *Service) selected(q *listQuery) ([]*kservice.Service, map[*kservice.Service]*kservice.Revision) {
-	entries := s.cache.Apps()
-	services := make([]*kservice.Service, 0, len(entries))
-	revisions := make(map[*kservice.Service]*kservice.Revision, len(entries))
-	for _, entry := range entries {
-		if q.org == "" || kservice.Org(entry.Service) == q.org {
-			services = append(services, entry.Service)
-			revisions[entry.Service] = entry.Revision
-		}
-	}
-	return kservice.List(services, q.project, q.domain), revisions
-}
+// listHeap has the first Service of a list on top: to sort all of them for each page is
+// more work than the page.
+type listHeap []*kservice.Service
 
-// page is a list as far as it fits into a message.
-type page struct {
-	form      string
-	room      int
-	answer    appv1.ListResponse
-	size      int
-	truncated bool // an app lacks its spec
-}
-
-// itemOverhead is what an item takes in a list beside itself.
-const itemOverhead = 8
-
-// add puts an app on the page unless it is full. An app that would not even fit
-// on a page of its own loses its spec, and is left out if that is not enough. One that JSON cannot express begins a page of its
-// own, which is binary.
-func (p *page) add(app *appv1.App) bool {
-	first := len(p.answer.Apps) == 0
-	size, ok := p.sizeOf(app)
-	if !ok {
-		if !first {
-			return false
-		}
-		p.form = subjects.ContentTypeProtobuf
-		size, _ = p.sizeOf(app)
-	}
-	if p.size+size > p.room {
-		if !first {
-			return false
-		}
-		app.Spec = nil
-		p.truncated = true
-		if size, _ = p.sizeOf(app); size > p.room {
-			return true
-		}
-	}
-	p.size += size
-	p.answer.Apps = append(p.answer.Apps, app)
-	return true
-}
-
-// sizeOf is what an app takes on the page; false if it has no form that the page has.
-func (p *page) sizeOf(app *appv1.App) (int, bool) {
-	if p.form != subjects.ContentTypeJSON {
-		return proto.Size(app) + itemOverhead, true
-	}
-	text, form, err := appv1.Encode(app, p.form)
-	return len(text) + itemOverhead, err == nil && form == p.form
+func (h *listHeap) Len() int           { return len(*h) }
+func (h *listHeap) Less(i, j int) bool { return kservice.Compare((*h)[i], (*h)[j]) < 0 }
+func (h *listHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *listHeap) Push(any)           {}
+func (h *listHeap) Pop() any {
+	last := len(*h) - 1
+	*h = (*h)[:last]
+	return nil
 }

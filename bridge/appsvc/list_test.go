@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	corev1 "k8s.io/api/core/v1"
@@ -173,15 +172,12 @@ func TestListSelects(t *testing.T) {
 		{"cluster of an org", "", "", ofCluster("acme", ""), []string{"acme/a/dev/one", "acme/b/dev/one", "acme/c.d/dev/one"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			page, answer := w.page(w.listSubject(test.project, test.domain), list(test.request))
+			page, _ := w.page(w.listSubject(test.project, test.domain), list(test.request))
 			if got := listed(page); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 			if got := page.GetTotalCount(); got != int64(len(test.want)) {
 				t.Errorf("got the total %d, want %d", got, len(test.want))
-			}
-			if got := answer.Header.Get(subjects.HeaderEventSequence); got != "0" {
-				t.Errorf("got the sequence %q without a stream, want 0", got)
 			}
 		})
 	}
@@ -222,33 +218,6 @@ func TestListSelects(t *testing.T) {
 				request.FilterBy = &appv1.ListRequest_Org{Org: test.org}
 			}
 			w.refused(w.json(w.listSubject(test.project, test.domain), request), subjects.CodeInvalidArgument, "request.token")
-		})
-	}
-}
-
-// A page tells how far in the stream it goes: to the end, once the cache has
-// caught up with all that was published.
-func TestListSequence(t *testing.T) {
-	p := newPlace(t)
-	js, err := jetstream.New(p.nc)
-	p.must(err)
-	for i := range 3 {
-		p.create(p.app(numbered(i)))
-		soon(t, "the list reflects the event", func() error {
-			stream, err := js.Stream(t.Context(), p.cfg.Stream)
-			if err != nil {
-				return err
-			}
-			last := stream.CachedInfo().State.LastSeq
-			page, answer := p.page(p.listSubject("", ""), &appv1.ListRequest{})
-			sequence := answer.Header.Get(subjects.HeaderEventSequence)
-			if sequence != strconv.FormatUint(last, 10) || last < uint64(i+1) {
-				return fmt.Errorf("%w: it goes up to %s of %d", errNotYet, sequence, last)
-			}
-			if len(page.GetApps()) != i+1 {
-				t.Errorf("the page up to %d has %d apps, want %d", last, len(page.GetApps()), i+1)
-			}
-			return nil
 		})
 	}
 }

@@ -3,23 +3,41 @@ package appsvc
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
+// shownApp is a cache of one app, of which nothing else is read; nil: it has none.
+type shownApp struct {
+	Cache
+	entry *Entry
+}
+
+func (s shownApp) App(subjects.AppID) (Entry, bool) {
+	if s.entry == nil {
+		return Entry{}, false
+	}
+	return *s.entry, true
+}
+
 // What is read from Kubernetes may be ahead of the cache, at a rollout too.
 func TestConvertLive(t *testing.T) {
-	id := positionApp("a")
+	id := subjects.AppID{Project: "shop", Domain: "production", Name: "a"}
 	service := func(uid, revision string) *kservice.Service {
-		svc := positionEntry(id, uid, 50, "", 0).Service
-		svc.Annotations = map[string]string{kservice.AnnotationAppID: id.String()}
+		svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "flyte", Name: "a", UID: types.UID(uid), Annotations: map[string]string{kservice.AnnotationAppID: id.String()},
+		}}
 		svc.Status.LatestReadyRevisionName = revision
 		return svc
 	}
 	entry := func(svc *kservice.Service, revision string) *Entry {
-		e := positionEntry(id, "u1", 50, "40", 3)
-		e.Service, e.Revision.Name, e.Revision.Namespace = svc, revision, svc.Namespace
-		return &e
+		count := int32(3)
+		return &Entry{ID: id, Service: svc, Revision: &kservice.Revision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: revision}, Status: kservice.RevisionStatus{ActualReplicas: &count},
+		}}
 	}
 	stopped := service("u1", "r1")
 	stopped.Labels = map[string]string{kservice.LabelStopped: "true"}
@@ -40,11 +58,7 @@ func TestConvertLive(t *testing.T) {
 		{"stopped before", entry(stopped, "r1"), service("u1", "r2"), 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cache := &positionCache{apps: map[subjects.AppID]Entry{}}
-			if test.cache != nil {
-				cache.apps[id] = *test.cache
-			}
-			s := &Service{cache: cache}
+			s := &Service{cache: shownApp{entry: test.cache}}
 			app, err := s.convertLive(test.now, id)
 			if err != nil {
 				t.Fatal(err)

@@ -4,21 +4,30 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	requests "github.com/appbridge/appbridge/bridge/request"
 )
 
 // metrics of a Service; docs/metrics.md lists them.
 type metrics struct {
-	active   prometheus.Gauge
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	retries  prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
+	usage := func(name, help string, limiter *requests.Limiter, of func(requests.Usage) int) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of(limiter.Usage())) }))
+	}
+	active := func(u requests.Usage) int { return u.Active }
+	pending := func(u requests.Usage) int { return u.Pending }
+	usage("appbridge_api_active_reads", "Requests that change nothing and are served at this moment.", l.reads, active)
+	usage("appbridge_api_pending_reads", "Requests that change nothing and wait for their turn.", l.reads, pending)
+	usage("appbridge_api_active_writes", "Requests that change apps and are served at this moment.", l.writes, active)
+	usage("appbridge_api_pending_writes", "Requests that change apps and wait for their turn, but not for another write of their app.", l.writes, pending)
 	m := &metrics{
-		active: prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_api_active_writes", Help: "Requests that change apps and are served at this moment."}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "appbridge_api_requests_total", Help: "Requests for app operations that have ended, by operation and by how: ok, an outcome, or the name of the error.",
+			Name: "appbridge_api_requests_total", Help: "Requests for app operations that have ended, by operation and by how: ok, an outcome, the name of the error, or gone when nobody waited for the answer any more.",
 		}, []string{"op", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "appbridge_api_request_seconds", Help: "Time from a request to its answer, by operation.",
@@ -28,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "appbridge_api_write_retries_total", Help: "Times that a write began anew, because the app had changed in between or Kubernetes was away.",
 		}),
 	}
-	reg.MustRegister(m.active, m.requests, m.seconds, m.retries)
+	reg.MustRegister(m.requests, m.seconds, m.retries)
 	return m
 }
 

@@ -15,6 +15,6 @@ var update = flag.Bool("update", false, "write what is compared") //nolint:goche
 // docs/metrics.md lists every metric, as the program describes it.
 func TestMetricsAreDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	newMetrics(reg)
+	newMetrics(reg, newLimits(Config{MaxReads: 1, MaxWrites: 1}))
 	suite.MetricsTable(t, filepath.Join("..", "..", "docs", "metrics.md"), "## Of the app operations\n\n| metric | meaning |\n| --- | --- |\n", reg, *update)
 }

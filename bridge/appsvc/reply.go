@@ -1,6 +1,7 @@
 package appsvc
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"time"
@@ -20,6 +21,7 @@ const (
 	// replyMargin is room for the subject and the headers of an answer.
 	replyMargin = 4 << 10
 	resultOK    = "ok"
+	resultGone  = "gone" // nobody waited any more
 )
 
 // reply is the answer to a request that went well.
@@ -96,27 +98,27 @@ func (s *Service) failureOf(op operation, subject string, rep *reply, err error)
 	if errors.As(err, &failure) {
 		return failure
 	}
+	if errors.Is(err, context.Canceled) {
+		return errClosing("")
+	}
 	s.log.Error("a request failed", zap.String("op", op.name), zap.String("subject", subject), zap.Error(err))
 	return answer.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 }
 
-// respond answers from within the handler of an endpoint, which counts errors.
-func (s *Service) respond(op operation, msg micro.Request, rep *reply, err error, asked time.Time) {
-	var result string
-	var sent error
-	if failure := s.failureOf(op, msg.Subject(), rep, err); failure != nil {
-		result = failure.Code.String()
-		sent = msg.Error(failure.Code.HeaderValue(), answer.OneLine(failure.Text), answer.Body(failure.Text))
-	} else {
-		result = rep.result()
-		sent = msg.Respond(rep.data, micro.WithHeaders(micro.Headers(rep.header)))
-	}
-	s.answered(op, msg.Reply(), result, sent, asked)
+// refuse answers from within the handler of an endpoint, which counts errors.
+func (s *Service) refuse(op operation, msg micro.Request, err error, asked time.Time) {
+	failure := s.failureOf(op, msg.Subject(), nil, err)
+	sent := msg.Error(failure.Code.HeaderValue(), answer.OneLine(failure.Text), answer.Body(failure.Text))
+	s.answered(op, msg.Reply(), failure.Code.String(), sent, asked)
 }
 
-// publish answers when the handler has returned, after which msg is not to be used.
-func (s *Service) publish(op operation, r *request, target string, rep *reply, err error, asked time.Time) {
-	msg := &nats.Msg{Subject: target}
+// publish answers when the handler has returned, after which its message is not to be used.
+func (s *Service) publish(op operation, r *request, rep *reply, err error, asked time.Time) {
+	if errors.Is(err, errGone) {
+		s.metrics.ended(op.name, resultGone, asked)
+		return
+	}
+	msg := &nats.Msg{Subject: r.reply}
 	var result string
 	if failure := s.failureOf(op, r.subject, rep, err); failure != nil {
 		result = failure.Code.String()
@@ -126,7 +128,7 @@ func (s *Service) publish(op operation, r *request, target string, rep *reply, e
 		result = rep.result()
 		msg.Data, msg.Header = rep.data, rep.header
 	}
-	s.answered(op, target, result, s.nc.PublishMsg(msg), asked)
+	s.answered(op, r.reply, result, s.nc.PublishMsg(msg), asked)
 }
 
 // answered counts a request, and notes an answer that did not get out: its asker

@@ -1,6 +1,7 @@
 package appsvc
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	requests "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -17,18 +19,22 @@ import (
 const (
 	// shownValue is how much of a wrong value an error repeats.
 	shownValue = 64
-	// maxBody is how long a request may be. What Kubernetes takes of an app is a
-	// quarter of that.
-	maxBody = 1 << 20
+	// maxBody is how long a request that changes an app may be. What Kubernetes takes of an
+	// app is half of that.
+	maxBody = 512 << 10
+	// maxReadBody is the same of other requests.
+	maxReadBody = 64 << 10
 )
 
 // request is what somebody asks for.
 type request struct {
 	op, subject     string
+	reply           string         // where the answer goes
 	app             subjects.AppID // not of a list
 	project, domain string         // of a list; empty: all
 	body            []byte
-	form            string // content type of body and answer
+	form            string         // content type of body and answer
+	turn            *requests.Turn // of a read
 }
 
 // parse reads what stands around the body. Whether writes are turned on is asked
@@ -38,7 +44,7 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 		return nil, answer.Errorf(subjects.CodePermissionDenied,
 			"%s is turned off here: start appbridge serve with --enable-writes (APPBRIDGE_ENABLE_WRITES=true, or enable-writes: true in its file)", op.name)
 	}
-	r := &request{op: op.name, subject: msg.Subject(), body: msg.Data()}
+	r := &request{op: op.name, subject: msg.Subject(), reply: msg.Reply(), body: msg.Data()}
 	var err error
 	if op.name == opList {
 		r.project, r.domain, err = s.names.ParseAPIList(msg.Subject())
@@ -48,12 +54,20 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 	if err != nil {
 		return nil, answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
-	if len(r.body) > maxBody {
-		return nil, answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want at most %d", len(r.body), maxBody)
+	most := maxReadBody
+	if op.write {
+		most = maxBody
+	}
+	if len(r.body) > most {
+		return nil, answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want at most %d", len(r.body), most)
 	}
 	r.form, err = formOf(msg.Headers())
 	return r, err
 }
+
+// claimant is the project whose share of a limit the request takes; empty for a list of
+// everything.
+func (r *request) claimant() string { return cmp.Or(r.app.Project, r.project) }
 
 // formOf reads the content type, whose name a person may write in any case.
 func formOf(headers micro.Headers) (string, error) {
@@ -71,7 +85,10 @@ func formOf(headers micro.Headers) (string, error) {
 		return "", answer.Errorf(subjects.CodeInvalidArgument, "%s: %s: want %s or %s",
 			subjects.HeaderContentType, shown(written), subjects.ContentTypeJSON, subjects.ContentTypeProtobuf)
 	}
-	return form, nil
+	if form == subjects.ContentTypeProtobuf {
+		return subjects.ContentTypeProtobuf, nil
+	}
+	return subjects.ContentTypeJSON, nil // form would keep the header
 }
 
 // decode reads the body into m; no body leaves it empty.

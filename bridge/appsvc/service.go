@@ -1,6 +1,7 @@
 package appsvc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +10,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 	"k8s.io/client-go/rest"
 
+	requests "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/answer"
 )
@@ -24,12 +24,6 @@ const (
 	// ServiceName is what `nats micro` knows the service by, and the queue group
 	// in which all replicas share the requests.
 	ServiceName = "flyte-apps"
-	// writeTimeout is how long a write may take.
-	writeTimeout = time.Minute
-	// heldBytes is how much the bodies of all writes may be that are served at one
-	// time, and decodedBytes those of them that are decoded; the others wait.
-	heldBytes    = 64 << 20
-	decodedBytes = 2 << 20
 	// stopGrace is how long a write may go on when the service ends.
 	stopGrace = time.Second
 	// flushTimeout is how long the last answers have to get out.
@@ -38,25 +32,21 @@ const (
 
 // Service answers requests for app operations. Make one with New.
 type Service struct {
-	cfg      Config
-	names    subjects.Subjects
-	cache    Cache
-	kube     *kube
-	nc       *nats.Conn
-	log      *zap.Logger
-	metrics  *metrics
-	position *position
-	locks    locks
-	// writeTimeout is the constant of that name, except in tests.
-	writeTimeout time.Duration
+	cfg        Config
+	names      subjects.Subjects
+	cache      Cache
+	kube       *kube
+	nc         *nats.Conn
+	log        *zap.Logger
+	metrics    *metrics
+	locks      locks
+	limits     *limits
+	requesters *requesters
+	timeouts   timeouts
 
 	running sync.WaitGroup // of requests
 
-	bodies *semaphore.Weighted // bytes of bodies of writes that are decoded
-
 	mu      sync.Mutex
-	active  int  // writes
-	held    int  // bytes of their bodies
 	closing bool // no more requests are taken
 }
 
@@ -70,16 +60,11 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
 	s := &Service{
-		cfg: cfg, names: names, cache: cache, nc: nc, log: log, metrics: newMetrics(reg),
-		position:     newPosition(js, cfg.Stream, names, cache, cfg.Namespaces, log),
-		writeTimeout: writeTimeout,
-		bodies:       semaphore.NewWeighted(decodedBytes),
+		cfg: cfg, names: names, cache: cache, nc: nc, log: log,
+		limits: newLimits(cfg), requesters: newRequesters(nc), timeouts: timeouts{queueTimeout, readTimeout, writeTimeout},
 	}
+	s.metrics = newMetrics(reg, s.limits)
 	if cfg.EnableWrites {
 		if s.kube, err = newKube(kube); err != nil {
 			return nil, err
@@ -91,12 +76,18 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 // Run serves until ctx is done (nil) or the connection is closed for good. It
 // is called once, and returns when every request that was taken has its answer;
 // writes that take long are given up.
-func (s *Service) Run(ctx context.Context) error {
+func (s *Service) Run(ctx context.Context) (err error) {
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	var follower sync.WaitGroup
-	follower.Go(func() { s.position.run(serving) })
-	defer follower.Wait()
 	defer end()
+	probing, stopProbing := context.WithCancel(serving)
+	probed := make(chan error, 1)
+	go func() { probed <- s.requesters.run(probing) }()
+	defer func() {
+		stopProbing()
+		if failed := <-probed; err == nil {
+			err = failed
+		}
+	}()
 
 	closed := make(chan struct{})
 	service, err := s.register(serving, closed)
@@ -129,10 +120,8 @@ type operation struct {
 	name     string // in the metrics
 	endpoint string
 	subject  string // that the endpoint listens to
-	// serve answers. It is called in the handler of the endpoint for a read, and
-	// in a goroutine of its own for a write.
-	serve func(ctx context.Context, r *request) (*reply, error)
-	write bool
+	serve    func(ctx context.Context, r *request) (*reply, error)
+	write    bool
 }
 
 const opList = "list"
@@ -193,21 +182,20 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 
 // Stats are what `nats micro stats` shows for each endpoint.
 type Stats struct {
-	ActiveWrites int    `json:"active_writes"`
-	MaxWrites    int    `json:"max_writes"`
-	Sequence     uint64 `json:"sequence"` // up to which the cache reflects the stream
+	ActiveReads  int `json:"active_reads"`
+	PendingReads int `json:"pending_reads"`
+	MaxReads     int `json:"max_reads"`
+	ActiveWrites int `json:"active_writes"`
+	MaxWrites    int `json:"max_writes"`
 }
 
 func (s *Service) stats() Stats {
-	stats := Stats{MaxWrites: s.cfg.MaxWrites, Sequence: s.position.reflected()}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stats.ActiveWrites = s.active
-	return stats
+	reads, writes := s.limits.reads.Usage(), s.limits.writes.Usage()
+	return Stats{ActiveReads: reads.Active, PendingReads: reads.Pending, MaxReads: reads.Max, ActiveWrites: writes.Active, MaxWrites: writes.Max}
 }
 
-// handle answers a read, and starts a write: the handlers of an endpoint are
-// called one after the other.
+// handle takes a request or refuses it. It does nothing that takes time: the handlers of an
+// endpoint are called one after the other.
 func (s *Service) handle(serving context.Context, op operation, msg micro.Request) {
 	asked := time.Now()
 	if result := answer.JudgeReply(s.cfg.InboxPrefix, msg.Reply()); result != "" {
@@ -217,66 +205,43 @@ func (s *Service) handle(serving context.Context, op operation, msg micro.Reques
 	}
 	r, err := s.parse(op, msg)
 	if err == nil {
-		err = s.begin(op, len(r.body))
+		err = s.begin(op, r)
 	}
 	if err != nil {
-		s.respond(op, msg, nil, err, asked)
+		s.refuse(op, msg, err, asked)
 		return
 	}
-	if !op.write {
-		defer s.running.Done()
-		rep, err := op.serve(serving, r)
-		s.respond(op, msg, rep, err, asked)
-		return
-	}
-	reply := msg.Reply() // msg is the handler's
+	// What msg holds beside the body, such as headers, need not wait with it.
+	r.body = bytes.Clone(r.body)
 	go func() {
 		defer s.running.Done()
-		ctx, cancel := context.WithTimeout(serving, s.writeTimeout)
-		defer cancel()
-		rep, err := s.change(ctx, op, r)
-		s.release(len(r.body))
-		s.publish(op, r, reply, rep, err, asked)
+		if op.write {
+			rep, err := s.serveWrite(serving, op, r)
+			s.limits.dismiss(r)
+			s.publish(op, r, rep, err, asked)
+			return
+		}
+		rep, done, err := s.serveRead(serving, op, r)
+		// Answers that wait for the connection count, too.
+		defer done()
+		s.publish(op, r, rep, err, asked)
 	}()
 }
 
-// change serves a write, when there is memory for it: what a body describes takes up to
-// a hundred times as much as the body.
-func (s *Service) change(ctx context.Context, op operation, r *request) (*reply, error) {
-	weight := min(int64(len(r.body))+1, decodedBytes)
-	if s.bodies.Acquire(ctx, weight) != nil {
-		return nil, s.late(ctx, nil)
-	}
-	defer s.bodies.Release(weight)
-	return op.serve(ctx, r)
-}
-
-// begin takes a slot for a write, which release gives back. A read needs none: of
-// those an endpoint serves one at a time.
-func (s *Service) begin(op operation, size int) error {
+// begin lets a request in, or refuses it.
+func (s *Service) begin(op operation, r *request) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closing:
-		return answer.Errorf(subjects.CodeUnavailable, "the service is going away, ask again")
-	case op.write && s.active >= s.cfg.MaxWrites:
-		return answer.Errorf(subjects.CodeResourceExhausted, "max-app-writes: %d of %d requests that change apps are being served, try again later", s.active, s.cfg.MaxWrites)
-	case op.write && s.held+size > heldBytes:
-		return answer.Errorf(subjects.CodeResourceExhausted, "requests of %d bytes are being served, of %d at most, try again later", s.held, heldBytes)
+		return errClosing("")
+	case op.write:
+		err = s.limits.admit(r)
+	default:
+		r.turn, err = s.limits.reads.Enter(requests.Claim{Project: r.claimant(), Units: 1})
 	}
-	s.running.Add(1)
-	if op.write {
-		s.active++
-		s.held += size
-		s.metrics.active.Set(float64(s.active))
+	if err == nil {
+		s.running.Add(1)
 	}
-	return nil
-}
-
-func (s *Service) release(size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active--
-	s.held -= size
-	s.metrics.active.Set(float64(s.active))
+	return err
 }

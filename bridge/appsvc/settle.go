@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -23,7 +24,7 @@ func (s *Service) settle(ctx context.Context, id subjects.AppID, uid types.UID, 
 		entry, ok := s.cache.App(id)
 		// Another object may be the app, or this one may be gone already: then it
 		// was shown, or will not be.
-		return ok && (entry.Service.UID != uid || positionAtLeast(entry.Service.ResourceVersion, version))
+		return ok && (entry.Service.UID != uid || atLeast(entry.Service.ResourceVersion, version))
 	})
 }
 
@@ -33,6 +34,12 @@ func (s *Service) settleGone(ctx context.Context, id subjects.AppID, uid types.U
 		entry, ok := s.cache.App(id)
 		return !ok || entry.Service.UID != uid
 	})
+}
+
+// atLeast tells whether version a is b or a later one. What does not compare is not.
+func atLeast(a, b string) bool {
+	n, err := resourceversion.CompareResourceVersion(a, b)
+	return a == b || err == nil && n > 0
 }
 
 func (s *Service) await(ctx context.Context, shown func() bool) {

@@ -95,7 +95,7 @@ func (s *site) bridgeConfig(name string) bridge.Config {
 
 func (s *site) serviceConfig() appsvc.Config {
 	return appsvc.Config{
-		Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, InboxPrefix: "_INBOX", MaxWrites: 1000,
+		Prefix: subjects.DefaultPrefix, InboxPrefix: "_INBOX", MaxReads: 4, MaxPendingReads: 400, MaxWrites: 1000,
 		Version: "1.2.3", ClusterName: clusterName, App: kservice.Config{BaseDomain: "apps.example.com"},
 		EnableWrites: true, Namespaces: []string{s.namespace},
 		Deploy: kservice.DeployConfig{

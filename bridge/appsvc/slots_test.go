@@ -2,34 +2,39 @@ package appsvc
 
 import (
 	"errors"
+	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/answer"
 )
 
-// Writes are bounded in number and in bytes, reads by being served one at a time.
-func TestSlots(t *testing.T) {
-	s := &Service{cfg: Config{MaxWrites: 3}, metrics: newMetrics(prometheus.NewRegistry())}
-	write, read := operation{write: true}, operation{}
-	takes := func(op operation, size int, want subjects.Code) {
+// Writes are bounded in bytes wherever they wait, and one project has half of them.
+func TestHeldBytes(t *testing.T) {
+	l := newLimits(Config{MaxReads: 1, MaxWrites: 1})
+	write := func(project string, bytes int) *request {
+		return &request{app: subjects.AppID{Project: project}, body: make([]byte, bytes-writeBytes)}
+	}
+	takes := func(r *request, want string) {
 		t.Helper()
+		err := l.admit(r)
 		var failure *answer.Error
-		err := s.begin(op, size)
-		if errors.As(err, &failure); err == nil && want != 0 || err != nil && failure.Code != want {
-			t.Errorf("%d bytes: got %v, want %v", size, err, want)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%d bytes: got %v", len(r.body), err)
+		case want != "" && (!errors.As(err, &failure) || failure.Code != subjects.CodeResourceExhausted || !strings.Contains(failure.Text, want)):
+			t.Errorf("%d bytes: got %v, want a 429 with %q", len(r.body), err, want)
 		}
 	}
-	takes(write, heldBytes-1, 0)
-	takes(write, 2, subjects.CodeResourceExhausted)
-	takes(write, 1, 0)
-	takes(write, 0, 0)
-	takes(write, 0, subjects.CodeResourceExhausted)
-	takes(read, 1<<20, 0)
-	s.release(heldBytes - 1)
-	takes(write, heldBytes-1, 0)
-	s.closing = true
-	takes(read, 0, subjects.CodeUnavailable)
+	large := write("a", heldBytes/2)
+	takes(large, "")
+	takes(write("a", writeBytes), `project "a": its requests that change apps hold 33554432 bytes, at most 33554432 for one project`)
+	takes(write("b", heldBytes/4), "")
+	takes(write("c", heldBytes/4), "")
+	takes(write("c", writeBytes), "requests that change apps hold 67108864 bytes, at most 67108864")
+	l.dismiss(large)
+	takes(write("c", writeBytes), "")
+	if _, ok := l.held["a"]; ok || len(l.held) != 2 {
+		t.Errorf("it holds %v, want nothing of a", l.held)
+	}
 }

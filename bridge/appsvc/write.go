@@ -273,21 +273,16 @@ func (s *Service) wrote(r *request, rep *reply, outcome subjects.Outcome, err er
 	return rep.came(outcome), nil
 }
 
-// write makes tries, one write of an app at a time, until one succeeds, or fails in
+// write makes tries until one succeeds, or fails in
 // a way that will not change.
 func (s *Service) write(ctx context.Context, r *request, try func(context.Context) error) error {
 	if err := s.readable(); err != nil {
 		return err
 	}
-	unlock, err := s.locks.lock(ctx, r.app)
-	if err != nil {
-		return s.late(ctx, nil)
-	}
-	defer unlock()
 	var last error
 	var away time.Time // since when Kubernetes does not answer
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(slowestRetry), backoff.WithMaxElapsedTime(0))
-	err = backoff.RetryNotify(func() error {
+	err := backoff.RetryNotify(func() error {
 		began := time.Now()
 		err := try(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -338,7 +333,12 @@ func (s *Service) late(ctx context.Context, last error) error {
 		reason = ": app: " + last.Error()
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", s.writeTimeout, reason)
+		return answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", s.timeouts.write, reason)
 	}
+	return errClosing(reason)
+}
+
+// errClosing is the answer to a request that the end of the service does not let through.
+func errClosing(reason string) *answer.Error {
 	return answer.Errorf(subjects.CodeUnavailable, "the service is going away, ask again%s", reason)
 }

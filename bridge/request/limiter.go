@@ -108,10 +108,39 @@ func (l *Limiter) Acquire(ctx context.Context, claim Claim) (*Slot, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	turn, err := l.Enter(claim)
+	if err != nil {
+		return nil, err
+	}
+	return turn.Wait(ctx)
+}
+
+// Turn is a claim that was not refused at once. Its Wait is called once.
+type Turn struct {
+	limiter *Limiter
+	w       *waiter
+}
+
+// Enter is the part of Acquire that does not wait, for callers that must not block, or
+// start anything for a claim that is refused.
+func (l *Limiter) Enter(claim Claim) (*Turn, error) {
 	w := &waiter{claim: claim, done: make(chan struct{})}
 	for _, s := range l.enter(w) {
 		s.claim.Revoke(ErrShare)
 	}
+	select {
+	case <-w.done:
+		if w.err != nil {
+			return nil, w.err
+		}
+	default:
+	}
+	return &Turn{limiter: l, w: w}, nil
+}
+
+// Wait is the rest of Acquire.
+func (t *Turn) Wait(ctx context.Context) (*Slot, error) {
+	l, w := t.limiter, t.w
 	select {
 	case <-w.done:
 		return w.slot, w.err

@@ -17,7 +17,9 @@ import (
 // appOptions are the options of the app operations.
 func appOptions() []option {
 	return []option{
-		define("max-app-writes", "requests that change apps served at one time", func(c *config) *int { return &c.MaxAppWrites }, number(1, 1_000_000)),
+		define("max-app-reads", "requests for app operations that change nothing served at one time; one project has at most half while others have some", func(c *config) *int { return &c.MaxAppReads }, number(1, 1_000_000)),
+		define("max-pending-app-reads", "such requests that wait for their turn, for 2s at most", func(c *config) *int { return &c.MaxPendingAppReads }, number(0, 1_000_000)),
+		define("max-app-writes", "requests that change apps served at one time; one project has at most half while others have some", func(c *config) *int { return &c.MaxAppWrites }, number(1, 1_000_000)),
 		define("enable-writes", "serve the operations that change apps", func(c *config) *bool { return &c.EnableWrites }, toggle()),
 		define("deploy-namespace", "namespace of an app that is deployed for the first time; none: the first of namespaces, "+defaultNamespace+" when all are watched",
 			func(c *config) *string { return &c.DeployNamespace },

@@ -18,15 +18,16 @@ import (
 func (c config) appsConfig() appsvc.Config {
 	shared := c.bridgeConfig("")
 	return appsvc.Config{
-		Prefix:       c.Prefix,
-		Stream:       c.Stream,
-		InboxPrefix:  c.LogInboxPrefix,
-		MaxWrites:    c.MaxAppWrites,
-		Version:      currentBuild().Version,
-		ClusterName:  c.ClusterName,
-		App:          shared.App,
-		EnableWrites: c.EnableWrites,
-		Namespaces:   shared.Namespaces,
+		Prefix:          c.Prefix,
+		InboxPrefix:     c.LogInboxPrefix,
+		MaxReads:        c.MaxAppReads,
+		MaxPendingReads: c.MaxPendingAppReads,
+		MaxWrites:       c.MaxAppWrites,
+		Version:         currentBuild().Version,
+		ClusterName:     c.ClusterName,
+		App:             shared.App,
+		EnableWrites:    c.EnableWrites,
+		Namespaces:      shared.Namespaces,
 		Deploy: kservice.DeployConfig{
 			Namespace:             c.deployNamespace(),
 			DefaultRequestTimeout: c.DefaultRequestTimeout,

@@ -62,6 +62,8 @@ type config struct {
 	MaxPodStreams  int
 	LogInboxPrefix string
 
+	MaxAppReads           int
+	MaxPendingAppReads    int
 	MaxAppWrites          int
 	EnableWrites          bool
 	DeployNamespace       string        // empty: see deployNamespace
@@ -128,6 +130,8 @@ func defaults() config {
 		MaxLogStreams:         100,
 		MaxPodStreams:         500,
 		LogInboxPrefix:        "_INBOX",
+		MaxAppReads:           4,
+		MaxPendingAppReads:    400,
 		MaxAppWrites:          1000,
 		DefaultRequestTimeout: 5 * time.Minute,
 		MaxRequestTimeout:     time.Hour,

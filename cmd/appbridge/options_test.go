@@ -53,6 +53,8 @@ func samples(t *testing.T) map[string]string {
 		"max-log-streams":         "8",
 		"max-pod-streams":         "9",
 		"log-inbox-prefix":        "_OTHER",
+		"max-app-reads":           "8",
+		"max-pending-app-reads":   "9",
 		"max-app-writes":          "10",
 		"enable-writes":           "true",
 		"deploy-namespace":        "flyte",

@@ -167,7 +167,7 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	}
 	reg := newRegistry()
 	var state readiness
-	site, err := startWeb(ctx, cfg.HTTPListen, newHandler(reg, state.ready, log.Named("http")), log.Named("http"))
+	site, err := startWeb(ctx, cfg.HTTPListen, newHandler(reg, state.ready, log.Named("http")), defaultWebTimeouts(), log.Named("http"))
 	if err != nil {
 		return err
 	}

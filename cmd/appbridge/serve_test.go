@@ -24,6 +24,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -38,11 +39,12 @@ func (f fakeBridge) Ready() error                  { return f.ready }
 
 const errUnsynced = "the informers of the fake have shown nothing"
 
-func (fakeBridge) Synced() error                             { return errors.New(errUnsynced) }
-func (fakeBridge) App(subjects.AppID) (appsvc.Entry, bool)   { return appsvc.Entry{}, false }
-func (fakeBridge) Apps() []appsvc.Entry                      { return nil }
+func (fakeBridge) Synced() error                           { return errors.New(errUnsynced) }
+func (fakeBridge) App(subjects.AppID) (appsvc.Entry, bool) { return appsvc.Entry{}, false }
+func (fakeBridge) Services(func(*kservice.Service) bool) []*kservice.Service {
+	return nil
+}
 func (fakeBridge) Pods(string, string) ([]corev1.Pod, error) { return nil, errors.New(errUnsynced) }
-func (fakeBridge) Newest(string) string                      { return "" }
 
 // untilDone is the run of a bridge that nothing happens to.
 func untilDone(ctx context.Context) error {

@@ -16,9 +16,23 @@ import (
 )
 
 const (
-	webHeaderTimeout = 5 * time.Second
-	webStopTimeout   = time.Second
+	webStopTimeout = time.Second
+	// webMaxHeaderBytes is what a scraper or a probe sends several times over.
+	webMaxHeaderBytes = 16 << 10
 )
+
+// webTimeouts end connections of clients that send or read too slowly, or nothing.
+type webTimeouts struct {
+	// read is for a whole request, and write for its answer: of the metrics a scraper gets more
+	// than 100 KB.
+	read, write time.Duration
+	// idle is how long a connection waits for its next request. A scraper comes every 60 s at least.
+	idle time.Duration
+}
+
+func defaultWebTimeouts() webTimeouts {
+	return webTimeouts{read: 5 * time.Second, write: 30 * time.Second, idle: 2 * time.Minute}
+}
 
 // newRegistry holds the metrics of the process; the bridge adds its own.
 func newRegistry() *prometheus.Registry {
@@ -67,13 +81,16 @@ type web struct {
 }
 
 // startWeb listens on listen and serves handler until stop.
-func startWeb(ctx context.Context, listen string, handler http.Handler, log *zap.Logger) (*web, error) {
+func startWeb(ctx context.Context, listen string, handler http.Handler, timeouts webTimeouts, log *zap.Logger) (*web, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("http-listen %s: %w; choose another with --http-listen", listen, rootCause(err))
 	}
 	w := &web{
-		server: &http.Server{Handler: handler, ReadHeaderTimeout: webHeaderTimeout, ErrorLog: zap.NewStdLog(log)},
+		server: &http.Server{
+			Handler: handler, MaxHeaderBytes: webMaxHeaderBytes, ErrorLog: zap.NewStdLog(log),
+			ReadHeaderTimeout: timeouts.read, ReadTimeout: timeouts.read, WriteTimeout: timeouts.write, IdleTimeout: timeouts.idle,
+		},
 		addr:   listener.Addr(),
 		failed: make(chan error, 1),
 	}

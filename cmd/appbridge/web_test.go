@@ -3,10 +3,14 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -64,7 +68,7 @@ func TestMetrics(t *testing.T) {
 
 func TestWebStartsAndStops(t *testing.T) {
 	log := zaptest.NewLogger(t)
-	site, err := startWeb(t.Context(), "127.0.0.1:0", http.NotFoundHandler(), log)
+	site, err := startWeb(t.Context(), "127.0.0.1:0", http.NotFoundHandler(), defaultWebTimeouts(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +76,89 @@ func TestWebStartsAndStops(t *testing.T) {
 	if got, want := statusOf(t, url), 404; got != want {
 		t.Errorf("got status %d, want %d", got, want)
 	}
-	if _, err := startWeb(t.Context(), site.addr.String(), nil, log); err == nil || err.Error() != "http-listen "+site.addr.String()+": bind: address already in use; choose another with --http-listen" {
+	if _, err := startWeb(t.Context(), site.addr.String(), nil, defaultWebTimeouts(), log); err == nil || err.Error() != "http-listen "+site.addr.String()+": bind: address already in use; choose another with --http-listen" {
 		t.Errorf("got %v, want one line that names the address", err)
 	}
 	site.stop()
 	if got := statusOf(t, url); got != 0 {
 		t.Errorf("got status %d after the stop, want no answer", got)
 	}
+}
+
+// A client that sends its request too slowly, reads its answer too slowly, or sends nothing,
+// loses its connection; one that sends too long a header is refused.
+func TestSlowClients(t *testing.T) {
+	const short, long = 50 * time.Millisecond, time.Hour
+	wrote := make(chan error, 1)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/large" {
+			return
+		}
+		block := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(block); err != nil {
+				wrote <- err
+				return
+			}
+		}
+	})
+	const get = "GET / HTTP/1.1\r\nHost: x\r\n"
+	for _, test := range []struct {
+		name     string
+		timeouts webTimeouts
+		send     string
+		want     string // how the answer begins; empty: there is none
+	}{
+		{"nothing", webTimeouts{read: short, write: long, idle: long}, "", ""},
+		{"half a header", webTimeouts{read: short, write: long, idle: long}, get, ""},
+		{"half a body", webTimeouts{read: short, write: long, idle: long}, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1", "HTTP/1.1 200 "},
+		{"no second request", webTimeouts{read: long, write: long, idle: short}, get + "\r\n", "HTTP/1.1 200 "},
+		{"a long header", webTimeouts{read: long, write: long, idle: long}, get + "X: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", "HTTP/1.1 431 "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			conn := slowClient(t, handler, test.timeouts, test.send)
+			got, err := io.ReadAll(conn) // until the server closes
+			if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatalf("the connection stays open: %v", err)
+			}
+			if !strings.HasPrefix(string(got), test.want) || test.want == "" && len(got) > 0 {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+	t.Run("no reading", func(t *testing.T) {
+		slowClient(t, handler, webTimeouts{read: long, write: short, idle: long}, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+		select {
+		case err := <-wrote:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the answer ended with %v, want its deadline", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the answer waits for its reader")
+		}
+	})
+}
+
+// slowClient is a connection to a server on which something was sent.
+func slowClient(t *testing.T, handler http.Handler, timeouts webTimeouts, send string) net.Conn {
+	t.Helper()
+	site, err := startWeb(t.Context(), "127.0.0.1:0", handler, timeouts, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(site.stop)
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", site.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, send); err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // statusOf is the status of a GET, 0 when nobody answers.

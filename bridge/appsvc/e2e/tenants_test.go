@@ -37,7 +37,7 @@ func TestTenants(t *testing.T) {
 	shop, bank := &tenantOf{project: "shop"}, &tenantOf{project: "bank"}
 	url := tenantServer(t, shop, bank)
 	as := func(user string) string { return strings.Replace(url, "//", "//"+user+":"+user+"@", 1) }
-	w := ownWorld(t, testenv.Options{}, as("admin"), 1, "--enable-writes", "--base-domain", "apps.example.com")
+	w := ownWorld(t, testenv.Options{}, as("admin"), "--enable-writes", "--base-domain", "apps.example.com")
 	for _, pair := range [][2]*tenantOf{{shop, bank}, {bank, shop}} {
 		pair[0].prepare(t, w, as(pair[0].project), pair[1].project)
 	}

@@ -38,11 +38,8 @@ var shared struct { //nolint:gochecknoglobals // one cluster for all tests
 	err error
 }
 
-// world is a cluster with a kubelet, and one bridge or two.
-type world struct {
-	*suite.World
-	bridges []*suite.Instance
-}
+// world is a cluster with a kubelet, and a bridge.
+type world struct{ *suite.World }
 
 func TestMain(m *testing.M) {
 	suite.Main(m, func() error {
@@ -57,7 +54,7 @@ func TestMain(m *testing.M) {
 func sharedWorld(t *testing.T) *world {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.world, shared.err = newWorld(context.Background(), testenv.Options{}, "", 1, "--enable-writes", "--base-domain", "apps.example.com")
+		shared.world, shared.err = newWorld(context.Background(), testenv.Options{}, "", "--enable-writes", "--base-domain", "apps.example.com")
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -65,11 +62,11 @@ func sharedWorld(t *testing.T) *world {
 	return shared.world
 }
 
-// ownWorld is a world of a test's own, with so many bridges beside a NATS server,
-// which the first of them runs when it has no url.
-func ownWorld(t *testing.T, opts testenv.Options, url string, bridges int, options ...string) *world {
+// ownWorld is a world of a test's own beside a NATS server, which the bridge runs when it has no
+// url.
+func ownWorld(t *testing.T, opts testenv.Options, url string, options ...string) *world {
 	t.Helper()
-	w, err := newWorld(t.Context(), opts, url, bridges, options...)
+	w, err := newWorld(t.Context(), opts, url, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,19 +78,15 @@ func ownWorld(t *testing.T, opts testenv.Options, url string, bridges int, optio
 	return w
 }
 
-func newWorld(ctx context.Context, opts testenv.Options, url string, bridges int, options ...string) (*world, error) {
+func newWorld(ctx context.Context, opts testenv.Options, url string, options ...string) (*world, error) {
 	w := &world{}
 	var err error
 	if w.World, err = suite.StartWorld(ctx, opts); err != nil {
 		return nil, err
 	}
 	w.NATS = url
-	for range bridges {
-		bridge, err := w.Serve(ctx, map[string]int{appsvc.ServiceName: 10}, options...)
-		if err != nil {
-			return nil, errors.Join(err, w.Stop())
-		}
-		w.bridges = append(w.bridges, bridge)
+	if _, err := w.Serve(ctx, map[string]int{appsvc.ServiceName: 10}, options...); err != nil {
+		return nil, errors.Join(err, w.Stop())
 	}
 	return w, nil
 }

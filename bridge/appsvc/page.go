@@ -1,0 +1,100 @@
+package appsvc
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// page is a list as far as it fits into a message. Each App is encoded once, as it stands in
+// the answer.
+type page struct {
+	form      string
+	room      int
+	apps      int
+	items     bytes.Buffer       // the field apps of the answer
+	rest      appv1.ListResponse // its other fields
+	truncated bool               // an app lacks its spec
+}
+
+const (
+	// itemOverhead is the most that an item takes in a list beside itself.
+	itemOverhead = 8
+	// pageOverhead is the most that the rest of a list takes: a token with two names, and a number.
+	pageOverhead = 1 << 10
+	// The field apps of a ListResponse, which comes first in either form.
+	appsField   = protowire.Number(1)
+	appsOpening = `{"apps":[`
+)
+
+// newPage makes a page whose reply has room bytes at most.
+func newPage(form string, room int) *page { return &page{form: form, room: room - pageOverhead} }
+
+// add puts an app on the page unless it is full. An app that would not even fit
+// on a page of its own loses its spec, and is skipped if that is not enough. One that JSON
+// cannot express begins a page of its own, which is binary.
+func (p *page) add(app *appv1.App) (full bool, err error) {
+	item, form, err := appv1.Encode(app, p.form)
+	if err != nil {
+		return false, fmt.Errorf("encode an item of a list: %w", err)
+	}
+	if form != p.form {
+		if p.apps > 0 {
+			return true, nil
+		}
+		p.form = form
+	}
+	if p.items.Len()+len(item)+itemOverhead > p.room {
+		if p.apps > 0 {
+			return true, nil
+		}
+		app.Spec = nil
+		if item, form, err = appv1.Encode(app, p.form); err != nil {
+			return false, fmt.Errorf("encode an item of a list: %w", err)
+		}
+		p.form, p.truncated = form, true
+		if len(item)+itemOverhead > p.room {
+			return false, nil
+		}
+	}
+	switch {
+	case p.form == subjects.ContentTypeProtobuf:
+		prefix := protowire.AppendVarint(protowire.AppendTag(nil, appsField, protowire.BytesType), uint64(len(item)))
+		p.items.Write(prefix)
+	case p.apps > 0:
+		p.items.WriteByte(',')
+	}
+	p.items.Write(item)
+	p.apps++
+	return false, nil
+}
+
+// reply is the encoded ListResponse.
+func (p *page) reply() (*reply, error) {
+	rest, _, err := appv1.Encode(&p.rest, p.form)
+	if err != nil {
+		return nil, fmt.Errorf("encode a list: %w", err)
+	}
+	rep := &reply{data: rest, header: nats.Header{subjects.HeaderContentType: {p.form}}}
+	if p.apps > 0 {
+		data := make([]byte, 0, len(appsOpening)+p.items.Len()+len(rest)+len("],"))
+		if p.form == subjects.ContentTypeJSON {
+			data = append(append(append(data, appsOpening...), p.items.Bytes()...), ']')
+			if rest = rest[1:]; len(rest) > 1 { // more than the closing brace
+				data = append(data, ',')
+			}
+		} else {
+			data = append(data, p.items.Bytes()...)
+		}
+		rep.data = append(data, rest...)
+	}
+	if p.truncated {
+		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)
+	}
+	return rep, nil
+}

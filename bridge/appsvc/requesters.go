@@ -1,0 +1,114 @@
+package appsvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+)
+
+// probeInterval is how often the server is asked whether a requester still listens: reads
+// that are served at once cost no probe.
+const probeInterval = 100 * time.Millisecond
+
+// errGone ends a read for which nobody waits any more.
+var errGone = errors.New("nobody listens to the reply subject")
+
+// requesters notices that nobody listens to the reply subject of a read any more. The server
+// answers a message to such a subject with the status 503; a message that is only traced
+// never reaches a requester that listens.
+type requesters struct {
+	nc    *nats.Conn
+	inbox string // of the server's answers
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]requester
+}
+
+type requester struct {
+	reply string
+	gone  func()
+}
+
+func newRequesters(nc *nats.Conn) *requesters {
+	return &requesters{nc: nc, inbox: nc.NewInbox() + ".", waiting: map[uint64]requester{}}
+}
+
+// add watches a reply subject until it is removed. The one of a request from another account
+// is not watched: a probe would delete the server's response mapping.
+func (r *requesters) add(reply string, gone func()) (number uint64) {
+	if strings.HasPrefix(reply, answer.FarPrefix) {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	r.waiting[r.last] = requester{reply, gone}
+	return r.last
+}
+
+func (r *requesters) remove(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, number)
+}
+
+// run probes until ctx is done.
+func (r *requesters) run(ctx context.Context) error {
+	sub, err := r.nc.Subscribe(r.inbox+"*", r.hear)
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", r.inbox, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only with the connection
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.probe()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// probe asks for each requester. What cannot be sent now is sent next time.
+func (r *requesters) probe() {
+	r.mu.Lock()
+	waiting := maps.Clone(r.waiting)
+	r.mu.Unlock()
+	for number, one := range waiting {
+		_ = r.nc.PublishMsg(&nats.Msg{
+			Subject: one.reply,
+			Reply:   r.inbox + strconv.FormatUint(number, 10),
+			// Nobody listens to the report of the trace.
+			Header: nats.Header{subjects.HeaderTraceOnly: {subjects.FlagTrue}, subjects.HeaderTraceDest: {r.inbox + "trace.none"}},
+		})
+	}
+}
+
+func (r *requesters) hear(msg *nats.Msg) {
+	if len(msg.Data) > 0 || msg.Header.Get(subjects.HeaderStatus) != subjects.StatusNoResponders {
+		return
+	}
+	number, err := strconv.ParseUint(strings.TrimPrefix(msg.Subject, r.inbox), 10, 64)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	one, ok := r.waiting[number]
+	r.mu.Unlock()
+	if ok {
+		one.gone()
+	}
+}
