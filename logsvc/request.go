@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,10 +19,6 @@ const (
 	// defaultTail is how many lines a stream begins with when nobody says.
 	defaultTail = 1000
 	maxWindow   = 1024
-	// maxExpression and maxInstructions bound what an expression costs: it is
-	// tried on every line.
-	maxExpression   = 1 << 10
-	maxInstructions = 500
 	// shownValue is how much of a wrong value an error repeats.
 	shownValue = 64
 )
@@ -51,7 +45,7 @@ const (
 type request struct {
 	query            Query
 	timestamps       bool
-	include, exclude *regexp.Regexp // nil: everything, nothing
+	include, exclude *expression // nil: everything, nothing
 	format           format
 	window           int // 0: paced
 	end              string
@@ -106,8 +100,8 @@ func (r *request) read(p *optionParser, now time.Time) {
 	}
 	option(p, "previous", "true or false", &r.query.Previous, nil)
 	option(p, "timestamps", "true or false", &r.timestamps, nil)
-	r.include = expression(p, "include")
-	r.exclude = expression(p, "exclude")
+	r.include = pattern(p, "include")
+	r.exclude = pattern(p, "exclude")
 	word(p, "format", &r.format, formatText, formatRaw, formatJSON, formatProto)
 	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
 		func(n int) bool { return n >= 1 && n <= maxWindow })
@@ -198,33 +192,13 @@ func duration(p *optionParser, name string, value *time.Duration) bool {
 	})
 }
 
-func expression(p *optionParser, name string) (re *regexp.Regexp) {
+func pattern(p *optionParser, name string) (e *expression) {
 	var text string
-	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions", maxExpression), &text, func(s string) bool {
-		re = compile(s)
-		return re != nil
+	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions or Unicode classes", maxExpression), &text, func(s string) bool {
+		e = compile(s)
+		return e != nil
 	})
-	return re
-}
-
-// compile is nil for an expression that is none, or that costs too much.
-func compile(text string) *regexp.Regexp {
-	if len(text) > maxExpression {
-		return nil
-	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		return nil
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil || len(program.Inst) > maxInstructions {
-		return nil
-	}
-	re, err := regexp.Compile(text)
-	if err != nil {
-		return nil
-	}
-	return re
+	return e
 }
 
 func word[T ~string](p *optionParser, name string, value *T, words ...T) {
