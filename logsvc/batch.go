@@ -26,10 +26,10 @@ type batch struct {
 }
 
 // size is what of a batch is filled: its text and what is known beside it.
-func (b *batch) size() int { return len(b.text) + len(b.marks)*markBytes }
+func (b *batch) size() int { return len(b.text) + len(b.marks)*markOverhead }
 
 // cost is the memory that a batch takes.
-func (b *batch) cost() int { return batchOverhead + cap(b.text) + cap(b.marks)*markBytes }
+func (b *batch) cost() int { return batchOverhead + cap(b.text) + cap(b.marks)*markOverhead }
 
 // clipped is a copy of a batch without the room that it has not filled, or the batch itself
 // where that is not much.
@@ -104,7 +104,7 @@ func (b *batch) halves() (first, second *batch) {
 			end += bytes.IndexByte(b.text[end:], '\n') + 1
 		}
 	}
-	first.text, second.text = b.text[:end], b.text[end:]
+	first.text, second.text = b.text[:end:end], b.text[end:]
 	return first, second
 }
 

@@ -27,7 +27,7 @@ type podLogs struct {
 	service   string // the name of the Knative Service
 	targets   []podTarget
 	opened    time.Time
-	lease     podLease
+	lease     *podLease
 }
 
 // podTarget is a pod and the container of it that is read.
@@ -48,7 +48,7 @@ func (k *Kubernetes) Open(ctx context.Context, q Query) (LogStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &podLogs{k: k, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, opened: opened, lease: podLease{slots: k.slots}}
+	s := &podLogs{k: k, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, opened: opened, lease: k.newLease(q.App.Project)}
 	pods, err := s.list(ctx, "")
 	if err != nil {
 		return nil, kubernetesError(ctx, err, right{"list", "pods", s.namespace})
@@ -61,7 +61,7 @@ func (k *Kubernetes) Open(ctx context.Context, q Query) (LogStream, error) {
 			return nil, err
 		}
 	}
-	if err := s.lease.take(len(s.targets)); err != nil {
+	if err := s.lease.take(ctx, len(s.targets)); err != nil {
 		return nil, err
 	}
 	return s, nil

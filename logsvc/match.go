@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/appbridge/appbridge/bridge/request"
+	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -21,13 +21,13 @@ const (
 	// lineCost is what a line counts in that beside its text.
 	lineCost = 64
 	// maxHeld is how long expressions may hold back lines that are being written.
-	maxHeld = time.Second
+	maxHeld = 5 * time.Second
 )
 
 // newTurns makes the limit of what tries expressions at one time: half of the
 // processors, so that the rest is there for everything else.
-func newTurns() *request.Limiter {
-	return request.NewLimiter(request.Limit{
+func newTurns() *shares.Limiter {
+	return shares.NewLimiter(shares.Limit{
 		What: "expressions", Max: max(1, runtime.GOMAXPROCS(0)/2),
 		Pending: 1 << 30, // of streams, each of which has a slot
 	})
@@ -38,7 +38,7 @@ var errHeld = errors.New("expressions hold back lines that are being written")
 // matcher finds the lines that a stream wants. A nil one wants all. It is safe for use by
 // many goroutines, each of one replica.
 type matcher struct {
-	turns            *request.Limiter
+	turns            *shares.Limiter
 	project          string
 	option           string      // what names the expressions in an error
 	include, exclude *expression // nil: everything, nothing
@@ -56,7 +56,7 @@ type holding struct {
 	left time.Time // when the last lines were done
 }
 
-func newMatcher(r *logRequest, turns *request.Limiter) *matcher {
+func newMatcher(r *request, turns *shares.Limiter) *matcher {
 	m := &matcher{turns: turns, project: r.query.App.Project, include: r.include, exclude: r.exclude, held: map[string]*holding{}}
 	switch {
 	case m.include == nil && m.exclude == nil:
@@ -85,7 +85,7 @@ func (m *matcher) wanted(ctx context.Context, replica string, lines []Line, live
 		defer stop()
 	}
 	for len(lines) > 0 {
-		slot, err := m.turns.Acquire(ctx, request.Claim{Project: m.project, Units: 1})
+		slot, err := m.turns.Acquire(ctx, shares.Claim{Project: m.project, Units: 1})
 		if errors.Is(err, errHeld) {
 			return wanted, len(lines), nil
 		}

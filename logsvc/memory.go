@@ -10,9 +10,9 @@ const (
 	ringFloor   = existingBytes
 	windowFloor = 256 << 10
 	keptFloor   = 512 << 10
-	// markBytes, batchOverhead, messageOverhead and noteOverhead are what is held beside
+	// markOverhead, batchOverhead, messageOverhead and noteOverhead are what is held beside
 	// text, rounded up.
-	markBytes       = 32
+	markOverhead    = 32
 	batchOverhead   = 256
 	messageOverhead = 1 << 10
 	noteOverhead    = 512

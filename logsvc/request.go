@@ -55,9 +55,6 @@ type request struct {
 // parseRequest reads the options of a request. The error is an *Error that
 // names every field that is wrong.
 func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*request, error) {
-	if len(body) > maxBody {
-		return nil, Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
-	}
 	fields, err := objectOf(body)
 	if err != nil {
 		return nil, err
@@ -70,6 +67,17 @@ func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.T
 		return nil, Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(p.problems, "; "))
 	}
 	return r, nil
+}
+
+// endOption is the option end of a request that is refused unread, so far as it is valid.
+func endOption(body []byte) string {
+	var options struct {
+		End string `json:"end"`
+	}
+	if json.Unmarshal(body, &options) == nil && options.End == endEmpty {
+		return endEmpty
+	}
+	return end503
 }
 
 // objectOf splits a body into its fields. No body is no field.
