@@ -30,9 +30,9 @@ const (
 	optionPodStreams = "max-pod-streams"
 	// flushTimeout is how long the last messages have to get out.
 	flushTimeout = time.Second
-	// maxArriving is how many requests may be between their arrival and their slot, and
-	// maxWaiting and maxWaitingBytes how many may wait for an endpoint: it hands each to a
-	// goroutine at once.
+	// maxArriving is how many requests may be between their arrival and the slots that are
+	// theirs or another's, and maxWaiting and maxWaitingBytes how many may wait for an
+	// endpoint, which hands each to a goroutine at once.
 	maxArriving     = 1000
 	maxWaiting      = 16 << 10
 	maxWaitingBytes = 16 << 20
@@ -209,7 +209,7 @@ func (s *Service) arrive() error {
 	switch {
 	case s.closing:
 		return errGoingAway()
-	case s.arriving >= maxArriving:
+	case s.arriving >= s.cfg.MaxStreams+maxArriving:
 		return Errorf(subjects.CodeResourceExhausted, "%s: %d log requests have arrived at once, try again later", optionStreams, s.arriving)
 	}
 	s.arriving++
