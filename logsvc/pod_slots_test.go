@@ -1,6 +1,7 @@
 package logsvc_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -37,8 +38,15 @@ func TestKubernetesShares(t *testing.T) {
 	}
 	_, err = k.Open(t.Context(), q)
 	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 4 of 4 Kubernetes log streams are taken, this request needs 2, try again later")
-	oldest.cancel()
 	if names := strings.Join(stream.Replicas(), " "); strings.Count(names, shop.service) != 2 {
 		t.Errorf("got %s", names)
 	}
+	oldest.cancel()
+	stream.Close()
+	soon(t, "the slots come back", func() error {
+		if active, _ := k.PodStreams(); active != 0 {
+			return fmt.Errorf("%d are taken", active)
+		}
+		return nil
+	})
 }
