@@ -2,7 +2,7 @@ package logsvc
 
 import (
 	"bytes"
-	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,6 +25,23 @@ type batch struct {
 	first   time.Time // when the first line came in
 }
 
+// size is what of a batch is filled: its text and what is known beside it.
+func (b *batch) size() int { return len(b.text) + len(b.marks)*markOverhead }
+
+// cost is the memory that a batch takes.
+func (b *batch) cost() int { return batchOverhead + cap(b.text) + cap(b.marks)*markOverhead }
+
+// clipped is a copy of a batch without the room that it has not filled, or the batch itself
+// where that is not much.
+func (b *batch) clipped() *batch {
+	if b.cost() <= 2*(batchOverhead+b.size()) {
+		return b
+	}
+	c := *b
+	c.text, c.marks = bytes.Clone(b.text), slices.Clone(b.marks)
+	return &c
+}
+
 // mark is what is known of a line beside its text.
 type mark struct {
 	end  int // of the line in text, its end included
@@ -38,25 +55,6 @@ func (b *batch) reset() {
 // layout says which lines a reader gets and in what form they wait for him.
 type layout struct {
 	*request
-}
-
-// wanted are the lines that are asked for. An expression may take its time over a
-// long line: no lock is to be held meanwhile.
-func (l layout) wanted(ctx context.Context, lines []Line) []Line {
-	if l.include == nil && l.exclude == nil {
-		return lines
-	}
-	var wanted []Line
-	for _, line := range lines {
-		if ctx.Err() != nil {
-			return nil
-		}
-		text := logline.TrimCR(line.Text)
-		if (l.include == nil || l.include.Match(text)) && (l.exclude == nil || !l.exclude.Match(text)) {
-			wanted = append(wanted, line)
-		}
-	}
-	return wanted
 }
 
 // add puts a line into a batch.
@@ -106,7 +104,7 @@ func (b *batch) halves() (first, second *batch) {
 			end += bytes.IndexByte(b.text[end:], '\n') + 1
 		}
 	}
-	first.text, second.text = b.text[:end], b.text[end:]
+	first.text, second.text = b.text[:end:end], b.text[end:]
 	return first, second
 }
 

@@ -1,7 +1,9 @@
 package logsvc
 
 import (
+	"bytes"
 	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
 	"maps"
@@ -20,11 +22,17 @@ import (
 const (
 	// maxNotes is how many notes an answer has at most.
 	maxNotes = 20
+	// keptBytes is how much the lines of an answer may take while they are collected,
+	// lineOverhead of it each beside its text.
+	keptBytes    = 4 << 20
+	lineOverhead = 128
 )
 
 // collector keeps the newest lines of all replicas that fit into one message.
 type collector struct {
 	layout  layout
+	matcher *matcher
+	memory  *memory
 	most    int // bytes of a message
 	perLine int // bytes of a message that a line takes beside its text, at least
 	metrics *metrics
@@ -32,23 +40,43 @@ type collector struct {
 	mu       sync.Mutex
 	replicas []string
 	kept     map[string]*kept
-	bytes    int // of the text of all replicas
-	lines    int // of all replicas
+	oldest   oldestFirst // of kept, those with lines
+	text     int         // bytes of the text of all replicas
+	lines    int         // of all replicas
 	dropped  int
 	notes    []string
+	scratch  batch
 }
 
-// kept is the newest lines of one replica: a batch whose first ones may be gone.
+// kept is the newest lines of one replica.
 type kept struct {
-	batch
-
-	times []time.Time // of each line; that of the line before when it carries none
-	ends  []int       // of each line in the text
-	gone  int         // lines
+	replica string
+	lines   []keptLine
+	newest  time.Time
 }
 
-func newCollector(r *request, most int, replicas []string, m *metrics) *collector {
-	c := &collector{layout: layout{r}, most: most, metrics: m, replicas: replicas, kept: map[string]*kept{}}
+// keptLine is a line in the form that it is sent in.
+type keptLine struct {
+	text  []byte
+	time  time.Time // that of the line before when it carries none
+	timed bool      // it carries one
+}
+
+// oldestFirst is a heap of replicas by their oldest line.
+type oldestFirst []*kept
+
+func (h oldestFirst) Len() int           { return len(h) }
+func (h oldestFirst) Less(i, j int) bool { return h[i].lines[0].time.Before(h[j].lines[0].time) }
+func (h oldestFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *oldestFirst) Push(k any)        { *h = append(*h, k.(*kept)) } //nolint:forcetypeassert // container/heap pushes what it is given
+func (h *oldestFirst) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+func newCollector(r *request, m *matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
+	c := &collector{layout: layout{r}, matcher: m, memory: all, most: most, metrics: metrics, replicas: replicas, kept: map[string]*kept{}}
 	switch r.format {
 	case formatJSON:
 		c.perLine = len(`{"message":"","originator":"USER"},`)
@@ -59,32 +87,50 @@ func newCollector(r *request, most int, replicas []string, m *metrics) *collecto
 }
 
 // Lines is that of a Sink.
-func (c *collector) Lines(ctx context.Context, replica string, lines []Line, _ bool) error {
-	lines = c.layout.wanted(ctx, lines)
+func (c *collector) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
+	lines, missed, err := c.matcher.wanted(ctx, replica, lines, live)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.dropped += missed
 	k := c.kept[replica]
 	if k == nil {
-		k = &kept{batch: batch{replica: replica}}
+		k = &kept{replica: replica}
 		c.kept[replica] = k
 	}
 	for _, line := range lines {
 		if line.Cut > 0 {
 			c.metrics.cut.Inc()
 		}
-		length := len(k.text)
-		c.layout.add(&k.batch, line)
-		at := line.Time
-		if n := len(k.times); at.IsZero() && n > 0 {
-			at = k.times[n-1]
+		c.scratch.reset()
+		c.layout.add(&c.scratch, line)
+		if !line.Time.IsZero() {
+			k.newest = line.Time
 		}
-		c.lines++
-		k.times, k.ends = append(k.times, at), append(k.ends, len(k.text))
-		c.bytes += len(k.text) - length
-		for c.bytes+c.lines*c.perLine > c.most && c.drop() {
+		k.lines = append(k.lines, keptLine{bytes.Clone(c.scratch.text), k.newest, !line.Time.IsZero()})
+		if len(k.lines) == 1 {
+			heap.Push(&c.oldest, k)
+		}
+		c.grow(len(c.scratch.text), 1)
+		for c.tooMuch() && c.drop() {
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// grow counts n bytes of text and so many lines more.
+func (c *collector) grow(n, lines int) {
+	c.text += n
+	c.lines += lines
+	c.memory.add(n + lines*lineOverhead)
+}
+
+// tooMuch reports whether the lines do not fit into a message, or into the memory.
+func (c *collector) tooMuch() bool {
+	cost := c.text + c.lines*lineOverhead
+	return c.text+c.lines*c.perLine > c.most || cost > keptBytes || cost > keptFloor && c.memory.scarce()
 }
 
 // drop lets go of the oldest line, unless it is the only one.
@@ -92,46 +138,24 @@ func (c *collector) drop() bool {
 	if c.lines < 2 {
 		return false
 	}
-	var oldest *kept
-	for _, k := range c.kept {
-		if k.gone < len(k.times) && (oldest == nil || k.times[k.gone].Before(oldest.times[oldest.gone])) {
-			oldest = k
-		}
-	}
-	c.bytes -= oldest.end(oldest.gone) - oldest.end(oldest.gone-1)
-	oldest.gone++
-	c.lines--
+	k := c.oldest[0]
+	c.grow(-len(k.lines[0].text), -1)
 	c.dropped++
-	if 2*oldest.gone > len(oldest.times) && oldest.end(oldest.gone-1) > batchBytes {
-		oldest.compact()
+	k.lines[0] = keptLine{}
+	if k.lines = k.lines[1:]; len(k.lines) > 0 {
+		heap.Fix(&c.oldest, 0)
+	} else {
+		heap.Pop(&c.oldest)
 	}
 	return true
 }
 
-// end is where a line ends; 0 for the line before the first.
-func (k *kept) end(i int) int {
-	if i < 0 {
-		return 0
-	}
-	return k.ends[i]
-}
-
-// compact gives back the memory of what is gone.
-func (k *kept) compact() {
-	start := k.end(k.gone - 1)
-	k.text = slices.Clone(k.text[start:])
-	k.times = slices.Clone(k.times[k.gone:])
-	k.ends = slices.Clone(k.ends[k.gone:])
-	for i := range k.ends {
-		k.ends[i] -= start
-	}
-	if k.marks != nil {
-		k.marks = slices.Clone(k.marks[k.gone:])
-		for i := range k.marks {
-			k.marks[i].end -= start
-		}
-	}
-	k.lines, k.gone = len(k.times), 0
+// release gives back the memory of the lines.
+func (c *collector) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grow(-c.text, -c.lines)
+	c.kept, c.oldest = nil, nil
 }
 
 // empty tells whether there is no line.
@@ -164,26 +188,24 @@ func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replica, text 
 
 // place is where a line is kept.
 type place struct {
-	*kept
+	*keptLine
 
-	i int
+	replica string
 }
-
-func (p place) time() time.Time { return p.times[p.i] }
 
 // answer is one message with as many of the newest lines as fit.
 func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []place
+	all := make([]place, 0, c.lines)
 	for _, replica := range slices.Sorted(maps.Keys(c.kept)) {
-		k := c.kept[replica]
 		e.saw(replica)
-		for i := k.gone; i < len(k.times); i++ {
-			all = append(all, place{k, i})
+		lines := c.kept[replica].lines
+		for i := range lines {
+			all = append(all, place{&lines[i], replica})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b place) int { return cmp.Or(a.time().Compare(b.time()), cmp.Compare(a.replica, b.replica)) })
+	slices.SortStableFunc(all, func(a, b place) int { return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.replica, b.replica)) })
 	names, _ := e.fitting(c.replicas, c.most/4)
 	list := strings.Join(names, ",")
 	notes := answer.OneLine(strings.Join(c.notes, "; "))
@@ -237,9 +259,13 @@ func (c *collector) bodyOf(e *encoder, lines []place) ([]byte, error) {
 	}
 	var runs []*batch
 	for _, p := range lines {
-		one := &batch{replica: p.replica, text: p.text[p.end(p.i-1):p.end(p.i)], lines: 1}
-		if p.marks != nil {
-			one.marks = []mark{{end: len(one.text), time: p.marks[p.i].time}}
+		one := &batch{replica: p.replica, text: p.text, lines: 1}
+		if e.format.structured() {
+			at := p.time
+			if !p.timed {
+				at = time.Time{}
+			}
+			one.marks = []mark{{end: len(one.text), time: at}}
 		}
 		if len(one.text) > longest {
 			one = one.cutTo(longest)

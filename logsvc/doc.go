@@ -17,14 +17,18 @@
 // What exists already is read no faster than it is sent: Sink.Lines blocks while
 // 256 KiB wait in the outbox. Lines that are being written must not wait, since
 // the kubelet of a reader that is slow would rotate them away without a word: they
-// go through a ring of 2 MiB, and what falls out of it is counted and told of
-// where it is missing. A line is held to 128 KiB.
+// go through a ring of 2 MiB, and what falls out of it is counted, with a note
+// where it is missing. A line is held to 128 KiB. All streams together hold 64 MiB and a
+// small floor each; what is counted is the memory that is taken, not the text alone.
+//
+// Expressions are weighed before they are compiled, and tried in turns on half of the
+// processors. Requests and the logs of pods are limited, and projects share the limits.
 //
 // # How a stream ends
 //
 // Every message but the last has a reply subject. When nobody listens to a
 // stream the server says so there, to this connection, and so it does for probes that
-// it traces and does not deliver, which are sent when there is nothing else to send. Two
+// it traces and does not deliver, which are sent when there is nothing else to send. Five
 // seconds of that end the stream. A reader with a window acknowledges; what it has
 // not acknowledged is sent again, since either connection may lose it.
 //

@@ -21,42 +21,27 @@ const (
 
 var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTimeout)
 
-// get reads the last lines. conclude answers with them, in one message.
-func (s *Service) get(serving context.Context, req *request, reply string, asked time.Time) (conclude func() (result string)) {
-	ctx, stop := context.WithTimeoutCause(serving, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
+// get reads the last lines until ctx is done. conclude answers with them, in one message.
+func (s *Service) get(ctx, serving context.Context, req *request, reply string, asked time.Time) (conclude func() (result string)) {
+	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
 	defer stop()
 	msg, lines, err := s.collect(ctx, req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return func() string { return s.failGet(serving, req, reply, err) }
+		return func() string { return s.fail(serving, req, reply, err) }
 	}
 	return func() string {
 		msg.Subject = reply
 		if err := s.deliver(serving, msg); err != nil {
-			return s.failGet(serving, req, reply, err)
+			return s.fail(serving, req, reply, err)
 		}
 		s.metrics.firstLine.Observe(time.Since(asked).Seconds())
 		s.metrics.lines.Add(float64(lines))
 		s.metrics.bytes.Add(float64(len(msg.Data)))
 		return string(subjects.LogEndEOF)
 	}
-}
-
-// failGet answers with an error.
-func (s *Service) failGet(ctx context.Context, req *request, reply string, err error) (result string) {
-	var failure *Error
-	switch {
-	case errors.As(err, &failure):
-	case errors.Is(err, errShutdown):
-		failure = errGoingAway()
-	default:
-		failure = s.internal(req, err)
-	}
-	s.publishError(ctx, reply, failure)
-	s.publishLast(ctx, endMessage(reply, ending{reason: endOf(failure), end: req.end}))
-	return failure.Code.String()
 }
 
 // collect reads everything and makes the answer of it.
@@ -66,7 +51,8 @@ func (s *Service) collect(ctx context.Context, req *request) (*nats.Msg, int, er
 		return nil, 0, err
 	}
 	defer source.Close()
-	c := newCollector(req, int(s.nc.MaxPayload()), source.Replicas(), s.metrics)
+	c := newCollector(req, newMatcher(req, s.turns), &s.memory, int(s.nc.MaxPayload()), source.Replicas(), s.metrics)
+	defer c.release()
 	reading, stop := context.WithTimeoutCause(ctx, readTimeout, errReadTimeout)
 	defer stop()
 	if err := source.Run(reading, c); err != nil {
@@ -80,5 +66,10 @@ func (s *Service) collect(ctx context.Context, req *request) (*nats.Msg, int, er
 			return nil, 0, err
 		}
 	}
+	done, err := s.encodes(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer done()
 	return c.answer(newEncoder(req, source.Org()))
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -51,7 +52,7 @@ type Kubernetes struct {
 	logs       corev1client.CoreV1Interface // the logs of pods
 	serving    rest.Interface               // Knative Services
 	log        *zap.Logger
-	slots      *podSlots
+	slots      *shares.Limiter // of the logs that are read
 	metrics    *podMetrics
 	pace       podPace
 }
@@ -108,7 +109,7 @@ func NewKubernetes(cfg KubernetesConfig, log *zap.Logger, reg prometheus.Registe
 	if k.maxLine == 0 {
 		k.maxLine = defaultMaxLineBytes
 	}
-	k.slots = &podSlots{most: cfg.MaxPodStreams, taken: k.metrics.streams}
+	k.slots = newPodSlots(cfg.MaxPodStreams)
 	if err := k.connect(cfg.REST); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for logs: %w", err)
 	}
@@ -155,4 +156,7 @@ func (k *Kubernetes) connect(cfg *rest.Config) error {
 }
 
 // PodStreams is how many logs are read at this moment, and how many may be.
-func (k *Kubernetes) PodStreams() (active, most int) { return k.slots.count() }
+func (k *Kubernetes) PodStreams() (active, most int) {
+	usage := k.slots.Usage()
+	return usage.Active, usage.Max
+}

@@ -29,7 +29,7 @@ type podLogs struct {
 	uids      map[types.UID]bool // of the Knative Service; more than one when the app is deployed again during a follow
 	targets   []podTarget
 	opened    time.Time
-	lease     podLease
+	lease     *podLease
 }
 
 // podTarget is a pod and the container of it that is read.
@@ -52,7 +52,7 @@ func (k *Kubernetes) Open(ctx context.Context, q Query) (LogStream, error) {
 	}
 	s := &podLogs{
 		k: k, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true},
-		opened: opened, lease: podLease{slots: k.slots},
+		opened: opened, lease: k.newLease(q.App.Project),
 	}
 	pods, err := s.list(ctx, "")
 	if err != nil {
@@ -67,7 +67,7 @@ func (k *Kubernetes) Open(ctx context.Context, q Query) (LogStream, error) {
 			return nil, err
 		}
 	}
-	if err := s.lease.take(len(s.targets)); err != nil {
+	if err := s.lease.take(ctx, len(s.targets)); err != nil {
 		return nil, err
 	}
 	return s, nil

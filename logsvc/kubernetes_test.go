@@ -198,7 +198,7 @@ func TestKubernetesLimit(t *testing.T) {
 	q.Follow = logsvc.FollowAlways
 	r := read(t, k, q)
 	_, err := k.Open(t.Context(), all(b))
-	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 1 of 2 Kubernetes log streams are taken, this request needs 2")
+	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 1 of 2 Kubernetes log streams are taken, this request needs 2, try again later")
 	if active, most := k.PodStreams(); active != 1 || most != 2 {
 		t.Errorf("got %d of %d, want 1 of 2", active, most)
 	}

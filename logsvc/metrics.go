@@ -4,35 +4,39 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics of a Service; docs/metrics.md lists them.
 type metrics struct {
-	streams   prometheus.Gauge
-	requests  *prometheus.CounterVec
-	lines     prometheus.Counter
-	bytes     prometheus.Counter
-	dropped   prometheus.Counter
-	cut       prometheus.Counter
-	resent    prometheus.Counter
-	firstLine prometheus.Histogram
+	streams  prometheus.GaugeFunc
+	requests *prometheus.CounterVec
+	lines    prometheus.Counter
+	bytes    prometheus.Counter
+	dropped  prometheus.Counter
+	cut      prometheus.Counter
+	resent   prometheus.Counter
+	// undelivered are lines.
+	undelivered prometheus.Counter
+	firstLine   prometheus.Histogram
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+// newMetrics makes them; streams is how many requests are served.
+func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_log_" + name, Help: help})
 	}
 	m := &metrics{
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_log_streams", Help: "Log requests that are served at this moment."}),
+		streams: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "appbridge_log_streams", Help: "Log requests that are served at this moment."}, streams),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_requests_total", Help: "Log requests that have ended, by operation and by how: the end's reason, gone, or the name of the error.",
 		}, []string{"op", "result"}),
-		lines:   counter("lines_total", "Lines of logs that were sent."),
-		bytes:   counter("bytes_total", "Bytes of messages with lines that were sent."),
-		dropped: counter("lines_dropped_total", "Lines that were left out because a reader was too slow."),
-		cut:     counter("lines_cut_total", "Lines that were too long and lost their end."),
-		resent:  counter("messages_resent_total", "Messages that were sent again because a reader did not acknowledge them."),
+		lines:       counter("lines_total", "Lines of logs that were sent."),
+		bytes:       counter("bytes_total", "Bytes of messages with lines that were sent."),
+		dropped:     counter("lines_dropped_total", "Lines that were left out because a reader or its expressions were too slow."),
+		cut:         counter("lines_cut_total", "Lines that were too long and lost their end."),
+		resent:      counter("messages_resent_total", "Messages that were sent again because a reader did not acknowledge them."),
+		undelivered: counter("lines_undelivered_total", "Lines that were sent while nobody listened, as the NATS server reported, to readers that do not acknowledge."),
 		firstLine: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_log_first_line_seconds", Help: "Time from a request to its first line.",
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 15),
 		}),
 	}
-	reg.MustRegister(m.streams, m.requests, m.lines, m.bytes, m.dropped, m.cut, m.resent, m.firstLine)
+	reg.MustRegister(m.streams, m.requests, m.lines, m.bytes, m.dropped, m.cut, m.resent, m.undelivered, m.firstLine)
 	return m
 }

@@ -17,8 +17,11 @@ const (
 	existingBytes = 256 << 10
 	// liveBytes is how much of what is being written may wait for the reader.
 	liveBytes = 2 << 20
-	// maxParcels bounds notes, which have next to no size.
-	maxParcels = 1024
+	// noteBytes is how much of notes may wait for the reader.
+	noteBytes = 128 << 10
+	// spareBatches is how many batches are kept for the next lines, and how many are
+	// filled at one time that have more room than they need yet.
+	spareBatches = 4
 )
 
 // parcel is what becomes one message or, when it is large, some.
@@ -36,13 +39,16 @@ type parcel struct {
 // room; live ones push out the oldest live ones of the loudest replica, which are counted and told of.
 type outbox struct {
 	layout  layout
+	matcher *matcher
+	memory  *memory
 	metrics *metrics
 
 	mu      sync.Mutex
 	filling map[string]*batch
 	ready   []parcel
-	bytes   int              // of text, filling and ready
-	live    map[string]int   // of live text that is ready, by replica
+	bytes   int              // that batches take, filling and ready
+	live    map[string]int   // that live batches take that are ready, by replica
+	notes   int              // bytes that notes take
 	dropped map[string]int64 // lines not told of yet, by replica
 	closed  bool
 	room    chan struct{} // closed when bytes sinks
@@ -51,9 +57,9 @@ type outbox struct {
 	wake chan struct{} // holds one: there may be something to take
 }
 
-func newOutbox(r *request, m *metrics) *outbox {
+func newOutbox(r *request, m *matcher, all *memory, metrics *metrics) *outbox {
 	return &outbox{
-		layout: layout{r}, metrics: m,
+		layout: layout{r}, matcher: m, memory: all, metrics: metrics,
 		filling: map[string]*batch{}, dropped: map[string]int64{}, live: map[string]int{},
 		room: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
@@ -61,7 +67,10 @@ func newOutbox(r *request, m *metrics) *outbox {
 
 // Lines is that of a Sink.
 func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines = o.layout.wanted(ctx, lines)
+	lines, missed, err := o.matcher.wanted(ctx, replica, lines, live)
+	if err != nil {
+		return err
+	}
 	for len(lines) > 0 {
 		n, room := o.add(replica, lines, live)
 		lines = lines[n:]
@@ -75,7 +84,17 @@ func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live b
 			return context.Cause(ctx)
 		}
 	}
+	if missed > 0 {
+		o.metrics.dropped.Add(float64(missed))
+		return o.put(ctx, droppedNote(replica, int64(missed)))
+	}
 	return context.Cause(ctx)
+}
+
+// grow counts n bytes more that lines take.
+func (o *outbox) grow(n int) {
+	o.bytes += n
+	o.memory.add(n)
 }
 
 // add takes as many lines as there is room for, and tells when there is more.
@@ -94,12 +113,14 @@ func (o *outbox) add(replica string, lines []Line, live bool) (n int, room <-cha
 		if b == nil {
 			b = o.newBatch(replica, live)
 		}
-		before := len(b.text)
+		before := b.cost()
 		o.layout.add(b, line)
-		o.bytes += len(b.text) - before
-		if len(b.text) >= batchBytes {
+		o.grow(b.cost() - before)
+		if b.size() >= batchBytes {
 			o.finish(b)
 			b = nil
+		}
+		if live {
 			o.shed()
 		}
 	}
@@ -107,25 +128,26 @@ func (o *outbox) add(replica string, lines []Line, live bool) (n int, room <-cha
 }
 
 func (o *outbox) newBatch(replica string, live bool) *batch {
-	var b *batch
-	if last := len(o.spare) - 1; last >= 0 {
+	b := &batch{}
+	if last := len(o.spare) - 1; last >= 0 && len(o.filling) < spareBatches {
 		b, o.spare = o.spare[last], o.spare[:last]
-	} else {
-		b = &batch{text: make([]byte, 0, batchBytes+batchBytes/8)}
 	}
+	o.grow(b.cost())
 	b.replica, b.live, b.first = replica, live, time.Now()
 	o.filling[replica] = b
 	return b
 }
 
-// finish moves a batch to those that are ready. An empty one, of lines that
-// were all filtered out, goes nowhere.
+// finish moves a batch to those that are ready, without the room that it has not filled.
 func (o *outbox) finish(b *batch) {
 	delete(o.filling, b.replica)
-	if b.lines > 0 {
-		o.ready = append(o.ready, parcel{batch: b, replica: b.replica})
-		o.count(b, len(b.text))
+	kept := b.clipped()
+	o.grow(kept.cost() - b.cost())
+	if kept != b {
+		o.keep(b)
 	}
+	o.ready = append(o.ready, parcel{batch: kept, replica: kept.replica})
+	o.count(kept, kept.cost())
 }
 
 // count keeps o.live for a batch that has come in (n > 0) or is out.
@@ -148,7 +170,7 @@ func (o *outbox) finishAll() {
 // shed pushes out live lines as long as there are too many: the oldest of the
 // replica that has most of them waiting.
 func (o *outbox) shed() {
-	for o.bytes > liveBytes {
+	for o.bytes > liveBytes || o.bytes > ringFloor && o.memory.scarce() {
 		loudest, most := "", 0
 		for replica, n := range o.live {
 			if n > most {
@@ -161,8 +183,8 @@ func (o *outbox) shed() {
 		}
 		b := o.ready[i].batch
 		o.ready = slices.Delete(o.ready, i, i+1)
-		o.bytes -= len(b.text)
-		o.count(b, -len(b.text))
+		o.grow(-b.cost())
+		o.count(b, -b.cost())
 		o.dropped[b.replica] += int64(b.lines)
 		o.metrics.dropped.Add(float64(b.lines))
 	}
@@ -182,28 +204,54 @@ func (o *outbox) Note(ctx context.Context, note subjects.LogNote, replica, text 
 func (o *outbox) put(ctx context.Context, p parcel) error {
 	o.mu.Lock()
 	o.finishAll()
-	if len(o.ready) < maxParcels || o.forget(p) {
-		o.ready = append(o.ready, p)
-	}
+	o.append(p)
 	o.mu.Unlock()
 	o.signal()
 	return context.Cause(ctx)
 }
 
-// forget makes room for a note: the oldest one goes that a later one does not
-// need. It is false when there is none.
-func (o *outbox) forget(p parcel) bool {
-	i := slices.IndexFunc(o.ready, func(q parcel) bool {
-		return q.batch == nil && (q.note != subjects.LogNoteReplicas || p.note == subjects.LogNoteReplicas)
-	})
-	if i < 0 {
+// append adds a note, or joins it to the last one. The oldest notes go when there are too
+// many of them; what they count stays.
+func (o *outbox) append(p parcel) {
+	if n := len(o.ready); n > 0 && o.ready[n-1].absorb(p) {
+		return
+	}
+	o.notes += p.cost()
+	for o.notes > noteBytes {
+		i := slices.IndexFunc(o.ready, func(q parcel) bool {
+			return q.batch == nil && (q.note != subjects.LogNoteReplicas || p.note == subjects.LogNoteReplicas)
+		})
+		if i < 0 {
+			break
+		}
+		if old := o.ready[i]; old.dropped > 0 {
+			o.dropped[old.replica] += old.dropped
+		}
+		o.notes -= o.ready[i].cost()
+		o.ready = slices.Delete(o.ready, i, i+1)
+	}
+	o.ready = append(o.ready, p)
+}
+
+// absorb reports whether the note p adds only to a number, which it then does.
+func (q *parcel) absorb(p parcel) bool {
+	if q.batch != nil || q.note != subjects.LogNoteDropped || p.note != q.note || p.replica != q.replica {
 		return false
 	}
-	o.ready = slices.Delete(o.ready, i, i+1)
+	q.dropped += p.dropped
 	return true
 }
 
-// close says that nothing more will come in.
+// cost is the memory that a note takes.
+func (q *parcel) cost() int {
+	n := noteOverhead + len(q.text)
+	for _, replica := range q.replicas {
+		n += len(replica) + 16
+	}
+	return n
+}
+
+// close notes that nothing more will come in.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.finishAll()
@@ -274,9 +322,11 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 	}
 	o.ready[0] = parcel{}
 	o.ready = o.ready[1:]
-	if p.batch != nil {
-		o.bytes -= len(p.batch.text)
-		o.count(p.batch, -len(p.batch.text))
+	if p.batch == nil {
+		o.notes -= p.cost()
+	} else {
+		o.grow(-p.batch.cost())
+		o.count(p.batch, -p.batch.cost())
 		close(o.room)
 		o.room = make(chan struct{})
 	}
@@ -307,11 +357,22 @@ func droppedNote(replica string, n int64) parcel {
 
 // done gives a batch back for use by the next lines.
 func (o *outbox) done(b *batch) {
-	const keep = 4
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.spare) < max(keep, o.layout.window) && cap(b.text) <= 4*batchBytes {
+	o.keep(b)
+}
+
+func (o *outbox) keep(b *batch) {
+	if len(o.spare) < spareBatches && b.cost() <= 3*batchBytes {
 		b.reset()
 		o.spare = append(o.spare, b)
 	}
+}
+
+// release gives back the memory of what nobody has taken.
+func (o *outbox) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.grow(-o.bytes)
+	o.filling, o.ready, o.spare = nil, nil, nil
 }

@@ -1,77 +1,105 @@
 package logsvc
 
 import (
+	"context"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// podSlots counts the logs that are read.
-type podSlots struct {
-	most  int
-	taken prometheus.Gauge
-
-	mu     sync.Mutex
-	active int
+// newPodSlots makes the limit of the logs that are read.
+func newPodSlots(most int) *shares.Limiter {
+	return shares.NewLimiter(shares.Limit{Option: optionPodStreams, What: "Kubernetes log streams", Max: most})
 }
 
-func (s *podSlots) count() (active, most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.active, s.most
-}
-
-// take takes n slots or none.
-func (s *podSlots) take(n int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active+n > s.most {
-		return Errorf(subjects.CodeResourceExhausted, "max-pod-streams: %d of %d Kubernetes log streams are taken, this request needs %d", s.active, s.most, n)
-	}
-	s.active += n
-	s.taken.Add(float64(n))
-	return nil
-}
-
-func (s *podSlots) give(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active -= n
-	s.taken.Sub(float64(n))
-}
-
-// podLease is what one stream holds of the slots.
+// podLease is what one stream holds of the slots. A project that has too much of them while
+// another needs some loses its newest streams.
 type podLease struct {
-	slots *podSlots
+	slots   *shares.Limiter
+	most    int
+	taken   prometheus.Gauge
+	project string
 
-	mu     sync.Mutex
-	held   int
-	closed bool
+	mu      sync.Mutex
+	held    []*podSlot
+	closed  bool
+	revoked error                   // why the stream ends, nil: it does not
+	end     context.CancelCauseFunc // ends the stream, nil before it runs
+}
+
+// podSlot is some units that were taken at once.
+type podSlot struct {
+	*shares.Slot
+	units int
+}
+
+// newLease is what a stream of a project takes its slots by.
+func (k *Kubernetes) newLease(project string) *podLease {
+	return &podLease{slots: k.slots, most: k.slots.Usage().Max, taken: k.metrics.streams, project: project}
 }
 
 // take takes n slots or none. Nothing can be taken after close.
-func (l *podLease) take(n int) error {
+func (l *podLease) take(ctx context.Context, n int) error {
+	if n == 0 {
+		return nil
+	}
+	slot, err := l.slots.Acquire(ctx, shares.Claim{Project: l.project, Units: n, Revoke: l.revoke})
+	if err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
+		slot.Release()
 		return Errorf(subjects.CodeInternal, "the log stream is closed")
 	}
-	if err := l.slots.take(n); err != nil {
-		return err
-	}
-	l.held += n
+	l.held = append(l.held, &podSlot{slot, n})
+	l.taken.Add(float64(n))
 	return nil
+}
+
+// revoke ends the stream, now or as soon as it runs.
+func (l *podLease) revoke(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.revoked != nil {
+		return
+	}
+	l.revoked = Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d Kubernetes log streams: %v, try again later",
+		optionPodStreams, l.project, l.most, cause)
+	if l.end != nil {
+		l.end(l.revoked)
+	}
+}
+
+// run returns a context for the stream that ends when slots are revoked.
+func (l *podLease) run(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end = end
+	if l.revoked != nil {
+		end(l.revoked)
+	}
+	return ctx, end
 }
 
 // give gives one slot back.
 func (l *podLease) give() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held > 0 {
-		l.held--
-		l.slots.give(1)
+	last := len(l.held) - 1
+	if last < 0 {
+		return
+	}
+	slot := l.held[last]
+	slot.Return(1)
+	l.taken.Dec()
+	if slot.units--; slot.units == 0 {
+		l.held = l.held[:last]
 	}
 }
 
@@ -79,6 +107,9 @@ func (l *podLease) give() {
 func (l *podLease) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.slots.give(l.held)
-	l.held, l.closed = 0, true
+	for _, slot := range l.held {
+		slot.Release()
+		l.taken.Sub(float64(slot.units))
+	}
+	l.held, l.closed = nil, true
 }

@@ -18,7 +18,9 @@ import (
 // Run reads all replicas at once, and in a stream that follows looks after those
 // that come and go.
 func (s *podLogs) Run(ctx context.Context, out Sink) error {
-	g, ctx := errgroup.WithContext(ctx)
+	running, end := s.lease.run(ctx)
+	defer end(nil)
+	g, ctx := errgroup.WithContext(running)
 	run := &podRun{
 		podLogs: s, out: out, group: g,
 		follow: s.q.Follow != FollowNever && !s.q.Previous,
@@ -36,7 +38,11 @@ func (s *podLogs) Run(ctx context.Context, out Sink) error {
 	if run.follow {
 		g.Go(func() error { return run.attend(ctx) })
 	}
-	if err := g.Wait(); err != nil {
+	err := g.Wait()
+	if cause := context.Cause(running); cause != nil {
+		return cause
+	}
+	if err != nil {
 		return err
 	}
 	return s.unread(readers)
@@ -222,7 +228,7 @@ func (run *podRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 	slices.SortFunc(targets, func(a, b podTarget) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
 	var started []*podReader
 	for _, target := range targets {
-		if err := run.lease.take(1); err != nil {
+		if err := run.lease.take(ctx, 1); err != nil {
 			if !run.full {
 				run.full = true
 				if err := run.tell(ctx, subjects.LogNoteReplica, fmt.Sprintf("replica %s is not read yet: %s", target.pod.Name, err)); err != nil {

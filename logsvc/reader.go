@@ -18,15 +18,23 @@ const (
 	probeInterval = 500 * time.Millisecond
 	// missingInterval is how often it is asked when the reader seems to be gone.
 	missingInterval = 100 * time.Millisecond
-	// goneAfter is how long the reader may be missing: its connection may be
-	// about to come back.
-	goneAfter = 1800 * time.Millisecond
+	// goneAfter is how long the reader may be missing: clients reconnect after 2 s, and
+	// some time later when their server is busy.
+	goneAfter = 5 * time.Second
 	// goneAfterReconnect is the same when it was this side's connection that
 	// was lost: the reader's may have been, too.
 	goneAfterReconnect = 10 * time.Second
 	// stalledAfter is how long a reader that acknowledges may give no sign of
 	// life while something waits for it.
 	stalledAfter = time.Minute
+	// maxReport is how long a server's report on a probe may be, and reportsPerProbe how
+	// many may come for one, of the servers on its way: whoever may acknowledge can publish
+	// to their subject too.
+	maxReport       = 16 << 10
+	reportsPerProbe = 8
+	// sentBefore is how many messages are remembered for the server to report that
+	// nobody listened to them. Its reports come within milliseconds.
+	sentBefore = 256
 )
 
 // The words that stand in the place of a message's number where no message is
@@ -46,6 +54,16 @@ type reader struct {
 	heard   time.Time     // the last acknowledgement
 	found   chan struct{} // closed when the server has named a listener
 	sent    time.Time     // the last message or probe
+	reports int           // how many may come for the last probe
+
+	numbered [sentBefore]numbered // the last messages with lines that are not sent again
+	missed   int64                // lines in messages that nobody listened to
+}
+
+// numbered is what is remembered of a message.
+type numbered struct {
+	seq   uint64
+	lines int
 }
 
 func newReader() *reader {
@@ -113,11 +131,50 @@ func (r *reader) hold(ctx context.Context) error {
 	}
 }
 
-// isSending notes that a message or a probe goes out.
-func (r *reader) isSending() {
+// isSending notes that a message goes out, with lines that will not be sent again.
+func (r *reader) isSending(seq uint64, lines int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent = time.Now()
+	if lines > 0 {
+		r.numbered[seq%sentBefore] = numbered{seq, lines}
+	}
+}
+
+// isProbing notes that a probe goes out.
+func (r *reader) isProbing() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent, r.reports = time.Now(), reportsPerProbe
+}
+
+// expects reports whether a report on a probe may come, and counts it.
+func (r *reader) expects() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reports--
+	return r.reports >= 0
+}
+
+// undelivered notes that nobody listened to a message, and returns how many lines are
+// lost with it.
+func (r *reader) undelivered(seq uint64) (lines int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := &r.numbered[seq%sentBefore]
+	if n.seq == seq {
+		lines, n.lines = n.lines, 0
+		r.missed += int64(lines)
+	}
+	return lines
+}
+
+// delivered is how many of the lines that were sent somebody listened to, as far as is
+// known.
+func (r *reader) delivered(lines int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return lines - r.missed
 }
 
 // state is since when the reader is missing (0: it is not), how long ago it was
@@ -138,17 +195,21 @@ func (s *stream) hears(msg *nats.Msg) {
 	if err != nil {
 		return
 	}
+	seq, notNumber := strconv.ParseUint(token, 10, 64)
 	switch {
 	case len(msg.Data) == 0 && msg.Header.Get(subjects.HeaderStatus) == subjects.StatusNoResponders:
 		s.reader.absent()
+		if notNumber == nil {
+			s.metrics.undelivered.Add(float64(s.reader.undelivered(seq)))
+		}
 	case token == tokenTrace:
-		if namesListener(msg.Data) {
+		if s.reader.expects() && namesListener(msg.Data) {
 			s.reader.present()
 		}
 	case token == tokenProbe:
 	default:
 		s.reader.alive()
-		if seq, err := strconv.ParseUint(token, 10, 64); err == nil {
+		if notNumber == nil {
 			if b := s.window.acknowledge(seq); b != nil {
 				s.out.done(b)
 			}
@@ -157,8 +218,11 @@ func (s *stream) hears(msg *nats.Msg) {
 }
 
 // namesListener tells whether a server's report on the way of a message ends
-// with somebody who would have got it.
+// with somebody who would have got it. A report that is too long is none.
 func namesListener(report []byte) bool {
+	if len(report) > maxReport {
+		return false
+	}
 	var trace struct {
 		Events []struct {
 			Type string `json:"type"`
@@ -224,7 +288,7 @@ func (s *stream) watch(ctx context.Context, end context.CancelCauseFunc) {
 // probe asks the server whether somebody listens, without a word to those who
 // do. What cannot be asked now is asked next time.
 func (s *stream) probe() {
-	s.reader.isSending()
+	s.reader.isProbing()
 	_ = s.nc.PublishMsg(&nats.Msg{
 		Subject: s.target,
 		Reply:   s.ack + tokenProbe,

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,10 +20,6 @@ const (
 	// defaultTail is how many lines a stream begins with when nobody says.
 	defaultTail = 1000
 	maxWindow   = 1024
-	// maxExpression and maxInstructions bound what an expression costs: it is
-	// tried on every line.
-	maxExpression   = 1 << 10
-	maxInstructions = 500
 	// shownValue is how much of a wrong value an error repeats.
 	shownValue = 64
 )
@@ -60,7 +54,7 @@ type request struct {
 	query            Query
 	source           string // empty: sourceAny
 	timestamps       bool
-	include, exclude *regexp.Regexp // nil: everything, nothing
+	include, exclude *expression // nil: everything, nothing
 	format           format
 	window           int // 0: paced
 	end              string
@@ -70,9 +64,6 @@ type request struct {
 // parseRequest reads the options of a request. The error is an *Error that
 // names every field that is wrong, or the one that cannot be served.
 func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*request, error) {
-	if len(body) > maxBody {
-		return nil, Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
-	}
 	fields, err := objectOf(body)
 	if err != nil {
 		return nil, err
@@ -88,6 +79,17 @@ func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.T
 		return nil, Errorf(subjects.CodeFailedPrecondition, "source: %q: there are no persisted logs, want %s or %s", r.source, sourceLive, sourceAny)
 	}
 	return r, nil
+}
+
+// endOption is the option end of a request that is refused unread, so far as it is valid.
+func endOption(body []byte) string {
+	var options struct {
+		End string `json:"end"`
+	}
+	if json.Unmarshal(body, &options) == nil && options.End == endEmpty {
+		return endEmpty
+	}
+	return end503
 }
 
 // objectOf splits a body into its fields. No body is no field.
@@ -119,8 +121,8 @@ func (r *request) read(p *optionParser, now time.Time) {
 	}
 	option(p, "previous", "true or false", &r.query.Previous, nil)
 	option(p, "timestamps", "true or false", &r.timestamps, nil)
-	r.include = expression(p, "include")
-	r.exclude = expression(p, "exclude")
+	r.include = pattern(p, "include")
+	r.exclude = pattern(p, "exclude")
 	word(p, "format", &r.format, formatText, formatRaw, formatJSON, formatProto)
 	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
 		func(n int) bool { return n >= 1 && n <= maxWindow })
@@ -233,33 +235,13 @@ func positive(text string) (time.Duration, bool) {
 	return d, err == nil && d > 0
 }
 
-func expression(p *optionParser, name string) (re *regexp.Regexp) {
+func pattern(p *optionParser, name string) (e *expression) {
 	var text string
-	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions", maxExpression), &text, func(s string) bool {
-		re = compile(s)
-		return re != nil
+	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions or Unicode classes", maxExpression), &text, func(s string) bool {
+		e = compile(s)
+		return e != nil
 	})
-	return re
-}
-
-// compile is nil for an expression that is none, or that costs too much.
-func compile(text string) *regexp.Regexp {
-	if len(text) > maxExpression {
-		return nil
-	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		return nil
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil || len(program.Inst) > maxInstructions {
-		return nil
-	}
-	re, err := regexp.Compile(text)
-	if err != nil {
-		return nil
-	}
-	return re
+	return e
 }
 
 func word[T ~string](p *optionParser, name string, value *T, words ...T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -102,59 +103,123 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// What is due to wait is bounded, whatever its source writes.
+func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }) }
+
+// What is due to wait is bounded, whatever its source writes, and counted in full.
 func TestOutboxBounds(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(&request{format: formatText}, newMetrics(prometheus.NewRegistry()))
-	text := []byte(strings.Repeat("x", 128<<10))
-	for range 1000 {
-		if err := o.Lines(t.Context(), "a", []Line{{Text: text}}, true); err != nil {
-			t.Fatal(err)
+	for _, f := range []format{formatText, formatJSON} {
+		all := &memory{}
+		o := newOutbox(&request{format: f}, nil, all, testMetrics())
+		for _, length := range []int{128 << 10, 100, 0} {
+			line := []Line{{Text: []byte(strings.Repeat("x", length))}}
+			for range 200_000 / (length/100 + 1) {
+				if err := o.Lines(t.Context(), "a", line, true); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-	}
-	if o.bytes > liveBytes+len(text)+1 {
-		t.Errorf("%d bytes wait", o.bytes)
-	}
-	for range 5 * maxParcels {
-		if err := o.Note(t.Context(), subjects.LogNoteReplica, "a", "again"); err != nil {
-			t.Fatal(err)
+		// One replica after the other writes a line, which goes by itself.
+		for i := range 20_000 {
+			if err := o.Lines(t.Context(), fmt.Sprint(i%300), []Line{{Text: []byte("x")}}, true); err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 0 {
+				o.mu.Lock()
+				o.finishAll()
+				o.mu.Unlock()
+			}
 		}
-	}
-	if len(o.ready) > maxParcels+liveBytes/batchBytes {
-		t.Errorf("%d parcels wait", len(o.ready))
-	}
-	// What is known of the replicas stays true.
-	for _, names := range [][]string{{"a"}, {"a", "b"}} {
-		if err := o.Replicas(t.Context(), names); err != nil {
-			t.Fatal(err)
+		for range 5000 {
+			if err := o.Note(t.Context(), subjects.LogNoteReplica, "a", "again"); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	for range maxParcels {
-		if err := o.Note(t.Context(), subjects.LogNoteReplica, "a", "again"); err != nil {
-			t.Fatal(err)
+		if o.notes > noteBytes {
+			t.Errorf("%s: notes take %d bytes", f, o.notes)
 		}
-	}
-	last := ""
-	for _, p := range o.ready {
-		if p.note == subjects.LogNoteReplicas {
-			last = strings.Join(p.replicas, ",")
+		held, lines, dropped := 0, int64(0), int64(0)
+		for _, b := range o.filling {
+			held, lines = held+b.cost(), lines+int64(b.lines)
 		}
-	}
-	if last != "a,b" {
-		t.Errorf("the last replicas that are told of are %q", last)
+		for _, p := range o.ready {
+			if p.batch != nil {
+				held, lines = held+p.batch.cost(), lines+int64(p.lines)
+			}
+			dropped += p.dropped
+		}
+		for _, n := range o.dropped {
+			dropped += n
+		}
+		if held != o.bytes || int64(held) != all.used.Load() || held > liveBytes+300<<10 {
+			t.Errorf("%s: %d bytes are held, %d counted, %d of all streams", f, held, o.bytes, all.used.Load())
+		}
+		if want := int64(200_000/1311 + 100_000 + 200_000 + 20_000); lines+dropped != want {
+			t.Errorf("%s: %d lines wait, %d are dropped, want %d", f, lines, dropped, want)
+		}
+		// What is known of the replicas stays true.
+		for _, names := range [][]string{{"a"}, {"a", "b"}} {
+			if err := o.Replicas(t.Context(), names); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5000 {
+			if err := o.Note(t.Context(), subjects.LogNoteReplica, "a", "again"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := ""
+		for _, p := range o.ready {
+			if p.note == subjects.LogNoteReplicas {
+				last = strings.Join(p.replicas, ",")
+			}
+		}
+		if last != "a,b" {
+			t.Errorf("%s: the last replicas in a note are %q", f, last)
+		}
+		o.release()
+		if n := all.used.Load(); n != 0 {
+			t.Errorf("%s: %d bytes are counted in the end", f, n)
+		}
 	}
 }
 
-// An expression costs little, however it is written.
-func TestExpressions(t *testing.T) {
+// When all streams hold too much together, each keeps its floor and no more.
+func TestScarceMemory(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]bool{
-		"error|panic": true, `^\d{4}-\d\d`: true, "(?i)timeout": true,
-		"(": false, strings.Repeat("x", 1025): false, ".{1000}": false, "(.{100}){10}": false,
-	} {
-		if got := compile(text) != nil; got != want {
-			t.Errorf("%.40s: got %t, want %t", text, got, want)
+	all := &memory{}
+	all.add(sharedBytes + 1)
+	o := newOutbox(&request{format: formatText}, nil, all, testMetrics())
+	for range 100_000 {
+		if err := o.Lines(t.Context(), "a", []Line{{Text: []byte("a line of a log")}}, true); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if o.bytes > ringFloor+batchBytes || o.bytes < ringFloor/2 {
+		t.Errorf("%d bytes wait for the reader", o.bytes)
+	}
+	w := newWindow(maxWindow, all)
+	seq := uint64(0)
+	for w.tryEnter(seq, &nats.Msg{Data: make([]byte, 32<<10)}, nil) == nil {
+		seq++
+	}
+	if w.bytes < windowFloor || w.bytes > windowFloor+64<<10 {
+		t.Errorf("%d bytes are open", w.bytes)
+	}
+	c := newCollector(&request{format: formatText}, nil, all, 1<<20, nil, testMetrics())
+	for range 100_000 {
+		if err := c.Lines(t.Context(), "a", []Line{{}}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.lines; n < 4000 || n*lineOverhead > keptFloor || n+c.dropped != 100_000 {
+		t.Errorf("%d lines are kept, %d dropped", n, c.dropped)
+	}
+	o.release()
+	w.release()
+	c.release()
+	if n := all.used.Load(); n != sharedBytes+1 {
+		t.Errorf("%d bytes are counted in the end", n)
 	}
 }
 
@@ -191,7 +256,7 @@ func TestParts(t *testing.T) {
 // describes them.
 func TestMetricsAreDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	newMetrics(reg)
+	newMetrics(reg, func() float64 { return 0 })
 	newPodMetrics().register(reg)
 	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "## Of the log service\n\n| metric | meaning |\n| --- | --- |\n", reg, *update)
 }

@@ -40,7 +40,7 @@ func (s *stream) send(ctx context.Context, out *outbox) error {
 // sendLines sends a batch, in as many messages as it takes.
 func (s *stream) sendLines(ctx context.Context, b *batch) error {
 	s.encoder.saw(b.replica)
-	bodies, counts, err := s.encoder.parts(b, int(s.nc.MaxPayload())-payloadMargin)
+	bodies, counts, err := s.parts(ctx, b)
 	if err != nil {
 		return fmt.Errorf("encode lines of %s: %w", b.replica, err)
 	}
@@ -56,7 +56,7 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 	for i, body := range bodies {
 		header := s.header()
 		header[subjects.HeaderLogReplica] = []string{b.replica}
-		if err := s.publish(ctx, header, body, kept); err != nil {
+		if err := s.publish(ctx, header, body, counts[i], kept); err != nil {
 			return err
 		}
 		if s.lines == 0 {
@@ -67,6 +67,29 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 		s.metrics.bytes.Add(float64(len(body)))
 	}
 	return nil
+}
+
+// parts encodes a batch. Messages of Flyte take many times the memory of their text
+// meanwhile, so no more are encoded at one time than there are processors.
+func (s *stream) parts(ctx context.Context, b *batch) (bodies [][]byte, counts []int, err error) {
+	if s.encoder.format.structured() {
+		done, err := s.encodes(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer done()
+	}
+	return s.encoder.parts(b, int(s.nc.MaxPayload())-payloadMargin)
+}
+
+// encodes waits until one more may be encoded; done is called when it is.
+func (s *Service) encodes(ctx context.Context) (done func(), err error) {
+	select {
+	case s.encoding <- struct{}{}:
+		return func() { <-s.encoding }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // sendNote sends what is not lines.
@@ -91,19 +114,23 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 	case subjects.LogNoteDropped:
 		n := strconv.FormatInt(p.dropped, 10)
 		header[subjects.HeaderLogDropped] = []string{n}
-		body, err = s.encoder.note(p.replica, n+" lines dropped here, because this reader is too slow")
+		why := "this reader is too slow"
+		if s.req.include != nil || s.req.exclude != nil {
+			why = "this reader or its expression is too slow"
+		}
+		body, err = s.encoder.note(p.replica, n+" lines dropped here, because "+why)
 	default:
 		body, err = s.encoder.note(p.replica, p.text)
 	}
 	if err != nil {
 		return fmt.Errorf("encode a note: %w", err)
 	}
-	return s.publish(ctx, header, body, nil)
+	return s.publish(ctx, header, body, 0, nil)
 }
 
 // publish sends one message when the reader is ready for it. A window that has
 // let go of it gives kept back to the outbox.
-func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, kept *batch) error {
+func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, lines int, kept *batch) error {
 	msg := &nats.Msg{Subject: s.target, Header: header, Data: body}
 	if !s.far {
 		msg.Reply = s.ack + strconv.FormatUint(s.seq, 10)
@@ -123,7 +150,10 @@ func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, k
 	if err := s.reader.hold(ctx); err != nil {
 		return err
 	}
-	s.reader.isSending()
+	if s.window != nil {
+		lines = 0 // they are sent again
+	}
+	s.reader.isSending(s.seq, lines)
 	return s.deliver(ctx, msg)
 }
 

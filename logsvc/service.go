@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
+	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/answer"
 )
@@ -23,8 +25,17 @@ const (
 	// ServiceName is what `nats micro` knows the service by, and the queue group
 	// in which all replicas share the requests.
 	ServiceName = "appbridge-logs"
+	// optionStreams and optionPodStreams are the options that set the limits.
+	optionStreams    = "max-log-streams"
+	optionPodStreams = "max-pod-streams"
 	// flushTimeout is how long the last messages have to get out.
 	flushTimeout = time.Second
+	// maxArriving is how many requests may be between their arrival and the slots that are
+	// theirs or another's, and maxWaiting and maxWaitingBytes how many may wait for an
+	// endpoint, which hands each to a goroutine at once.
+	maxArriving     = 1000
+	maxWaiting      = 16 << 10
+	maxWaitingBytes = 16 << 20
 )
 
 // Service answers log requests. Make one with New.
@@ -36,11 +47,18 @@ type Service struct {
 	log     *zap.Logger
 	metrics *metrics
 
+	slots    *shares.Limiter // of requests
+	turns    *shares.Limiter // of what tries expressions
+	memory   memory          // of all streams
+	encoding chan struct{}   // holds one for each batch that is encoded
+
 	running sync.WaitGroup // of requests
 
-	mu      sync.Mutex
-	active  int  // requests
-	closing bool // no more requests are taken
+	mu       sync.Mutex
+	arriving int    // requests that have no slot yet
+	closing  bool   // no more requests are taken
+	refused  int    // requests that were answered with an error
+	refusal  string // the last of these
 }
 
 // New makes a service on a connection of its own: a reader that stalls makes
@@ -53,7 +71,14 @@ func New(cfg Config, source LogStreamer, nc *nats.Conn, log *zap.Logger, reg pro
 	if err != nil {
 		return nil, err
 	}
-	return &Service{cfg: cfg, names: names, source: source, nc: nc, log: log, metrics: newMetrics(reg)}, nil
+	s := &Service{
+		cfg: cfg, names: names, source: source, nc: nc, log: log,
+		slots:    shares.NewLimiter(shares.Limit{Option: optionStreams, What: "log requests", Max: cfg.MaxStreams}),
+		turns:    newTurns(),
+		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
+	}
+	s.metrics = newMetrics(reg, func() float64 { return float64(s.slots.Usage().Active) })
+	return s, nil
 }
 
 // Run serves until ctx is done (nil) or the connection is closed for good. It
@@ -76,7 +101,7 @@ func (s *Service) Run(ctx context.Context) error {
 	s.closing = true
 	s.mu.Unlock()
 	if stopErr := service.Stop(); stopErr != nil && !errors.Is(stopErr, nats.ErrConnectionClosed) {
-		s.log.Warn("cannot take the log service off", zap.Error(stopErr))
+		s.log.Warn("cannot stop the log service", zap.Error(stopErr))
 	}
 	end(errShutdown)
 	s.running.Wait()
@@ -108,7 +133,7 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		filter, err := s.names.LogsFilter(op)
 		if err == nil {
 			err = service.AddEndpoint(string(op), micro.HandlerFunc(func(req micro.Request) { s.handle(serving, op, req) }),
-				micro.WithEndpointSubject(filter))
+				micro.WithEndpointSubject(filter), micro.WithEndpointPendingLimits(maxWaiting, maxWaitingBytes))
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op, err), service.Stop())
@@ -123,6 +148,11 @@ type Stats struct {
 	MaxStreams       int `json:"max_streams"`
 	ActivePodStreams int `json:"active_pod_streams"`
 	MaxPodStreams    int `json:"max_pod_streams"`
+	// Refused counts the requests that were answered with an error, of all endpoints;
+	// LastRefusal is the last of these errors. Micro's own counts have only what an
+	// endpoint refuses before it hands a request on.
+	Refused     int    `json:"refused"`
+	LastRefusal string `json:"last_refusal,omitempty"`
 }
 
 // podStreams is what a source tells of its own limit, if it has one.
@@ -131,9 +161,10 @@ type podStreams interface {
 }
 
 func (s *Service) stats() Stats {
-	stats := Stats{MaxStreams: s.cfg.MaxStreams}
+	usage := s.slots.Usage()
+	stats := Stats{ActiveStreams: usage.Active, MaxStreams: usage.Max}
 	s.mu.Lock()
-	stats.ActiveStreams = s.active
+	stats.Refused, stats.LastRefusal = s.refused, s.refusal
 	s.mu.Unlock()
 	if source, ok := s.source.(podStreams); ok {
 		stats.ActivePodStreams, stats.MaxPodStreams = source.PodStreams()
@@ -141,43 +172,88 @@ func (s *Service) stats() Stats {
 	return stats
 }
 
-// handle answers what can be answered at once and starts the rest: the handlers of an
-// endpoint are called one after the other.
+// handle hands a request to a goroutine of its own, and does nothing else that takes
+// time: the handlers of an endpoint are called one after the other.
 func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.Request) {
-	asked := time.Now()
-	reply := msg.Reply()
+	arrived := time.Now()
+	reply, body := msg.Reply(), msg.Data()
 	if result := answer.JudgeReply(s.cfg.InboxPrefix, reply); result != "" {
 		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 		s.log.Debug("a log request without a reply subject that may be answered", zap.String("subject", msg.Subject()), zap.String("reply", reply))
 		return
 	}
-	req, err := s.parse(op, msg, asked)
-	if err == nil {
-		err = s.begin()
+	_, app, err := s.names.ParseLogs(msg.Subject())
+	switch {
+	case err != nil:
+		err = Errorf(subjects.CodeInvalidArgument, "%v", err)
+	case len(body) > maxBody:
+		err = Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
+	default:
+		err = s.arrive()
 	}
 	if err != nil {
-		s.refuse(op, msg, req, err)
+		s.refuse(op, msg, err)
 		return
 	}
 	go func() {
 		defer s.running.Done()
-		// Whoever hears of the end can count on what was taken being back.
-		conclude := s.serve(serving, op, req, reply, asked)
-		s.release()
-		s.metrics.requests.WithLabelValues(string(op), conclude()).Inc()
+		result := s.answer(serving, op, app, body, reply, arrived)
+		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 	}()
 }
 
-func (s *Service) serve(serving context.Context, op subjects.LogOp, req *request, reply string, asked time.Time) (conclude func() (result string)) {
+// arrive counts a request that is not refused at once.
+func (s *Service) arrive() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closing:
+		return errGoingAway()
+	case s.arriving >= s.cfg.MaxStreams+maxArriving:
+		return Errorf(subjects.CodeResourceExhausted, "%s: %d log requests have arrived at once, try again later", optionStreams, s.arriving)
+	}
+	s.arriving++
+	s.running.Add(1)
+	return nil
+}
+
+// answer serves a request behind a slot.
+func (s *Service) answer(serving context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (result string) {
+	ctx, end := context.WithCancelCause(serving)
+	defer end(nil)
+	slot, err := s.slots.Acquire(ctx, shares.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
+		end(Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d log requests: %v, try again later", optionStreams, app.Project, s.cfg.MaxStreams, cause))
+	}})
+	s.mu.Lock()
+	s.arriving--
+	s.mu.Unlock()
+	if err != nil {
+		return s.fail(serving, &request{query: Query{App: app}, end: endOption(body)}, reply, err)
+	}
+	// Whoever hears of the end can count on what was taken being back.
+	conclude := s.serve(ctx, serving, op, app, body, reply, arrived)
+	slot.Release()
+	return conclude()
+}
+
+// serve serves a request until ctx is done, all but the end of its answer.
+func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (conclude func() (result string)) {
+	req, err := s.parse(ctx, op, app, body, reply, arrived)
+	if err != nil {
+		if req == nil {
+			req = &request{query: Query{App: app}, end: end503}
+		}
+		return func() string { return s.fail(serving, req, reply, err) }
+	}
 	if op == subjects.LogGet {
-		return s.get(serving, req, reply, asked)
+		return s.get(ctx, serving, req, reply, arrived)
 	}
 	st := &stream{
-		Service: s, op: op, req: req, id: rand.Text(), target: reply, asked: asked,
+		Service: s, op: op, req: req, id: rand.Text(), target: reply, asked: arrived,
 		far:     op == subjects.LogTail && strings.HasPrefix(reply, answer.FarPrefix),
 		reader:  newReader(),
-		window:  newWindow(req.window),
-		out:     newOutbox(req, s.metrics),
+		window:  newWindow(req.window, &s.memory),
+		out:     newOutbox(req, newMatcher(req, s.turns), &s.memory, s.metrics),
 		limiter: rate.NewLimiter(pace, paceBurst),
 	}
 	if op == subjects.LogOpen {
@@ -187,16 +263,21 @@ func (s *Service) serve(serving context.Context, op subjects.LogOp, req *request
 		}
 		st.target = target
 	}
-	return st.serve(serving, reply)
+	return st.serve(ctx, serving, reply)
 }
 
-func (s *Service) parse(op subjects.LogOp, msg micro.Request, now time.Time) (*request, error) {
-	_, app, err := s.names.ParseLogs(msg.Subject())
-	if err != nil {
-		return nil, Errorf(subjects.CodeInvalidArgument, "%v", err)
+// parse reads the options of a request. Expressions are compiled, which has to wait for a
+// turn as trying them does.
+func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, now time.Time) (*request, error) {
+	if len(body) > 0 {
+		turn, err := s.turns.Acquire(ctx, shares.Claim{Project: app.Project, Units: 1})
+		if err != nil {
+			return nil, err
+		}
+		defer turn.Release()
 	}
-	req, err := parseRequest(op, app, msg.Data(), now)
-	if err != nil || !strings.HasPrefix(msg.Reply(), answer.FarPrefix) {
+	req, err := parseRequest(op, app, body, now)
+	if err != nil || !strings.HasPrefix(reply, answer.FarPrefix) {
 		return req, err
 	}
 	switch {
@@ -208,45 +289,40 @@ func (s *Service) parse(op subjects.LogOp, msg micro.Request, now time.Time) (*r
 	return req, nil
 }
 
-// refuse answers a request that is not served, and ends its stream.
-func (s *Service) refuse(op subjects.LogOp, msg micro.Request, req *request, err error) {
-	var failure *Error
-	if !errors.As(err, &failure) {
-		failure = Errorf(subjects.CodeInternal, "%v", err)
-	}
+// refuse answers a request that its endpoint does not hand on, and ends its stream.
+func (s *Service) refuse(op subjects.LogOp, msg micro.Request, err error) {
+	failure := s.failure(&request{}, err)
 	text := answer.OneLine(failure.Text)
 	if err := msg.Error(failure.Code.HeaderValue(), text, []byte(text+"\n")); err != nil {
 		s.log.Warn("cannot answer a log request", zap.Error(err))
 	}
-	end := end503
-	if req != nil {
-		end = req.end
-	}
-	if err := s.nc.PublishMsg(endMessage(msg.Reply(), ending{reason: endOf(failure), end: end})); err != nil {
+	if err := s.nc.PublishMsg(endMessage(msg.Reply(), ending{reason: endOf(failure), end: end503})); err != nil {
 		s.log.Warn("cannot end a log request", zap.Error(err))
 	}
 	s.metrics.requests.WithLabelValues(string(op), failure.Code.String()).Inc()
 }
 
-// begin takes a slot; release gives it back.
-func (s *Service) begin() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closing:
-		return errGoingAway()
-	case s.active >= s.cfg.MaxStreams:
-		return Errorf(subjects.CodeResourceExhausted, "max-log-streams: %d of %d log requests are being served, try again later", s.active, s.cfg.MaxStreams)
-	}
-	s.active++
-	s.running.Add(1)
-	s.metrics.streams.Set(float64(s.active))
-	return nil
+// fail answers a request with an error, and ends its stream.
+func (s *Service) fail(serving context.Context, req *request, reply string, err error) (result string) {
+	failure := s.failure(req, err)
+	s.publishError(serving, reply, failure)
+	s.publishLast(serving, endMessage(reply, ending{reason: endOf(failure), end: req.end}))
+	return failure.Code.String()
 }
 
-func (s *Service) release() {
+// failure is what the requester learns of an error.
+func (s *Service) failure(req *request, err error) *Error {
+	var failure *Error
+	switch {
+	case errors.As(err, &failure):
+	case errors.Is(err, errShutdown):
+		failure = errGoingAway()
+	default:
+		failure = s.internal(req, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.active--
-	s.metrics.streams.Set(float64(s.active))
+	s.refused++
+	s.refusal = failure.Code.HeaderValue() + ": " + answer.OneLine(failure.Text)
+	return failure
 }

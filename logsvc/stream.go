@@ -38,6 +38,8 @@ const (
 	// payloadMargin is what the headers of a message may take of what the
 	// server lets through, beside a list of replicas.
 	payloadMargin = 1 << 10
+	// pendingBytes is how much of what clients send to a stream may wait.
+	pendingBytes = 256 << 10
 )
 
 // Why a stream ends before its log does.
@@ -73,10 +75,12 @@ type stream struct {
 	lines   int64
 }
 
-// serve sends the stream, all but its end. conclude says the end, once nothing
-// of the stream is taken any more, and how it came.
-func (s *stream) serve(parent context.Context, reply string) (conclude func() (result string)) {
-	ctx, cancel := context.WithCancelCause(parent)
+// serve sends the stream until ctx is done, all but its end. conclude sends the end, unless
+// parent is done, once nothing of the stream is taken any more, and returns how it came.
+func (s *stream) serve(ctx, parent context.Context, reply string) (conclude func() (result string)) {
+	defer s.window.release()
+	defer s.out.release()
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if d := s.limit(); d > 0 {
 		var stop context.CancelFunc
@@ -186,6 +190,11 @@ func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
 			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 		}
 		subs = append(subs, sub)
+		// What does not fit is lost, and an acknowledgement is repeated.
+		if err := sub.SetPendingLimits(2*maxWindow, pendingBytes); err != nil {
+			deaf()
+			return nil, fmt.Errorf("bound %s: %w", subject, err)
+		}
 	}
 	return deaf, nil
 }
@@ -277,16 +286,14 @@ func (s *stream) finish(ctx context.Context, target string, err error) (result s
 		reason = subjects.LogEndStalled
 	case errors.Is(err, errShutdown), errors.Is(err, context.Canceled):
 		reason = subjects.LogEndShutdown
-	case errors.As(err, &failure):
-		reason, result = endOf(failure), failure.Code.String()
 	default:
-		failure = s.internal(s.req, err)
-		reason, result = subjects.LogEndError, failure.Code.String()
+		failure = s.failure(s.req, err)
+		reason, result = endOf(failure), failure.Code.String()
 	}
 	if failure != nil {
 		s.publishError(ctx, target, failure)
 	}
-	s.publishLast(ctx, endMessage(target, ending{id: s.id, seq: s.seq + 1, reason: reason, lines: s.lines, end: s.req.end}))
+	s.publishLast(ctx, endMessage(target, ending{id: s.id, seq: s.seq + 1, reason: reason, lines: s.reader.delivered(s.lines), end: s.req.end}))
 	if result == "" {
 		result = string(reason)
 	}

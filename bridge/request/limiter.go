@@ -83,7 +83,6 @@ type Slot struct {
 	limiter *Limiter
 	claim   Claim
 	revoked bool
-	once    sync.Once
 }
 
 // Usage is the state of a Limiter.
@@ -162,7 +161,10 @@ func (t *Turn) Wait(ctx context.Context) (*Slot, error) {
 }
 
 // Release gives the units back. Only the first call counts.
-func (s *Slot) Release() { s.once.Do(func() { s.limiter.release(s) }) }
+func (s *Slot) Release() { s.limiter.release(s, s.limiter.limit.Max) }
+
+// Return gives n of the units back before the others. More than are left count as those.
+func (s *Slot) Return(n int) { s.limiter.release(s, n) }
 
 // enter queues a claim, and grants or refuses it if that is decided at once. It
 // returns the claims to revoke for it.
@@ -193,18 +195,24 @@ func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
 	return revoke
 }
 
-// release takes a slot's units back and hands them on.
-func (l *Limiter) release(s *Slot) {
+// release takes units of a slot back and hands them on.
+func (l *Limiter) release(s *Slot, units int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.projects[s.claim.Project]
-	p.held -= s.claim.Units
-	l.used -= s.claim.Units
-	if s.revoked {
-		p.revoked -= s.claim.Units
-		l.coming -= s.claim.Units
+	if units = min(units, s.claim.Units); units == 0 {
+		return
 	}
-	p.slots = slices.DeleteFunc(p.slots, func(other *Slot) bool { return other == s })
+	s.claim.Units -= units
+	p := l.projects[s.claim.Project]
+	p.held -= units
+	l.used -= units
+	if s.revoked {
+		p.revoked -= units
+		l.coming -= units
+	}
+	if s.claim.Units == 0 {
+		p.slots = slices.DeleteFunc(p.slots, func(other *Slot) bool { return other == s })
+	}
 	l.forget(p)
 	l.dispatch()
 }

@@ -271,3 +271,19 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestReturnOfSomeUnits(t *testing.T) {
+	t.Parallel()
+	l := logLimit(4, 0)
+	h := take(t, l, "a", 4)
+	h.slot.Return(1)
+	h.slot.Return(2)
+	if got, want := l.Usage().Active, 1; got != want {
+		t.Errorf("got %d units held, want %d", got, want)
+	}
+	h.slot.Return(5)
+	h.slot.Release()
+	if got := l.Usage().Active; got != 0 || len(l.projects) != 0 {
+		t.Errorf("got %d units held, %d projects", got, len(l.projects))
+	}
+}

@@ -218,8 +218,8 @@ func allOptions() []option {
 			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
 	)
 	add("Log service and app operations", forServe,
-		define("max-log-streams", "log requests served at one time", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
-		define("max-pod-streams", "Kubernetes log streams open at one time", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
+		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
+		define("max-pod-streams", "Kubernetes log streams open at one time; one project has at most half of them while others have some", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
 	)
 	add("Log service and app operations", forServe, appOptions()...)
 	add("This process", forServe,

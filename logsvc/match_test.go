@@ -1,0 +1,83 @@
+package logsvc
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+func testMatcher(t *testing.T, include string) *matcher {
+	t.Helper()
+	return newMatcher(&request{query: Query{App: checkout}, include: compile(include)}, newTurns())
+}
+
+// Expressions that hold back lines that are being written for too long are not tried on
+// more of them; lines that exist wait.
+func TestHeldBack(t *testing.T) {
+	t.Parallel()
+	m := testMatcher(t, "a")
+	lines := []Line{{Text: []byte("a")}, {Text: []byte("b")}}
+	for _, tt := range []struct {
+		name           string
+		held           time.Duration
+		live           bool
+		wanted, missed int
+	}{
+		{"not held", 0, true, 1, 0},
+		{"held", 2 * maxHeld, true, 0, 2},
+		{"exists", 2 * maxHeld, false, 1, 0},
+	} {
+		m.held["r"] = &holding{time: tt.held, left: time.Now()}
+		wanted, missed, err := m.wanted(t.Context(), "r", lines, tt.live)
+		if err != nil || len(wanted) != tt.wanted || missed != tt.missed {
+			t.Errorf("%s: got %d wanted, %d missed, %v", tt.name, len(wanted), missed, err)
+		}
+	}
+	// It recovers while its replica writes nothing.
+	m.held["r"] = &holding{time: maxHeld, left: time.Now().Add(-2 * maxHeld)}
+	if wanted, missed, err := m.wanted(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
+		t.Errorf("got %d wanted, %d missed, %v", len(wanted), missed, err)
+	}
+	// What was missed is counted behind what came before.
+	o := newOutbox(&request{format: formatText}, m, &memory{}, testMetrics())
+	m.held["r"] = &holding{left: time.Now()}
+	for range 3 {
+		if err := o.Lines(t.Context(), "r", lines, true); err != nil {
+			t.Fatal(err)
+		}
+		m.held["r"].time = 2 * maxHeld
+	}
+	if len(o.ready) != 2 || o.ready[0].batch == nil || o.ready[1].dropped != 4 {
+		t.Errorf("got %+v", o.ready)
+	}
+}
+
+// A stream ends when its expressions took long for little.
+func TestSlowMatching(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		took  time.Duration
+		bytes int
+		ends  bool
+	}{
+		{"too early", judgeAfter / 2, 1, false},
+		{"slow", 2 * judgeAfter, minMatchRate, true},
+		{"fast", 2 * judgeAfter, 100 * minMatchRate, false},
+	} {
+		err := testMatcher(t, "a").judge(tt.took, tt.bytes)
+		if ended := err != nil; ended != tt.ends {
+			t.Errorf("%s: got %v", tt.name, err)
+		}
+		if err != nil && (endOf(failureOf(err)) != subjects.LogEndLimit || !strings.HasPrefix(err.Error(), "include: ")) {
+			t.Errorf("%s: got %v", tt.name, err)
+		}
+	}
+}
+
+func failureOf(err error) *Error {
+	failure, _ := err.(*Error) //nolint:errorlint // made here
+	return failure
+}
