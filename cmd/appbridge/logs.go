@@ -125,7 +125,7 @@ func printLogs(ctx context.Context, cfg config, app target, log *zap.Logger, out
 		return stoppedOr(ctx, err)
 	}
 	defer link.close(false)
-	end, err := client.Tail(ctx, link.nc, logRequest(cfg, app), out.take)
+	end, err := client.Follow(ctx, link.nc, logRequest(cfg, app), out.take)
 	failure := link.failure()
 	if flushErr := out.flush(); err == nil {
 		err = flushErr
