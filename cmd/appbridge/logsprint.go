@@ -34,13 +34,19 @@ type logPrinter struct {
 }
 
 func newLogPrinter(cfg config, app subjects.AppID, stdout, stderr io.Writer) *logPrinter {
-	return &logPrinter{
+	p := &logPrinter{
 		lines: bufio.NewWriterSize(stdout, logsBuffer), notes: stderr,
-		color:  colored(cfg.Color, isTerminal(stdout)),
-		escape: isTerminal(stdout) && !cfg.RawOutput, escapeNotes: isTerminal(stderr) && !cfg.RawOutput,
 		prefix: cfg.ReplicaPrefix,
 		common: kservice.Name(app) + "-",
 	}
+	p.onTerminal(isTerminal(stdout), isTerminal(stderr), cfg)
+	return p
+}
+
+// onTerminal says what is a terminal.
+func (p *logPrinter) onTerminal(stdout, stderr bool, cfg config) {
+	p.color = colored(cfg.Color, stdout)
+	p.escape, p.escapeNotes = stdout && !cfg.RawOutput, stderr && !cfg.RawOutput
 }
 
 func colored(choice when, terminal bool) bool {

@@ -29,6 +29,7 @@ type timing struct {
 	sign   time.Duration // how often the service hears of a reader whose handler is at work
 	// resumes: another stream goes on where this one breaks.
 	resumes bool
+	quietly time.Duration // for which that may fail without a note
 }
 
 func defaultTiming() timing {

@@ -32,6 +32,7 @@ func followTiming() timing {
 	t := defaultTiming()
 	t.resumes = true
 	t.gone = 5 * time.Second // another stream is cheap
+	t.quietly = 2 * time.Second
 	return t
 }
 
@@ -143,6 +144,7 @@ func (f *follower) run(ctx context.Context) (End, error) {
 	f.began = time.Now()
 	f.noted = f.began
 	said := false
+	var broken time.Time // since when no attempt succeeded; zero while one has
 	for {
 		resumed, began, lines := f.started, time.Now(), f.lines
 		end, err := f.attempt(ctx)
@@ -151,8 +153,13 @@ func (f *follower) run(ctx context.Context) (End, error) {
 		}
 		if f.lines > lines || time.Since(began) > progressTime {
 			f.pause.Reset()
-			said = false
-		} else if resumed && !said {
+			said, broken = false, time.Time{}
+		} else if f.pass == passMain && f.listed {
+			said, broken = false, time.Time{}
+		} else if broken.IsZero() && resumed {
+			broken = began
+		}
+		if !broken.IsZero() && !said && time.Since(broken) >= f.timing.quietly {
 			said = true
 			if err := f.tell("the log stream was interrupted ("+describe(end, err)+"), trying to go on", ""); err != nil {
 				return End{}, err

@@ -40,6 +40,7 @@ type position struct {
 	any    bool // a line with a time was handed on
 	last   stamp
 	newest stamp  // of all lines
+	top    int    // lines with the newest time
 	text   []byte // the beginning of the last line with a time
 	same   int    // lines with its time, itself included
 	bare   int    // lines without a time after it
@@ -144,34 +145,37 @@ func (p *passage) take(at stamp, text []byte) (take, lost bool) {
 
 // note counts a line with a time that is handed on.
 func (p *passage) note(at stamp) {
-	if p.any && at == p.last {
+	order := bytes.Compare(at[:], p.newest[:])
+	if order > 0 {
+		p.newest, p.top = at, 0
+	}
+	switch {
+	case order >= 0:
+		p.top++
+		p.same = p.top
+	case at == p.last:
 		p.same++
-	} else {
-		p.any, p.last, p.same = true, at, 1
+	default:
+		p.same = 1
 	}
-	p.bare = 0
+	p.any, p.last, p.bare = true, at, 0
 	p.sure = p.sure || p.before
-	if bytes.Compare(at[:], p.newest[:]) > 0 {
-		p.newest = at
-	}
 }
 
 // stampOf is the time that a line begins with. There is no line without a time whose
 // text begins like this: the service reads lines by the same rule.
 func stampOf(line []byte) (at stamp, timed bool) {
 	const n = len(stampLayout)
-	if len(line) <= n || line[n] != ' ' {
+	if len(line) <= n || line[n] != ' ' || line[n-1] != 'Z' || line[19] != '.' || line[16] != ':' || line[13] != ':' ||
+		line[10] != 'T' || line[7] != '-' || line[4] != '-' {
 		return stamp{}, false
 	}
-	copy(at[:], line)
-	for i, c := range at {
-		if want := stampLayout[i]; want < '0' || want > '9' {
-			if c != want {
-				return stamp{}, false
-			}
-		} else if c < '0' || c > '9' {
-			return stamp{}, false
+	at = stamp(line[:n])
+	digits := 0
+	for _, c := range at {
+		if c-'0' <= 9 {
+			digits++
 		}
 	}
-	return at, true
+	return at, digits == n-7 // all but the seven signs
 }
