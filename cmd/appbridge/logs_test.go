@@ -146,7 +146,7 @@ func TestLogsRequest(t *testing.T) {
 		"--since 10m":          `{"since":"10m0s","follow":false,"timestamps":true,"format":"raw","window":16}`,
 		"--since 10m --tail 3": `{"tail":3,"since":"10m0s","follow":false,"timestamps":true,"format":"raw","window":16}`,
 		"--since-time 2026-01-02T03:04:05.6+01:00 -pc web":                                   `{"container":"web","since_time":"2026-01-02T03:04:05.6+01:00","follow":false,"previous":true,"timestamps":true,"format":"raw","window":16}`,
-		"--replica pod --timestamps --include a|b --exclude ^$ --max-duration 1h --window 7": `{"replica":"pod","tail":1000,"follow":false,"timestamps":true,"include":"a|b","exclude":"^$","format":"raw","window":7,"max_duration":"1h"}`,
+		"--replica pod --timestamps --include a|b --exclude ^$ --max-duration 1h --window 7": `{"replica":"pod","tail":1000,"follow":false,"timestamps":true,"include":"a|b","exclude":"^$","format":"raw","window":7,"max_duration":"1h0m0s"}`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			s := startNATS(t, server.Options{})

@@ -76,10 +76,14 @@ func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shownURLs(urls), err)
 	}
 	link.nc = nc
-	if err := link.dialer.refusal(); err != nil && !nc.IsConnected() {
+	refused := link.dialer.refusal()
+	if nc.IsConnected() {
+		refused = checkNATSVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion())
+	}
+	if refused != nil {
 		link.cut()
 		<-link.closed
-		return nil, err
+		return nil, refused
 	}
 	link.reporting.Go(link.report)
 	return link, nil
@@ -147,7 +151,7 @@ func (l *natsLink) watch(log *zap.Logger) nats.Option {
 // refuseOld closes a connection to a server that is too old. Over a websocket this is the
 // first look at its version.
 func (l *natsLink) refuseOld(nc *nats.Conn) {
-	if err := checkNATSVersion(nc.ConnectedUrlRedacted(), nc.ConnectedServerVersion()); err != nil && nc.IsConnected() {
+	if err := checkNATSVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion()); err != nil && nc.IsConnected() {
 		l.refused.CompareAndSwap(nil, &err)
 		nc.Close()
 	}

@@ -343,7 +343,7 @@ func (f *follower) read(ctx context.Context, pass pass, req Request) (End, error
 		p.begin(pass, p.passage.sure)
 	}
 	req.Format, req.Timestamps = FormatRaw, true
-	if f.req.MaxDuration > 0 {
+	if f.req.MaxDuration > 0 && pass != passFirst {
 		req.MaxDuration = max(f.remaining(), time.Millisecond)
 	}
 	return tail(ctx, f.nc, req, f.take, f.timing)
