@@ -1,0 +1,333 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/answer"
+)
+
+// ErrShare ends the work of a claim that is revoked: its project has more than its
+// fair share, and another one needs room.
+var ErrShare = errors.New("another project needs its share of the limit")
+
+// Limit says how much may be served at one time.
+type Limit struct {
+	// Option is the option that sets Max, What the things that are counted: both
+	// stand in the answer to a claim that is refused.
+	Option, What string
+	// Max is how many units are taken at one time, from 1 on.
+	Max int
+	// PendingOption is the option that sets Pending.
+	PendingOption string
+	// Pending is how many claims may wait for others to release theirs. 0: none waits.
+	Pending int
+}
+
+// Claim is a wish for some units.
+type Claim struct {
+	// Project shares the limit with other projects.
+	Project string
+	// Units is how many are wanted, all or none.
+	Units int
+	// Revoke ends the work that the units are for, whose end releases them. It is
+	// called at most once, and must not block or call the Limiter. nil: the units
+	// are held until the work has ended by itself.
+	Revoke func(cause error)
+}
+
+// Limiter shares a limit among projects. It is safe for use by many goroutines.
+//
+// A project that is alone may take everything. While others have claims, one has at
+// most half, and its fair share is the limit divided by the number of projects. A
+// claim within the fair share that finds nothing free is served by revoking the
+// newest revocable claims of the project that has most beyond its own share. Among
+// claims that wait, those of the project with the fewest units come first.
+type Limiter struct {
+	limit Limit
+
+	mu       sync.Mutex
+	used     int
+	coming   int // units of claims that are revoked and not released
+	owed     int // units that waiting claims get of those, and of what is free
+	waiting  int // claims
+	grants   uint64
+	projects map[string]*project // those with claims, held or waiting
+}
+
+// project is what one project has of a limit.
+type project struct {
+	name    string
+	held    int
+	revoked int     // of held
+	slots   []*Slot // that are held, oldest first
+	queue   []*waiter
+	served  uint64 // number of its newest grant
+}
+
+// waiter is a claim that is not granted.
+type waiter struct {
+	claim Claim
+	owed  bool          // claims are revoked for it
+	done  chan struct{} // closed once slot or err is set
+	slot  *Slot
+	err   error
+}
+
+// Slot is a claim that was granted.
+type Slot struct {
+	limiter *Limiter
+	claim   Claim
+	revoked bool
+	once    sync.Once
+}
+
+// Usage is the state of a Limiter.
+type Usage struct{ Active, Pending, Max int }
+
+// NewLimiter makes a Limiter of a Limit, whose Max is at least 1.
+func NewLimiter(limit Limit) *Limiter {
+	return &Limiter{limit: limit, projects: map[string]*project{}}
+}
+
+// Usage returns how many units are held and how many claims wait.
+func (l *Limiter) Usage() Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Usage{Active: l.used, Pending: l.waiting, Max: l.limit.Max}
+}
+
+// Acquire takes the units of a claim. Where the limit has Pending, it waits for them
+// until ctx is done. Its error is a 429 *answer.Error, which names the limit, or the
+// cause of ctx.
+func (l *Limiter) Acquire(ctx context.Context, claim Claim) (*Slot, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	w := &waiter{claim: claim, done: make(chan struct{})}
+	for _, s := range l.enter(w) {
+		s.claim.Revoke(ErrShare)
+	}
+	select {
+	case <-w.done:
+		return w.slot, w.err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	select {
+	case <-w.done: // granted or refused meanwhile
+	default:
+		l.finish(w, nil, context.Cause(ctx))
+		l.dispatch()
+	}
+	l.mu.Unlock()
+	if w.slot != nil {
+		w.slot.Release()
+		return nil, context.Cause(ctx)
+	}
+	return nil, w.err
+}
+
+// Release gives the units back. Only the first call counts.
+func (s *Slot) Release() { s.once.Do(func() { s.limiter.release(s) }) }
+
+// enter queues a claim, and grants or refuses it if that is decided at once. It
+// returns the claims to revoke for it.
+func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.projects[w.claim.Project]
+	if p == nil {
+		p = &project{name: w.claim.Project}
+		l.projects[p.name] = p
+	}
+	p.queue = append(p.queue, w)
+	l.waiting++
+	l.dispatch()
+	if w.slot != nil {
+		return nil
+	}
+	revoke, w.owed = l.reclaim(p, w.claim.Units)
+	switch {
+	case w.owed:
+		l.owed += w.claim.Units
+		p.advance(w)
+	case l.limit.Pending == 0 || w.claim.Units > l.limit.Max:
+		l.finish(w, nil, l.refusal(p, w.claim.Units))
+	case l.waiting > l.limit.Pending:
+		l.crowd()
+	}
+	return revoke
+}
+
+// release takes a slot's units back and hands them on.
+func (l *Limiter) release(s *Slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.projects[s.claim.Project]
+	p.held -= s.claim.Units
+	l.used -= s.claim.Units
+	if s.revoked {
+		p.revoked -= s.claim.Units
+		l.coming -= s.claim.Units
+	}
+	p.slots = slices.DeleteFunc(p.slots, func(other *Slot) bool { return other == s })
+	l.forget(p)
+	l.dispatch()
+}
+
+// dispatch grants waiting claims as long as one may be granted.
+func (l *Limiter) dispatch() {
+	for {
+		var next *project
+		for _, p := range l.projects {
+			if len(p.queue) == 0 || !l.admits(p, p.queue[0]) {
+				continue
+			}
+			if next == nil || p.held < next.held || p.held == next.held && p.served < next.served {
+				next = p
+			}
+		}
+		if next == nil {
+			return
+		}
+		w := next.queue[0]
+		l.grants++
+		next.served = l.grants
+		next.held += w.claim.Units
+		l.used += w.claim.Units
+		slot := &Slot{limiter: l, claim: w.claim}
+		next.slots = append(next.slots, slot)
+		l.finish(w, slot, nil)
+	}
+}
+
+// admits reports whether units are free for a project's claim, within its half. What is
+// owed to claims is not free for others.
+func (l *Limiter) admits(p *project, w *waiter) bool {
+	free := l.limit.Max - l.used
+	if w.owed {
+		return w.claim.Units <= free
+	}
+	return w.claim.Units <= free-l.owed && (len(l.projects) == 1 || p.held+w.claim.Units <= half(l.limit.Max))
+}
+
+// advance puts the newest claim, which is owed its units, before those that are not.
+func (p *project) advance(w *waiter) {
+	queue := p.queue[:len(p.queue)-1]
+	at := slices.IndexFunc(queue, func(other *waiter) bool { return !other.owed })
+	if at < 0 {
+		at = len(queue)
+	}
+	p.queue = slices.Insert(queue, at, w)
+}
+
+// reclaim finds the claims to revoke so that a project gets units that are within its
+// fair share. Not ok: they are not, or too little can be revoked.
+func (l *Limiter) reclaim(p *project, units int) (revoke []*Slot, ok bool) {
+	fair := l.fair()
+	if p.held+units > fair {
+		return nil, false
+	}
+	for missing := units + l.owed - (l.limit.Max - l.used) - l.coming; missing > 0; {
+		s := l.victim(p, fair)
+		if s == nil {
+			for _, s := range revoke {
+				l.mark(s, false)
+			}
+			return nil, false
+		}
+		l.mark(s, true)
+		revoke = append(revoke, s)
+		missing -= s.claim.Units
+	}
+	return revoke, true
+}
+
+// victim is the newest revocable claim of the project that has most beyond its fair
+// share, nil if there is none.
+func (l *Limiter) victim(p *project, fair int) *Slot {
+	var found *Slot
+	most := fair
+	for _, other := range l.projects {
+		left := other.held - other.revoked
+		if other == p || left <= most {
+			continue
+		}
+		for _, s := range slices.Backward(other.slots) {
+			if s.claim.Revoke != nil && !s.revoked {
+				found, most = s, left
+				break
+			}
+		}
+	}
+	return found
+}
+
+func (l *Limiter) mark(s *Slot, revoked bool) {
+	units := s.claim.Units
+	if !revoked {
+		units = -units
+	}
+	s.revoked = revoked
+	l.projects[s.claim.Project].revoked += units
+	l.coming += units
+}
+
+// crowd refuses the newest waiting claim of the project with most of them.
+func (l *Limiter) crowd() {
+	var most *project
+	for _, p := range l.projects {
+		if most == nil || len(p.queue) > len(most.queue) || len(p.queue) == len(most.queue) && p.served > most.served {
+			most = p
+		}
+	}
+	w := most.queue[len(most.queue)-1]
+	l.finish(w, nil, answer.Errorf(subjects.CodeResourceExhausted, "%s: %d %s are waiting, %d of project %q, at most %d in all, try again later",
+		l.limit.PendingOption, l.waiting-1, l.limit.What, len(most.queue)-1, most.name, l.limit.Pending))
+	l.dispatch()
+}
+
+// refusal is the answer to a claim that is not served.
+func (l *Limiter) refusal(p *project, units int) error {
+	need := ""
+	if units != 1 {
+		need = fmt.Sprintf(", this request needs %d", units)
+	}
+	if l.used+l.owed+units <= l.limit.Max {
+		return answer.Errorf(subjects.CodeResourceExhausted, "%s: project %q has %d of %d %s, at most %d while other projects have requests%s, try again later",
+			l.limit.Option, p.name, p.held, l.limit.Max, l.limit.What, half(l.limit.Max), need)
+	}
+	return answer.Errorf(subjects.CodeResourceExhausted, "%s: %d of %d %s are taken%s, try again later", l.limit.Option, l.used, l.limit.Max, l.limit.What, need)
+}
+
+// finish takes a claim off its queue with what has become of it.
+func (l *Limiter) finish(w *waiter, slot *Slot, err error) {
+	p := l.projects[w.claim.Project]
+	p.queue = slices.DeleteFunc(p.queue, func(other *waiter) bool { return other == w })
+	l.waiting--
+	if w.owed {
+		l.owed -= w.claim.Units
+	}
+	w.slot, w.err = slot, err
+	close(w.done)
+	l.forget(p)
+}
+
+func (l *Limiter) forget(p *project) {
+	if len(p.slots) == 0 && len(p.queue) == 0 {
+		delete(l.projects, p.name)
+	}
+}
+
+// fair is what each project can count on.
+func (l *Limiter) fair() int {
+	projects := len(l.projects)
+	return (l.limit.Max + projects - 1) / projects
+}
+
+func half(n int) int { return (n + 1) / 2 }
