@@ -103,6 +103,7 @@ type config struct {
 	Window        int
 	Color         when
 	ReplicaPrefix when
+	RawOutput     bool
 }
 
 // defaultNamespace is where Flyte puts apps.

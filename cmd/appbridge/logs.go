@@ -125,7 +125,7 @@ func printLogs(ctx context.Context, cfg config, app target, log *zap.Logger, out
 		return stoppedOr(ctx, err)
 	}
 	defer link.close(false)
-	end, err := client.Tail(ctx, link.nc, logRequest(cfg, app), out.take)
+	end, err := client.Follow(ctx, link.nc, logRequest(cfg, app), out.take)
 	failure := link.failure()
 	if flushErr := out.flush(); err == nil {
 		err = flushErr
@@ -169,7 +169,10 @@ func connectForLogs(parent context.Context, cfg config, log *zap.Logger) (*natsL
 	ctx, cancel := context.WithTimeout(parent, cfg.Timeout)
 	defer cancel()
 	cfg.ClusterName = "logs" // as the server lists the connection: this one is of no cluster
-	link, err := connectNATS(ctx, cfg, cfg.NATSURL, log.Named("nats"), nats.CustomInboxPrefix(cfg.LogInboxPrefix))
+	// A stream outlives a break of some seconds; a new one costs reading again.
+	link, err := connectNATS(ctx, cfg, cfg.NATSURL, log.Named("nats"), nats.CustomInboxPrefix(cfg.LogInboxPrefix),
+		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
+		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))
 	if err != nil {
 		return nil, err
 	}

@@ -69,6 +69,7 @@ func logOutputOptions() []option {
 	return onlyNow(
 		define("color", "colors; auto: on a terminal, unless NO_COLOR is set", func(c *config) *when { return &c.Color }, word(whenAuto, whenAlways, whenNever)),
 		define("replica-prefix", "the replica before each line; auto: as soon as there has been more than one", func(c *config) *when { return &c.ReplicaPrefix }, word(whenAuto, whenAlways, whenNever)),
+		define("raw-output", "on a terminal, too, print the bytes of the log as they are; otherwise only colors pass, and other control characters are shown escaped", func(c *config) *bool { return &c.RawOutput }, toggle()),
 	)
 }
 

@@ -22,21 +22,31 @@ type logPrinter struct {
 	lines *bufio.Writer
 	notes io.Writer
 
-	color  bool
-	prefix when
-	common string // what the names of all replicas of the app begin with
+	color       bool
+	escape      bool // lines: standard output is a terminal
+	escapeNotes bool
+	prefix      when
+	common      string // what the names of all replicas of the app begin with
 
 	first   string // replica, as long as there has been no other
 	several bool   // replicas, so far
+	escaped []byte // memory
 }
 
 func newLogPrinter(cfg config, app subjects.AppID, stdout, stderr io.Writer) *logPrinter {
-	return &logPrinter{
+	p := &logPrinter{
 		lines: bufio.NewWriterSize(stdout, logsBuffer), notes: stderr,
-		color:  colored(cfg.Color, isTerminal(stdout)),
 		prefix: cfg.ReplicaPrefix,
 		common: kservice.Name(app) + "-",
 	}
+	p.onTerminal(isTerminal(stdout), isTerminal(stderr), cfg)
+	return p
+}
+
+// onTerminal says what is a terminal.
+func (p *logPrinter) onTerminal(stdout, stderr bool, cfg config) {
+	p.color = colored(cfg.Color, stdout)
+	p.escape, p.escapeNotes = stdout && !cfg.RawOutput, stderr && !cfg.RawOutput
 }
 
 func colored(choice when, terminal bool) bool {
@@ -62,7 +72,11 @@ func (p *logPrinter) take(m *client.Message) error {
 		if err := p.lines.Flush(); err != nil {
 			return err
 		}
-		printf(p.notes, "%s", m.Body)
+		body := m.Body
+		if p.escapeNotes {
+			body = forTerminal(nil, body)
+		}
+		printf(p.notes, "%s", body)
 	}
 	if m.More {
 		return nil
@@ -84,12 +98,20 @@ func (p *logPrinter) saw(replica string) {
 }
 
 func (p *logPrinter) write(m *client.Message) error {
-	if m.Replica == "" || p.prefix == whenNever || p.prefix == whenAuto && !p.several {
-		_, err := p.lines.Write(m.Body)
+	prefix := ""
+	if m.Replica != "" && (p.prefix == whenAlways || p.prefix == whenAuto && p.several) {
+		prefix = p.prefixOf(m.Replica)
+	}
+	body := m.Body
+	if p.escape {
+		p.escaped = forTerminal(p.escaped[:0], body)
+		body = p.escaped
+	}
+	if prefix == "" {
+		_, err := p.lines.Write(body)
 		return err
 	}
-	prefix := p.prefixOf(m.Replica)
-	for rest := m.Body; len(rest) > 0; {
+	for rest := body; len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n') + 1
 		if end == 0 {
 			end = len(rest)

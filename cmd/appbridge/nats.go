@@ -29,6 +29,8 @@ type natsLink struct {
 	// callback has run.
 	closed chan struct{}
 
+	// refused is why the connection was closed, nil when the server is new enough.
+	refused   atomic.Pointer[error]
 	closing   atomic.Bool   // close or cut was called: what fails now is no news
 	done      chan struct{} // closed by close
 	reporting sync.WaitGroup
@@ -43,6 +45,7 @@ func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger
 		closed: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
+	link.dialer.websocket = len(urls) > 0 && strings.HasPrefix(urls[0], "ws")
 	options := bridge.ConnectOptions("appbridge "+cfg.ClusterName, log)
 	options = append(options, nats.RetryOnFailedConnect(true), nats.SetCustomDialer(&link.dialer), nats.DrainTimeout(natsDrainTimeout), link.watch(log))
 	options = append(options, more...)
@@ -73,6 +76,15 @@ func connectNATS(ctx context.Context, cfg config, urls []string, log *zap.Logger
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shownURLs(urls), err)
 	}
 	link.nc = nc
+	refused := link.dialer.refusal()
+	if nc.IsConnected() {
+		refused = checkNATSVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion())
+	}
+	if refused != nil {
+		link.cut()
+		<-link.closed
+		return nil, refused
+	}
 	link.reporting.Go(link.report)
 	return link, nil
 }
@@ -103,6 +115,7 @@ func (l *natsLink) watch(log *zap.Logger) nats.Option {
 				before.ConnectedCB(nc)
 			}
 			l.outage.over()
+			l.refuseOld(nc)
 			log.Info("NATS connected", zap.String("server", nc.ConnectedUrlRedacted()))
 		}
 		o.ReconnectedCB = func(nc *nats.Conn) {
@@ -110,6 +123,7 @@ func (l *natsLink) watch(log *zap.Logger) nats.Option {
 				before.ReconnectedCB(nc)
 			}
 			l.outage.over()
+			l.refuseOld(nc)
 		}
 		o.ReconnectErrCB = func(nc *nats.Conn, err error) {
 			if l.closing.Load() {
@@ -132,6 +146,23 @@ func (l *natsLink) watch(log *zap.Logger) nats.Option {
 		}
 		return nil
 	}
+}
+
+// refuseOld closes a connection to a server that is too old. Over a websocket this is the
+// first look at its version.
+func (l *natsLink) refuseOld(nc *nats.Conn) {
+	if err := checkNATSVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion()); err != nil && nc.IsConnected() {
+		l.refused.CompareAndSwap(nil, &err)
+		nc.Close()
+	}
+}
+
+// unready is why the server that is there is not used, nil when there is nothing to say.
+func (l *natsLink) unready() error {
+	if l == nil || l.nc.IsConnected() {
+		return nil
+	}
+	return l.dialer.refusal()
 }
 
 // report looks now and then for the reasons that the client tells to no
@@ -158,6 +189,9 @@ func (l *natsLink) report() {
 func (l *natsLink) failure() error {
 	if !l.nc.IsClosed() {
 		return nil
+	}
+	if refused := l.refused.Load(); refused != nil {
+		return *refused
 	}
 	err := l.nc.LastError()
 	switch {

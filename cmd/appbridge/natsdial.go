@@ -21,6 +21,10 @@ type dialer struct {
 	cut   bool
 	abort context.CancelFunc // of the dialing under way, nil without one
 	conn  net.Conn           // the newest, nil before the first
+	// refused is why the server that was dialed last is not used, nil when it is.
+	refused error
+	// websocket: the server's version is not to be read here, since the client speaks first.
+	websocket bool
 }
 
 // Dial implements nats.CustomDialer.
@@ -37,19 +41,43 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	d.mu.Unlock()
 
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err := d.dialed(conn, err); err != nil || d.websocket {
+		return conn, err
+	}
+	greeted, err := greeting(conn, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refused = nil; errors.As(err, new(*versionError)) {
+		d.refused = err
+	}
+	if err != nil {
+		_ = conn.Close() // nothing was sent yet
+		return nil, err
+	}
+	return greeted, nil
+}
 
+// dialed takes the outcome of dialing.
+func (d *dialer) dialed(conn net.Conn, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.abort = nil
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case d.cut:
 		_ = conn.Close() // nothing was sent yet
-		return nil, errCut
+		return errCut
 	}
 	d.conn = conn
-	return conn, nil
+	return nil
+}
+
+// refusal is why the server that was dialed last is not used.
+func (d *dialer) refusal() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refused
 }
 
 // stop cuts the connection there is, and lets no other come.

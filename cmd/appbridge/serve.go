@@ -124,13 +124,14 @@ func (h hooks) bridge(cfg bridge.Config, kube *rest.Config, nc *nats.Conn, log *
 type readiness struct {
 	mu    sync.Mutex
 	from  runner
+	link  *natsLink
 	local *embedded
 }
 
-func (r *readiness) set(from runner) {
+func (r *readiness) set(from runner, link *natsLink) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.from = from
+	r.from, r.link = from, link
 }
 
 func (r *readiness) setEmbedded(local *embedded) {
@@ -141,9 +142,12 @@ func (r *readiness) setEmbedded(local *embedded) {
 
 func (r *readiness) ready() error {
 	r.mu.Lock()
-	from, local := r.from, r.local
+	from, link, local := r.from, r.link, r.local
 	r.mu.Unlock()
 	if err := local.ready(); err != nil {
+		return err
+	}
+	if err := link.unready(); err != nil {
 		return err
 	}
 	if from == nil {
@@ -201,7 +205,7 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 	if err != nil {
 		return fmt.Errorf("set up the bridge: %w", err)
 	}
-	state.set(b)
+	state.set(b, link)
 	if h.listening != nil {
 		h.listening(site.addr, urls)
 	}

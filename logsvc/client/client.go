@@ -27,6 +27,9 @@ type timing struct {
 	gap    time.Duration // for a missing message to come
 	end    time.Duration // for the end after an error, and for the last words to be sent
 	sign   time.Duration // how often the service hears of a reader whose handler is at work
+	// resumes: another stream goes on where this one breaks.
+	resumes bool
+	quietly time.Duration // for which that may fail without a note
 }
 
 func defaultTiming() timing {
@@ -54,7 +57,7 @@ func tail(ctx context.Context, nc *nats.Conn, req Request, handle Handler, t tim
 	if err != nil {
 		return End{}, err
 	}
-	arriving := make(chan *nats.Msg, 2*req.room()+unnumbered)
+	arriving := make(chan *nats.Msg, req.arriving())
 	// An inbox of its own: that of the connection's requests has a subscription,
 	// and everything would come twice.
 	reply := nc.NewInbox()
@@ -104,6 +107,8 @@ type stream struct {
 	failure  *Error // what the service told, before the end
 	failedAt time.Time
 	asked    time.Time // when the request went out
+	// reconnects of the connection when the request went out.
+	reconnects uint64
 }
 
 func newStream(nc *nats.Conn, req Request, t timing) (*stream, error) {
@@ -122,13 +127,13 @@ func newStream(nc *nats.Conn, req Request, t timing) (*stream, error) {
 	}
 	return &stream{
 		nc: nc, app: req.App, scheme: scheme, subject: subject, body: body, timing: t,
-		inbox: newInbox(req.room(), time.Now()), life: newLife(nc, t),
+		inbox: newInbox(req.room(), req.Window == Paced, time.Now()), life: newLife(nc, t),
 	}, nil
 }
 
 // read asks for the stream and reads it to its end.
 func (s *stream) read(ctx context.Context, req Request, reply string, handle Handler) (End, error) {
-	s.asked = time.Now()
+	s.asked, s.reconnects = time.Now(), s.nc.Stats().Reconnects
 	if err := s.nc.PublishMsg(&nats.Msg{Subject: s.subject, Reply: reply, Data: s.body}); err != nil {
 		return End{}, fmt.Errorf("ask for logs on %s: %w", s.subject, err)
 	}
@@ -202,7 +207,7 @@ func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 // finish acknowledges what the handler has taken.
 func (s *stream) finish(it *item) {
 	if it.seq > 0 {
-		s.inbox.handled(it.seq, it.ack)
+		s.inbox.handled(it)
 	}
 	acknowledge(s.nc, it.ack)
 }
@@ -225,8 +230,12 @@ func (s *stream) check(req Request, now time.Time) error {
 		s.inbox.excuse(now)
 		s.life.connected = false
 		return nil
-	case !gap.IsZero() && now.Sub(gap) > s.timing.gap:
-		return s.inbox.gapError()
+	case len(s.inbox.queue) > 0:
+		// What has arrived is handed on before anything is found missing.
+	case !gap.IsZero() && (s.inbox.paced || now.Sub(gap) > s.timing.gap):
+		return s.inbox.gapError() // of a paced stream nothing is sent again
+	case s.inbox.paced && s.timing.resumes && s.nc.Stats().Reconnects != s.reconnects:
+		return fmt.Errorf("%w: the connection was interrupted, and nothing is sent again without a window", ErrGap)
 	}
 	return s.life.check(arrived, now)
 }

@@ -237,6 +237,75 @@ func TestSlowHandler(t *testing.T) {
 	}
 }
 
+// TestSlowFirstMessage: there is no acknowledgement yet that could be repeated.
+func TestSlowFirstMessage(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	v := serve(t, s, func(v *service) { v.lines(1, "x\n"); v.end(subjects.LogEndEOF, 1) })
+	timing := quick()
+	timing.sign = 20 * time.Millisecond
+	leave := make(chan struct{})
+	done := start(t.Context(), connect(t, s), Request{App: testApp()}, func(m *Message) error {
+		if m.Kind == Lines {
+			<-leave
+		}
+		return nil
+	}, timing)
+	v.wantAcks(0, 0)
+	close(leave)
+	if o := wait(t, done); o.err != nil {
+		t.Error(o.err)
+	}
+}
+
+// TestPacedSlowHandler: whatever arrives while the handler is at work waits for it.
+func TestPacedSlowHandler(t *testing.T) {
+	const n = 5000
+	s := startServer(t, server.RANDOM_PORT)
+	sent := make(chan struct{})
+	serve(t, s, func(v *service) {
+		for seq := 1; seq <= n; seq++ {
+			v.lines(seq, strconv.Itoa(seq)+"\n")
+		}
+		v.message(n+1, "", subjects.HeaderLogEnd, "eof", subjects.HeaderLogLines, strconv.Itoa(n))
+		if err := v.nc.Flush(); err != nil {
+			v.t.Error(err)
+		}
+		close(sent)
+	})
+	got := 0
+	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Window: Paced}, func(m *Message) error {
+		<-sent
+		if m.Kind == Lines {
+			if got++; string(m.Body) != strconv.Itoa(got)+"\n" {
+				t.Errorf("got %q, want %d", m.Body, got)
+			}
+		}
+		return nil
+	}, quick())
+	if err != nil || got != n || end.Reason != subjects.LogEndEOF {
+		t.Errorf("got %d messages, %+v and %v; want %d", got, end, err, n)
+	}
+}
+
+// TestPacedBound: of a paced stream so much is kept and no more, and what is missing is found at once.
+func TestPacedBound(t *testing.T) {
+	b := newInbox(MaxWindow, true, time.Now())
+	body := make([]byte, 1<<20)
+	for seq := 1; seq <= 70; seq++ {
+		m := nats.NewMsg("x")
+		m.Data = body
+		m.Header.Set(subjects.HeaderLogSeq, strconv.Itoa(seq))
+		b.take(m, time.Now())
+	}
+	for range pacedBytes >> 20 {
+		it := <-b.queue
+		b.handled(&it)
+	}
+	if err := b.gapError(); err == nil || b.bytes != 0 || len(b.queue) > 0 {
+		t.Errorf("got %v, %d bytes and %d messages left; want number 65 missing", err, b.bytes, len(b.queue))
+	}
+}
+
 // TestPaced: a stream without a window, and without reply subjects as one from
 // another account.
 func TestPaced(t *testing.T) {

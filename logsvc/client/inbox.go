@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,16 +15,19 @@ import (
 // messages: the service has at most a window of different ones under way.
 type inbox struct {
 	// window is how many numbered messages may be here at one time: that of the
-	// request and the end, which nobody acknowledges.
+	// request and the end, which nobody acknowledges. Of a paced stream it bounds
+	// the queue alone.
 	window int
+	paced  bool
 	// queue has room for these and for a few without a number.
 	queue chan item
 
 	mu      sync.Mutex
 	next    uint64          // the number that the queue waits for
 	held    map[uint64]item // what arrived before its turn, within the window
+	bytes   int             // of the bodies that the handler is not through with
 	done    uint64          // the last number that the handler is through with
-	doneAck string          // the subject that acknowledged it
+	doneAck string          // the subject that acknowledged it; before the first, that of number 0
 	arrived time.Time       // the last sign of life, or of an outage
 	started bool            // something has arrived
 	gap     time.Time       // since when next is missed, zero when it is not
@@ -34,9 +38,13 @@ type inbox struct {
 // error and an end.
 const unnumbered = 4
 
-func newInbox(window int, now time.Time) *inbox {
+// pacedBytes is how much of a paced stream waits for its handler. Nothing of it is
+// sent again, and a service that hears no acknowledgements does not wait.
+const pacedBytes = 64 << 20
+
+func newInbox(window int, paced bool, now time.Time) *inbox {
 	window++
-	return &inbox{window: window, queue: make(chan item, window+unnumbered), next: 1, held: map[uint64]item{}, arrived: now}
+	return &inbox{window: window, paced: paced, queue: make(chan item, window+unnumbered), next: 1, held: map[uint64]item{}, arrived: now}
 }
 
 // run takes what arrives until ctx is done. The service gives up on a reader
@@ -66,6 +74,9 @@ func (b *inbox) take(m *nats.Msg, now time.Time) (again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.arrived, b.started = now, b.started || !it.noService
+	if b.doneAck == "" && it.ack != "" {
+		b.doneAck = it.ack[:strings.LastIndexByte(it.ack, '.')+1] + "0"
+	}
 	switch {
 	case err != nil:
 		b.broken = err
@@ -76,18 +87,29 @@ func (b *inbox) take(m *nats.Msg, now time.Time) (again bool) {
 		}
 	case it.seq < b.next:
 		return it.seq <= b.done
-	case it.seq >= b.next+uint64(b.window):
-		// Beyond what can be under way: it is passed over like a lost one.
+	case b.beyond(it):
+		// It is passed over like a lost one.
 		b.missed(now)
 	default:
-		b.held[it.seq] = it
+		if _, again := b.held[it.seq]; !again {
+			b.held[it.seq] = it
+			b.bytes += it.size
+		}
 		b.enqueue(now)
 	}
 	return false
 }
 
-// enqueue moves what is next from held to the queue. A full queue means that
-// the service sends more than the window; what does not fit will come again.
+// beyond reports whether there is no room for a message: more than what can be
+// under way, or more of a paced stream than this side keeps.
+func (b *inbox) beyond(it item) bool {
+	if b.paced {
+		return b.bytes+it.size > pacedBytes && b.bytes > 0
+	}
+	return it.seq >= b.next+uint64(b.window)
+}
+
+// enqueue moves what is next from held to the queue, as far as it has room.
 func (b *inbox) enqueue(now time.Time) {
 	moved := false
 	for len(b.queue) < b.window {
@@ -103,7 +125,7 @@ func (b *inbox) enqueue(now time.Time) {
 	if moved {
 		b.gap = time.Time{}
 	}
-	if len(b.held) > 0 {
+	if _, waits := b.held[b.next]; len(b.held) > 0 && !waits {
 		b.missed(now)
 	}
 }
@@ -115,10 +137,12 @@ func (b *inbox) missed(now time.Time) {
 }
 
 // handled notes that the handler is through with a message.
-func (b *inbox) handled(seq uint64, ack string) {
+func (b *inbox) handled(it *item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.done, b.doneAck = seq, ack
+	b.done, b.doneAck = it.seq, it.ack
+	b.bytes -= it.size
+	b.enqueue(time.Now())
 }
 
 // busy is the subject of the last acknowledgement while there is a message that

@@ -57,6 +57,7 @@ type item struct {
 	stream    string // id
 	seq       uint64 // 0: a message without one
 	ack       string // subject, empty for none
+	size      int    // of the body as it came
 	failure   *Error // what the service could not do
 	noService bool   // from the server: the request went nowhere
 }
@@ -68,6 +69,7 @@ func parse(m *nats.Msg) (item, error) {
 		Message: Message{Replica: h.Get(subjects.HeaderLogReplica), Note: subjects.LogNote(h.Get(subjects.HeaderLogNote)), Body: m.Data, Header: h},
 		stream:  h.Get(subjects.HeaderLogStream),
 		ack:     m.Reply,
+		size:    len(m.Data),
 	}
 	if text := h.Get(subjects.HeaderLogSeq); text != "" {
 		seq, err := strconv.ParseUint(text, 10, 63)

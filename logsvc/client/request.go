@@ -120,13 +120,20 @@ func (r Request) validate() error {
 	return errors.Join(errs...)
 }
 
-// room is how many numbered messages this side is ready for. Of a paced stream
-// there may be any number, so it is what a slow handler may be behind.
+// room is how many numbered messages this side queues for the handler.
 func (r Request) room() int {
 	if r.Window == Paced {
 		return MaxWindow
 	}
 	return r.Window
+}
+
+// arriving is how many messages may come in before any is looked at.
+func (r Request) arriving() int {
+	if r.Window == Paced {
+		return 1 << 16 // nothing is sent again
+	}
+	return 2*r.room() + unnumbered
 }
 
 func (r Request) body() ([]byte, error) {

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf8"
+)
+
+// resetColor is appended to a line that changes colors, which are its own alone: the
+// next one may be of another replica.
+const resetColor = "\x1b[0m"
+
+// forTerminal appends whole lines to out as a terminal may have them. An app may write
+// anything, and a terminal obeys: it sets its title, answers questions as if somebody
+// typed, writes the clipboard, goes back over what was printed. Colors (SGR
+// sequences, ESC [ … m) and tabs pass. Other control characters (C0, DEL, C1), bytes
+// that are not UTF-8, line separators and the controls that reorder text (bidirectional
+// embeddings, overrides and isolates) are shown as in a Go string. Carriage
+// returns at the end of a line go.
+func forTerminal(out, body []byte) []byte {
+	for len(body) > 0 {
+		line, rest, ended := bytes.Cut(body, []byte("\n"))
+		body = rest
+		if plain(line) {
+			out = append(out, line...)
+		} else {
+			out = appendEscaped(out, bytes.TrimRight(line, "\r"))
+		}
+		if ended {
+			out = append(out, '\n')
+		}
+	}
+	return out
+}
+
+// plain reports whether a line is ASCII without control characters but tabs, as most are.
+func plain(line []byte) bool {
+	for _, c := range line {
+		if (c < ' ' && c != '\t') || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func appendEscaped(out, line []byte) []byte {
+	colored := false
+	for len(line) > 0 {
+		if n := sgr(line); n > 0 {
+			colored = !isReset(line[:n])
+			out = append(out, line[:n]...)
+			line = line[n:]
+			continue
+		}
+		r, n := utf8.DecodeRune(line)
+		if r == utf8.RuneError && n == 1 || r < utf8.RuneSelf && r < ' ' && r != '\t' || r == 0x7f {
+			out = append(out, `\x`...)
+			out = append(out, hex(line[0]>>4), hex(line[0]&0xf))
+		} else if reorders(r) || r >= 0x80 && r < 0xa0 {
+			quoted := strconv.AppendQuoteRuneToASCII(nil, r)
+			out = append(out, quoted[1:len(quoted)-1]...)
+		} else {
+			out = append(out, line[:n]...)
+		}
+		line = line[n:]
+	}
+	if colored {
+		out = append(out, resetColor...)
+	}
+	return out
+}
+
+func hex(digit byte) byte { return "0123456789abcdef"[digit] }
+
+// reorders reports whether a rune ends a line, or changes the order of the text
+// around it, for a terminal that knows it.
+func reorders(r rune) bool {
+	return r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// sgr is how long the sequence is that sets colors at the beginning of line, 0 for none.
+func sgr(line []byte) int {
+	if len(line) < 3 || line[0] != 0x1b || line[1] != '[' {
+		return 0
+	}
+	for i, c := range line[2:] {
+		switch {
+		case c == 'm':
+			return i + 3
+		case (c < '0' || c > '9') && c != ';' && c != ':':
+			return 0
+		}
+	}
+	return 0
+}
+
+func isReset(sgr []byte) bool { return len(sgr) == len("\x1b[m") || string(sgr) == resetColor }

@@ -1,0 +1,128 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
+)
+
+// `appbridge logs -f` goes on by itself while bridges are stopped and killed, its
+// connection is away until the service has given it up, and its container is started
+// again meanwhile: no line is missing and none comes twice.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("the NATS server does not start")
+	}
+	w := &world{}
+	if w.World, err = suite.StartWorld(t.Context(), testenv.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.NATS = s.ClientURL()
+	serve := func() *suite.Instance {
+		t.Helper()
+		i, err := w.Serve(t.Context(), nil, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	serving := serve()
+	id, service := w.app(t)
+	pod := w.pod(t, service, service+"-1")
+	proxy, err := testenv.NewProxy(s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+
+	writing, stop := context.WithCancel(t.Context())
+	defer stop()
+	written := make(chan int, 1)
+	go func() {
+		n := 0
+		for writing.Err() == nil {
+			if pod.Write(numbered(n)) {
+				n++
+			}
+			_ = testenv.Pause(writing, time.Millisecond) // ends with the test
+		}
+		written <- n
+	}()
+	cmd := exec.Command("appbridge", "logs", "-f", id.String(), "--nats-url", "nats://"+proxy.Addr())
+	var said strings.Builder
+	cmd.Stderr = &said
+	p := w.follow(t, cmd)
+	more := func(what string, n int) {
+		t.Helper()
+		from := p.lines()
+		eventually(t, what, func() error {
+			if got := p.lines() - from; got < n {
+				return fmt.Errorf("%d lines more", got)
+			}
+			return nil
+		})
+	}
+	more("the first lines", 100)
+	next := serve()
+	if err := serving.Stop(patience); err != nil {
+		t.Fatal(err)
+	}
+	more("after a bridge was stopped", 200)
+	serving, next = next, serve()
+	if err := serving.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	more("after a bridge was killed", 200)
+	serving = next
+	if err := proxy.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the service has given its reader up", func() error {
+		if n := serving.Metric(t, "appbridge_log_streams"); n != 0 {
+			return fmt.Errorf("%v streams", n)
+		}
+		return nil
+	})
+	if err := pod.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := proxy.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	more("after the connection was back", 200)
+	stop()
+	n := <-written
+	eventually(t, "all lines", func() error {
+		if got := p.lines(); got < n {
+			return fmt.Errorf("%d lines of %d", got, n)
+		}
+		return nil
+	})
+	if c := p.end(); c.wrong != nil || c.next != n {
+		t.Errorf("%d lines of %d, %v", c.next, n, c.wrong)
+	}
+	if strings.Contains(said.String(), "missing") {
+		t.Errorf("it says %q", said.String())
+	}
+	t.Log(said.String())
+}
