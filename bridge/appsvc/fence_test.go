@@ -40,10 +40,14 @@ func TestDeployBeyondTheApp(t *testing.T) {
 		name, spec string
 		says       []string
 	}{
-		{"the account of appbridge", `{"container": {"image": "x"}, "securityContext": {"runAs": {"k8sServiceAccount": "appbridge"}}}`,
-			[]string{`app.spec.securityContext.runAs.k8sServiceAccount: "appbridge": the service account of appbridge itself, no option allows it`}},
-		{"another account", `{"container": {"image": "x"}, "securityContext": {"runAs": {"k8sServiceAccount": "flyte"}}}`,
-			[]string{`app.spec.securityContext.runAs.k8sServiceAccount: "flyte": not in --allowed-service-accounts`}},
+		{
+			"the account of appbridge", `{"container": {"image": "x"}, "securityContext": {"runAs": {"k8sServiceAccount": "appbridge"}}}`,
+			[]string{`app.spec.securityContext.runAs.k8sServiceAccount: "appbridge": the service account of appbridge itself, no option allows it`},
+		},
+		{
+			"another account", `{"container": {"image": "x"}, "securityContext": {"runAs": {"k8sServiceAccount": "flyte"}}}`,
+			[]string{`app.spec.securityContext.runAs.k8sServiceAccount: "flyte": not in --allowed-service-accounts`},
+		},
 		{"anything in a pod spec", `{"pod": {"podSpec": {"serviceAccount": "appbridge", "hostNetwork": true, "nodeName": "cp",
 			"containers": [{"image": "x", "securityContext": {"privileged": true},
 			  "env": [{"name": "CREDS", "valueFrom": {"secretKeyRef": {"name": "appbridge-nats-creds", "key": "creds"}}}],
@@ -59,8 +63,10 @@ func TestDeployBeyondTheApp(t *testing.T) {
 			pod + `volumes[0].hostPath: reaches the node`,
 			pod + `volumes[1].secret.secretName: "secret-of-another-project": no pattern of --allowed-references`,
 		}},
-		{"a group of secrets", `{"container": {"image": "x"}, "securityContext": {"secrets": [{"key": "own"}, {"group": "g", "key": "k"}]}}`,
-			[]string{`app.spec.securityContext.secrets[1].group: "g": no pattern of --allowed-references`}},
+		{
+			"a group of secrets", `{"container": {"image": "x"}, "securityContext": {"secrets": [{"key": "own"}, {"group": "g", "key": "k"}]}}`,
+			[]string{`app.spec.securityContext.secrets[1].group: "g": no pattern of --allowed-references`},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.t = t

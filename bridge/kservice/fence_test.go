@@ -53,23 +53,33 @@ func TestFence(t *testing.T) {
 		{"account in another case", pod(`"SERVICEACCOUNT": "flyte"`), []string{podField + `serviceAccount: "flyte": ` + listed}},
 
 		{"secret of the app", container(`"env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "p.d.db", "key": "k"}}}]`), nil},
-		{"secret of another domain", container(`"env": [{"name": "A"}, {"name": "E", "valueFrom": {"secretKeyRef": {"name": "p.e.db", "key": "k"}}}]`),
-			[]string{second + `env[1].valueFrom.secretKeyRef.name: "p.e.db": ` + pattern + "secret"}},
+		{
+			"secret of another domain", container(`"env": [{"name": "A"}, {"name": "E", "valueFrom": {"secretKeyRef": {"name": "p.e.db", "key": "k"}}}]`),
+			[]string{second + `env[1].valueFrom.secretKeyRef.name: "p.e.db": ` + pattern + "secret"},
+		},
 		{"secret by the name of a config map", container(`"envFrom": [{"secretRef": {"name": "shared"}}]`), []string{second + `envFrom[0].secretRef.name: "shared": ` + pattern + "secret"}},
-		{"config map", container(`"envFrom": [{"configMapRef": {"name": "shared"}}, {"configMapRef": {"name": "other"}}]`),
-			[]string{second + `envFrom[1].configMapRef.name: "other": ` + pattern + "configmap"}},
-		{"environment of the first container", pod(`"containers": [{"env": [{"name": "A"}, {"name": "E", "valueFrom": {"configMapKeyRef": {"name": "other", "key": "k"}}}]}]`),
-			[]string{podField + `containers[0].env[1].valueFrom.configMapKeyRef.name: "other": ` + pattern + "configmap"}},
+		{
+			"config map", container(`"envFrom": [{"configMapRef": {"name": "shared"}}, {"configMapRef": {"name": "other"}}]`),
+			[]string{second + `envFrom[1].configMapRef.name: "other": ` + pattern + "configmap"},
+		},
+		{
+			"environment of the first container", pod(`"containers": [{"env": [{"name": "A"}, {"name": "E", "valueFrom": {"configMapKeyRef": {"name": "other", "key": "k"}}}]}]`),
+			[]string{podField + `containers[0].env[1].valueFrom.configMapKeyRef.name: "other": ` + pattern + "configmap"},
+		},
 		{"volumes", pod(`"volumes": [{"name": "a", "secret": {"secretName": "p.d.tls"}}, {"name": "b", "secret": {"secretName": "q.d.tls"}}, {"name": "c", "projected": {"sources": [
 			{"serviceAccountToken": {"path": "token"}}, {"secret": {"name": "q.d.tls"}}, {"configMap": {"name": "shared"}}]}}]`), []string{
 			podField + `volumes[1].secret.secretName: "q.d.tls": ` + pattern + "secret",
 			podField + `volumes[2].projected.sources[1].secret.name: "q.d.tls": ` + pattern + "secret",
 		}},
-		{"claim", pod(`"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "p.data"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "q.data"}}]`),
-			[]string{podField + `volumes[1].persistentVolumeClaim.claimName: "q.data": ` + pattern + "persistentvolumeclaim"}},
+		{
+			"claim", pod(`"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "p.data"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "q.data"}}]`),
+			[]string{podField + `volumes[1].persistentVolumeClaim.claimName: "q.data": ` + pattern + "persistentvolumeclaim"},
+		},
 		{"pull secret", pod(`"imagePullSecrets": [{"name": "p.d.pull"}, {"name": "pull"}]`), []string{podField + `imagePullSecrets[1].name: "pull": ` + pattern + "secret"}},
-		{"secrets of Flyte's webhook", `"container": {}, "securityContext": {"secrets": [{"key": "k"}, {"group": "group/x y", "key": "k"}, {"group": "other", "key": "k"}]}`,
-			[]string{`app.spec.securityContext.secrets[2].group: "other": ` + pattern + "secret"}},
+		{
+			"secrets of Flyte's webhook", `"container": {}, "securityContext": {"secrets": [{"key": "k"}, {"group": "group/x y", "key": "k"}, {"group": "other", "key": "k"}]}`,
+			[]string{`app.spec.securityContext.secrets[2].group: "other": ` + pattern + "secret"},
+		},
 
 		{"host namespaces", pod(`"hostNetwork": true, "hostPID": true, "hostIPC": true, "hostUsers": true`), []string{
 			podField + `hostNetwork: "true": ` + node + "; want false", podField + `hostPID: "true": ` + node + "; want false",
@@ -99,8 +109,10 @@ func TestFence(t *testing.T) {
 			second + `securityContext.appArmorProfile.type: "Unconfined": ` + node + "; want RuntimeDefault",
 		}},
 		{"host port", container(`"ports": [{"containerPort": 80, "hostPort": 0}, {"containerPort": 81, "hostPort": 81}]`), []string{second + "ports[1].hostPort: " + node}},
-		{"probe of another host", container(`"livenessProbe": {"httpGet": {"port": 80}}, "lifecycle": {"preStop": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}`),
-			[]string{second + "lifecycle.preStop.httpGet.host: " + node}},
+		{
+			"probe of another host", container(`"livenessProbe": {"httpGet": {"port": 80}}, "lifecycle": {"preStop": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}`),
+			[]string{second + "lifecycle.preStop.httpGet.host: " + node},
+		},
 		{"init container", pod(`"initContainers": [{"securityContext": {"privileged": true}}]`), []string{podField + `initContainers[0].securityContext.privileged: "true": ` + node + "; want false"}},
 		{"ephemeral container", pod(`"ephemeralContainers": [{"name": "e"}]`), []string{podField + "ephemeralContainers: " + beyond}},
 		{"priority", pod(`"priorityClassName": "system-node-critical"`), []string{podField + "priorityClassName: " + beyond}},
