@@ -26,7 +26,7 @@ const (
 	// itemOverhead is the most that an item takes in a list beside itself.
 	itemOverhead = 8
 	// pageOverhead is the most that the rest of a list takes: a token with two names, and a number.
-	pageOverhead = 1 << 10
+	pageOverhead = 640
 	// The field apps of a ListResponse, which comes first in either form.
 	appsField   = protowire.Number(1)
 	appsOpening = `{"apps":[`
@@ -91,7 +91,8 @@ func (p *page) reply() (*reply, error) {
 		} else {
 			data = append(data, p.items.Bytes()...)
 		}
-		rep.data = append(data, rest...)
+		data = append(data, rest...)
+		rep.data = data
 	}
 	if p.truncated {
 		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)

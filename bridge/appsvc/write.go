@@ -54,7 +54,7 @@ func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
 	}
 	var now *live
 	var outcome, sent subjects.Outcome
-	err := s.write(ctx, r, func(ctx context.Context) (err error) {
+	err := s.write(ctx, func(ctx context.Context) (err error) {
 		now, outcome, err = s.tryDeploy(ctx, r.app, body.GetApp())
 		if unanswered(err) && outcome != "" {
 			sent = outcome
@@ -119,7 +119,7 @@ func (s *Service) stop(ctx context.Context, r *request) (*reply, error) {
 	var now *live
 	sent := false
 	outcome := subjects.OutcomeMissing
-	err := s.write(ctx, r, func(ctx context.Context) error {
+	err := s.write(ctx, func(ctx context.Context) error {
 		found, err := s.find(ctx, r.app)
 		if err != nil || found.owner != ownerThis {
 			return err
@@ -181,7 +181,7 @@ func (s *Service) remove(ctx context.Context, r *request) (*reply, error) {
 		return nil, err
 	}
 	var was *live
-	err := s.write(ctx, r, func(ctx context.Context) error {
+	err := s.write(ctx, func(ctx context.Context) error {
 		found, err := s.find(ctx, r.app)
 		if err != nil || found.owner != ownerThis {
 			return err
@@ -222,7 +222,7 @@ func (s *Service) removeReplica(ctx context.Context, r *request) (*reply, error)
 		return nil, err
 	}
 	outcome := subjects.OutcomeMissing
-	err := s.write(ctx, r, func(ctx context.Context) error {
+	err := s.write(ctx, func(ctx context.Context) error {
 		found, err := s.find(ctx, r.app)
 		if err != nil {
 			return err
@@ -275,7 +275,7 @@ func (s *Service) wrote(r *request, rep *reply, outcome subjects.Outcome, err er
 
 // write makes tries until one succeeds, or fails in
 // a way that will not change.
-func (s *Service) write(ctx context.Context, r *request, try func(context.Context) error) error {
+func (s *Service) write(ctx context.Context, try func(context.Context) error) error {
 	if err := s.readable(); err != nil {
 		return err
 	}
