@@ -53,13 +53,13 @@ func appendEscaped(out, line []byte) []byte {
 			continue
 		}
 		r, n := utf8.DecodeRune(line)
-		if r == utf8.RuneError && n == 1 || r < utf8.RuneSelf && r < ' ' && r != '\t' || r == 0x7f {
-			out = append(out, `\x`...)
-			out = append(out, hex(line[0]>>4), hex(line[0]&0xf))
-		} else if reorders(r) || r >= 0x80 && r < 0xa0 {
+		switch {
+		case r == utf8.RuneError && n == 1, r < ' ' && r != '\t', r == 0x7f:
+			out = append(out, '\\', 'x', hex(line[0]>>4), hex(line[0]&0xf))
+		case reorders(r), r >= 0x80 && r < 0xa0:
 			quoted := strconv.AppendQuoteRuneToASCII(nil, r)
 			out = append(out, quoted[1:len(quoted)-1]...)
-		} else {
+		default:
 			out = append(out, line[:n]...)
 		}
 		line = line[n:]

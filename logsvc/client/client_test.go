@@ -19,7 +19,7 @@ import (
 func TestTail(t *testing.T) {
 	s := startServer(t, server.RANDOM_PORT)
 	v := serve(t, s, func(v *service) {
-		v.replicas(1, "pod-a,pod-b")
+		v.replicas("pod-a,pod-b")
 		v.lines(2, "one\ntwo\n")
 		v.lines(2, "one\ntwo\n") // again
 		v.lines(4, "four\n")     // before its turn

@@ -118,6 +118,8 @@ type follower struct {
 	lines   int64
 	failed  error    // of the handler
 	last    *Message // the end of the newest stream
+	// reconnects of the connection at the last pause.
+	reconnects uint64
 
 	pass    pass
 	listed  bool      // this stream has named its replicas
@@ -151,12 +153,13 @@ func (f *follower) run(ctx context.Context) (End, error) {
 		if err = f.settle(err); f.final(ctx, end, err) {
 			return end, err
 		}
-		if f.lines > lines || time.Since(began) > progressTime {
+		switch {
+		case f.lines > lines, f.listed && time.Since(began) > progressTime:
 			f.pause.Reset()
 			said, broken = false, time.Time{}
-		} else if f.pass == passMain && f.listed {
+		case f.pass == passMain && f.listed:
 			said, broken = false, time.Time{}
-		} else if broken.IsZero() && resumed {
+		case broken.IsZero() && resumed:
 			broken = began
 		}
 		if !broken.IsZero() && !said && time.Since(broken) >= f.timing.quietly {
@@ -220,6 +223,10 @@ func (f *follower) remaining() time.Duration { return f.req.MaxDuration - time.S
 
 // rest pauses before the next attempt, and waits for a connection.
 func (f *follower) rest(ctx context.Context) error {
+	if n := f.nc.Stats().Reconnects; n != f.reconnects {
+		f.reconnects = n
+		f.pause.Reset()
+	}
 	wait := f.pause.NextBackOff()
 	if wait == backoff.Stop {
 		return ErrGone

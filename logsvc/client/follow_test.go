@@ -114,7 +114,9 @@ func startReplica(t *testing.T, url string, source logsvc.LogStreamer) *replica 
 		}
 		stopped = true
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		nc.Close()
 		<-closed
 	}
@@ -287,11 +289,11 @@ func TestFollowAsks(t *testing.T) {
 		requests++
 		switch requests {
 		case 1: // pod-b has written nothing that was sent
-			v.replicas(1, "pod-a,pod-b,pod-c")
+			v.replicas("pod-a,pod-b,pod-c")
 			v.lines(2, line(time.Hour, "a0")+line(time.Second, "a1"))
 			v.end(subjects.LogEndShutdown, 0)
 		case 2: // the last lines of each
-			v.replicas(1, "pod-a,pod-b,pod-c")
+			v.replicas("pod-a,pod-b,pod-c")
 			v.lines(2, line(time.Second, "a1"))
 			v.message(3, line(time.Minute, "b0")+line(-time.Minute, "b1"), subjects.HeaderLogReplica, "pod-b")
 			v.end(subjects.LogEndEOF, 0)
@@ -299,7 +301,7 @@ func TestFollowAsks(t *testing.T) {
 			v.fail(subjects.CodeFailedPrecondition, "nothing has restarted")
 			v.end(subjects.LogEndError, 0)
 		case 4:
-			v.replicas(1, "pod-a,pod-b,pod-c")
+			v.replicas("pod-a,pod-b,pod-c")
 			v.lines(2, line(time.Second, "a1"))
 			v.message(3, line(time.Minute, "b0")+line(-time.Minute, "b1"), subjects.HeaderLogReplica, "pod-b")
 			v.message(6, line(5*time.Second, "c before the first request")+line(-time.Minute, "c1"), subjects.HeaderLogReplica, "pod-c")

@@ -167,8 +167,8 @@ func (v *service) lines(seq int, body string) {
 	v.message(seq, body, subjects.HeaderLogReplica, "pod-a")
 }
 
-func (v *service) replicas(seq int, list string) {
-	v.message(seq, subjects.LogNotePrefix+"replicas: "+list+"\n", subjects.HeaderLogNote, string(subjects.LogNoteReplicas), subjects.HeaderLogReplicas, list)
+func (v *service) replicas(list string) {
+	v.message(1, subjects.LogNotePrefix+"replicas: "+list+"\n", subjects.HeaderLogNote, string(subjects.LogNoteReplicas), subjects.HeaderLogReplicas, list)
 }
 
 func (v *service) end(reason subjects.LogEnd, lines int) {
