@@ -21,9 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
+	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // labelServiceUID is what Knative labels a pod with.
@@ -37,7 +39,13 @@ func TestTenants(t *testing.T) {
 	shop, bank := &tenantOf{project: "shop"}, &tenantOf{project: "bank"}
 	url := tenantServer(t, shop, bank)
 	as := func(user string) string { return strings.Replace(url, "//", "//"+user+":"+user+"@", 1) }
-	w := ownWorld(t, testenv.Options{}, as("admin"), 1, "--enable-writes", "--base-domain", "apps.example.com")
+	started, err := suite.StartWorld(t.Context(), testenv.Options{})
+	must(t, err)
+	w := &world{World: started}
+	t.Cleanup(func() { must(t, w.Stop()) })
+	w.NATS = as("admin")
+	_, err = w.Serve(t.Context(), map[string]int{appsvc.ServiceName: 10}, "--enable-writes", "--base-domain", "apps.example.com")
+	must(t, err)
 	for _, pair := range [][2]*tenantOf{{shop, bank}, {bank, shop}} {
 		pair[0].prepare(t, w, as(pair[0].project), pair[1].project)
 	}
