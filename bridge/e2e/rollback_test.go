@@ -558,8 +558,8 @@ func TestRetentionOvertakesBucket(t *testing.T) {
 	w.atEnd(41)
 	// Ten events survive, so that the hole has an end.
 	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 })
-	unblock()
 	r.removedFrom(21, 31)
+	unblock()
 	w.bucketIsCluster(readers[0])
 	r.waitReady()
 	w.create(w.app("new"))
@@ -585,8 +585,8 @@ func TestHoleAfterPurgeOfEverything(t *testing.T) {
 	must[any](t)(nil, w.changeAll(apps, "two", func(i int) bool { return i%5 == 0 }))
 	w.atEnd(21)
 	must[any](t)(nil, must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.DefaultStream)).Purge(t.Context()))
-	unblock()
 	r.removedFrom(11, 21)
+	unblock()
 	w.bucketIsCluster(readers[0])
 	r.waitReady()
 	for _, reader := range readers {
