@@ -55,7 +55,8 @@
 // to be answered within 2 s each time, without an error, and each change needs its event within
 // 30 s; at the end nothing is held for a request, and the goroutines are as many as before. The
 // last line has answered/late/failed/p99/max for the requests, seen/missing/max for the events,
-// and resident memory in MiB.
+// resident memory in MiB and
+// the processor time of the bridge: a machine that is busy otherwise makes answers late, too.
 //
 // Every flag has a variable CHAOS_<NAME> in the environment. The seed decides
 // which faults and which changes there are, though not how they meet. The last

@@ -194,6 +194,7 @@ func (h *hostile) attack(ctx context.Context) error {
 type standing struct {
 	memory
 	goroutines float64
+	used       time.Duration // processor time
 }
 
 // rest waits until nothing is held for a request, and is what the bridge then has.
@@ -203,9 +204,15 @@ func (h *hostile) rest(ctx context.Context, b *bridge) (standing, error) {
 		return s, fmt.Errorf("the bridge does not come to rest: %w", err)
 	}
 	s.goroutines = b.lastSeen().metrics["go_goroutines"]
-	m, err := memoryOf(b)
-	s.memory = m
-	return s, err
+	return s, s.measure(b)
+}
+
+// measure reads what the system knows of the process.
+func (s *standing) measure(b *bridge) (err error) {
+	if s.memory, err = memoryOf(b); err == nil {
+		s.used, err = b.processorTime()
+	}
+	return err
 }
 
 // heldMetrics count what is held for requests.
@@ -254,9 +261,7 @@ func (h *hostile) recovered(ctx context.Context, b *bridge, before standing) (st
 		h.w.out.now("everything is back after %s", show(time.Since(began)))
 	}
 	after := standing{goroutines: b.lastSeen().metrics["go_goroutines"]}
-	m, err := memoryOf(b)
-	after.memory = m
-	return after, err
+	return after, after.measure(b)
 }
 
 // conclude judges, and prints the line of the scenario.
@@ -278,9 +283,9 @@ func (h *hostile) conclude(before, after standing) {
 	h.w.mu.Unlock()
 	h.w.out.line("   answers to hostile requests  %s", h.outcomes())
 	h.w.last = append(h.w.last, fmt.Sprintf(
-		"hostile: seconds=%.0f projects=%d requests=%d get=%s list=%s app=%s events=%s memory_before=%d memory_peak=%d memory_after=%d limit=%d goroutines_before=%.0f goroutines_after=%.0f broken=%d",
+		"hostile: seconds=%.0f projects=%d requests=%d get=%s list=%s app=%s events=%s memory_before=%d memory_peak=%d memory_after=%d limit=%d cpu=%.0fs goroutines_before=%.0f goroutines_after=%.0f broken=%d",
 		h.w.cfg.length.Seconds(), len(h.projects), h.requests.Load(), &t.logs, &t.list, &t.app, &t.events,
-		before.resident>>10, after.peak>>10, after.resident>>10, hostileMemory>>20, before.goroutines, after.goroutines, broken,
+		before.resident>>10, after.peak>>10, after.resident>>10, hostileMemory>>20, (after.used-before.used).Seconds(), before.goroutines, after.goroutines, broken,
 	))
 }
 
