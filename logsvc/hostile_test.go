@@ -244,14 +244,13 @@ func TestHostileMemory(t *testing.T) { //nolint:paralleltest // measures the hea
 	empty := make([]logsvc.Line, 512)
 	var fed atomic.Int64
 	source := &written{replicas: replicas, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
-		write := func(replica string, lines []logsvc.Line, live bool) error { return out.Lines(ctx, replica, lines, live) }
 		switch q.Tail {
 		case 0: // a line of each replica at a time
 			tick := time.NewTicker(60 * time.Millisecond)
 			defer tick.Stop()
 			for i := range 50 {
 				for _, r := range replicas {
-					if err := write(r, []logsvc.Line{line(i, "tick")}, true); err != nil {
+					if err := out.Lines(ctx, r, []logsvc.Line{line(i, "tick")}, true); err != nil {
 						return err
 					}
 				}
@@ -263,7 +262,7 @@ func TestHostileMemory(t *testing.T) { //nolint:paralleltest // measures the hea
 			}
 		default:
 			for i := range 160 {
-				if err := write(replicas[i%len(replicas)], empty, q.Tail == 1); err != nil {
+				if err := out.Lines(ctx, replicas[i%len(replicas)], empty, q.Tail == 1); err != nil {
 					return err
 				}
 			}
