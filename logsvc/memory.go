@@ -11,9 +11,9 @@ const (
 	windowFloor = 256 << 10
 	keptFloor   = 512 << 10
 	// markOverhead, batchOverhead, messageOverhead and noteOverhead are what is held beside
-	// text, rounded up.
+	// text, rounded up. That of a batch also bounds how many wait.
 	markOverhead    = 32
-	batchOverhead   = 256
+	batchOverhead   = 1 << 10
 	messageOverhead = 1 << 10
 	noteOverhead    = 512
 )
