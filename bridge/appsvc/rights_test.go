@@ -328,6 +328,7 @@ func TestNoRightTooMany(t *testing.T) {
 		"update on services.serving.knative.dev":  {"deploy it again"},
 		"patch on services.serving.knative.dev":   {"stop"},
 		"delete on services.serving.knative.dev":  {"delete"},
+		"get on revisions.serving.knative.dev":    {"stop"},
 		"delete on revisions.serving.knative.dev": {"stop"},
 		"get on pods":    {"delete a replica"},
 		"delete on pods": {"delete a replica"},
