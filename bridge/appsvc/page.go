@@ -23,10 +23,8 @@ type page struct {
 }
 
 const (
-	// itemOverhead is the most that an item takes in a list beside itself.
-	itemOverhead = 8
 	// pageOverhead is the most that the rest of a list takes: a token with two names, and a number.
-	pageOverhead = 640
+	pageOverhead = 540
 	// The field apps of a ListResponse, which comes first in either form.
 	appsField   = protowire.Number(1)
 	appsOpening = `{"apps":[`
@@ -49,7 +47,7 @@ func (p *page) add(app *appv1.App) (full bool, err error) {
 		}
 		p.form = form
 	}
-	if p.items.Len()+len(item)+itemOverhead > p.room {
+	if p.items.Len()+len(p.before(item))+len(item) > p.room {
 		if p.apps > 0 {
 			return true, nil
 		}
@@ -58,20 +56,26 @@ func (p *page) add(app *appv1.App) (full bool, err error) {
 			return false, fmt.Errorf("encode an item of a list: %w", err)
 		}
 		p.form, p.truncated = form, true
-		if len(item)+itemOverhead > p.room {
+		if len(p.before(item))+len(item) > p.room {
 			return false, nil
 		}
 	}
-	switch {
-	case p.form == subjects.ContentTypeProtobuf:
-		prefix := protowire.AppendVarint(protowire.AppendTag(nil, appsField, protowire.BytesType), uint64(len(item)))
-		p.items.Write(prefix)
-	case p.apps > 0:
-		p.items.WriteByte(',')
-	}
+	p.items.Write(p.before(item))
 	p.items.Write(item)
 	p.apps++
 	return false, nil
+}
+
+// before is what stands before an item.
+func (p *page) before(item []byte) []byte {
+	switch {
+	case p.form == subjects.ContentTypeProtobuf:
+		return protowire.AppendVarint(protowire.AppendTag(nil, appsField, protowire.BytesType), uint64(len(item)))
+	case p.apps > 0:
+		return []byte{','}
+	default:
+		return nil
+	}
 }
 
 // reply is the encoded ListResponse.
