@@ -15,6 +15,9 @@
 //		return err
 //	})
 //
+// Follow does the same and goes on by itself when a stream breaks: after the last line
+// that was handed on, without a repeat and without a hole.
+//
 // Tail returns when the stream has ended, with an error when it ended early:
 // an *Error is what the service said, ErrNoService, ErrNoAnswer, ErrGone and
 // ErrGap are what the client found. It needs a connection and no JetStream.

@@ -206,7 +206,7 @@ func TestFollowRollout(t *testing.T) {
 	}
 }
 
-// TestFollowReconnect: the reader's connection is away until the service gave up, and
+// TestFollowReconnect: the reader's connection is cut until the service gives up, and
 // meanwhile a container is started again, a pod goes and another comes.
 func TestFollowReconnect(t *testing.T) {
 	s := startServer(t, server.RANDOM_PORT)
@@ -275,8 +275,8 @@ func TestFollowReconnect(t *testing.T) {
 	}
 }
 
-// TestFollowAsks: what is asked after an interruption, of whom nothing came before it,
-// and what is taken of the answers.
+// TestFollowAsks: the requests after an interruption, among them those for a replica of which nothing
+// came before it, and what is taken of the answers.
 func TestFollowAsks(t *testing.T) {
 	now := time.Now().UTC()
 	line := func(ago time.Duration, text string) string {
