@@ -45,7 +45,8 @@ demo: cluster-bin build ## Run a local cluster, JetStream and appbridge, and sho
 	@exec bin/demo --bin bin/appbridge $(if $(filter-out 0 false,$(DEMO_ONCE)),--once)
 
 # CHAOS_SCENARIO=random (two bridges, every kind of fault), kills, pauses, outage, mute (faults
-# that no part reports), quiet, load, cost or churn (measurements);
+# that no part reports), hostile (150 hostile clients against a memory limit), quiet, load, cost
+# or churn (measurements);
 # bin/chaos --help lists the other variables, as flags.
 .PHONY: chaos
 chaos: cluster-bin build ## Try to break every promise with faults at random (CHAOS_SEED, CHAOS_SECONDS, CHAOS_SERVERS, CHAOS_SCENARIO)

@@ -147,8 +147,8 @@ func (b *bridge) start() error {
 	if b.memory > 0 {
 		// RLIMIT_DATA counts what is mapped to be written; the address space that Go reserves
 		// is not. It needs no rights, as a cgroup would.
-		command = append([]string{"sh", "-c", `ulimit -d "$1" && export GOMEMLIMIT="$2" && shift 2 && exec "$@"`, "sh",
-			strconv.FormatInt(b.memory>>10, 10), strconv.FormatInt(b.memory/10*9, 10)}, command...)
+		limit, goLimit := strconv.FormatInt(b.memory>>10, 10), strconv.FormatInt(b.memory/10*9, 10)
+		command = append([]string{"sh", "-c", `ulimit -d "$1" && export GOMEMLIMIT="$2" && shift 2 && exec "$@"`, "sh", limit, goLimit}, command...)
 	}
 	started, err := b.w.cluster.Run("appbridge-"+b.name, b.log, command[0], command[1:]...)
 	if err != nil {

@@ -159,8 +159,7 @@ func requesterAttacks() []attack {
 			return err
 		}},
 		{"large deploys", func(ctx context.Context, a *attacker) error {
-			_, err := a.deploy(ctx, "large-"+strconv.Itoa(a.rng.IntN(3)), specSize)
-			return err
+			return a.deploy(ctx, "large-"+strconv.Itoa(a.rng.IntN(3)), specSize)
 		}},
 		{"floods of reads", func(ctx context.Context, a *attacker) error {
 			return a.flood(ctx, func() (string, string, []byte) {
@@ -189,7 +188,7 @@ func requesterAttacks() []attack {
 			var all sync.WaitGroup
 			for range 20 {
 				size := 1 + a.rng.IntN(1000)
-				all.Go(func() { _, _ = a.deploy(ctx, "contended", size) })
+				all.Go(func() { _ = a.deploy(ctx, "contended", size) })
 			}
 			all.Wait()
 			return nil
@@ -216,16 +215,17 @@ func (a *attacker) pages(ctx context.Context, limit string) error {
 }
 
 // deploy deploys an app whose specification has about so many bytes.
-func (a *attacker) deploy(ctx context.Context, name string, size int) (*nats.Msg, error) {
+func (a *attacker) deploy(ctx context.Context, name string, size int) error {
 	unit := rand.Text()
 	body, err := protojson.Marshal(&appv1.CreateRequest{App: &appv1.App{Spec: &appv1.Spec{AppPayload: &appv1.Spec_Container{Container: &appv1.Container{
 		Image: "registry.example.com/hostile:1", Ports: []*appv1.ContainerPort{{ContainerPort: 8080}},
 		Args: []string{strings.Repeat(unit, size/len(unit)+1)},
 	}}}}})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return a.request(ctx, a.api(subjects.APIDeploy, name), "", body)
+	_, err = a.request(ctx, a.api(subjects.APIDeploy, name), "", body)
+	return err
 }
 
 // empty is a message with an empty field, again and again.

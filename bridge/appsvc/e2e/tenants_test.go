@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -241,13 +242,19 @@ func (o *tenantOf) attack(t *testing.T, w *world, victim *tenantOf) {
 	stolen := listenIn(t, w, victim)
 	table := &bytes.Buffer{}
 	rows := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
+	count := map[string]int{}
 	fmt.Fprintln(rows, "try\tanswer\tsubject\tbody")
 	for _, try := range tries(t, o, victim) {
 		got := o.try(t, try, victim)
+		count[try.what+"\t"+strings.TrimSpace(string(try.want))]++
 		fmt.Fprintf(rows, "%s\t%.110s\t%s\t%s\n", try.what, got, try.shownSubject(), try.shownBody())
 		if !strings.HasPrefix(got, string(try.want)) {
 			t.Errorf("%s: %s %s: got %s, want %s", try.what, try.shownSubject(), try.shownBody(), got, try.want)
 		}
+	}
+	fmt.Fprintln(rows, "\ntry\tanswer wanted\ttries")
+	for _, line := range slices.Sorted(maps.Keys(count)) {
+		fmt.Fprintf(rows, "%s\t%d\n", line, count[line])
 	}
 	must(t, rows.Flush())
 	t.Logf("%s against %s:\n%s", o.project, victim.project, table)
