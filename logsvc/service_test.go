@@ -381,7 +381,7 @@ func TestRefused(t *testing.T) {
 		{"null", `{"follow": null}`, "400", `follow: null: want true or false`, "error"},
 		{"bad format", `{"format": "xml"}`, "400", `format: "xml": want one of text, raw, json, proto`, "error"},
 		{"window", `{"window": 0}`, "400", `window: 0: want a whole number of messages from 1 to 1024`, "error"},
-		{"several", `{"tail": -1, "follow": 1}`, "400", `tail: -1: want a whole number of lines from 0 on; follow: 1: want true or false`, "error"},
+		{"several", `{"tail": -1, "follow": 1}`, "400", `tail: -1: want a whole number of lines from 0 on, or "all"; follow: 1: want true or false`, "error"},
 		{"no object", `[1]`, "400", `body: [1]: want nothing or a JSON object`, "error"},
 		{"no JSON", `tail=5`, "400", `body: tail=5: want nothing or a JSON object`, "error"},
 		{"1 MB", `{"include": "` + strings.Repeat("x", 1<<20-100) + `"}`, "400", "body: ", "error"},
