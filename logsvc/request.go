@@ -86,7 +86,7 @@ func endOption(body []byte) string {
 	var options struct {
 		End string `json:"end"`
 	}
-	if json.Unmarshal(body, &options) == nil && options.End == endEmpty {
+	if bytes.Contains(body, []byte(endEmpty)) && json.Unmarshal(body, &options) == nil && options.End == endEmpty {
 		return endEmpty
 	}
 	return end503

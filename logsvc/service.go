@@ -30,10 +30,8 @@ const (
 	optionPodStreams = "max-pod-streams"
 	// flushTimeout is how long the last messages have to get out.
 	flushTimeout = time.Second
-	// maxArriving is how many requests may be between their arrival and the slots that are
-	// theirs or another's, and maxWaiting and maxWaitingBytes how many may wait for an
-	// endpoint, which hands each to a goroutine at once.
-	maxArriving     = 1000
+	// maxWaiting and maxWaitingBytes are how many requests may wait for an endpoint, which
+	// refuses each or hands it to a goroutine at once.
 	maxWaiting      = 16 << 10
 	maxWaitingBytes = 16 << 20
 )
@@ -54,11 +52,10 @@ type Service struct {
 
 	running sync.WaitGroup // of requests
 
-	mu       sync.Mutex
-	arriving int    // requests that have no slot yet
-	closing  bool   // no more requests are taken
-	refused  int    // requests that were answered with an error
-	refusal  string // the last of these
+	mu      sync.Mutex
+	closing bool   // no more requests are taken
+	refused int    // requests that were answered with an error
+	refusal string // the last of these
 }
 
 // New makes a service on a connection of its own: a reader that stalls makes
@@ -172,8 +169,8 @@ func (s *Service) stats() Stats {
 	return stats
 }
 
-// handle hands a request to a goroutine of its own, and does nothing else that takes
-// time: the handlers of an endpoint are called one after the other.
+// handle refuses a request, or hands it to a goroutine of its own. It does nothing else
+// that takes time: the handlers of an endpoint are called one after the other.
 func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.Request) {
 	arrived := time.Now()
 	reply, body := msg.Reply(), msg.Data()
@@ -188,49 +185,49 @@ func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.R
 		err = Errorf(subjects.CodeInvalidArgument, "%v", err)
 	case len(body) > maxBody:
 		err = Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
-	default:
-		err = s.arrive()
 	}
 	if err != nil {
-		s.refuse(op, msg, err)
+		s.refuse(op, msg, end503, err)
+		return
+	}
+	ctx, end := context.WithCancelCause(serving)
+	turn, err := s.begin(app, end)
+	if err != nil {
+		end(nil)
+		s.refuse(op, msg, endOption(body), err)
 		return
 	}
 	go func() {
 		defer s.running.Done()
-		result := s.answer(serving, op, app, body, reply, arrived)
+		defer end(nil)
+		result := s.answer(ctx, serving, turn, op, app, body, reply, arrived)
 		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 	}()
 }
 
-// arrive counts a request that is not refused at once.
-func (s *Service) arrive() error {
+// begin enters the limit of requests. A request whose slot is revoked ends.
+func (s *Service) begin(app subjects.AppID, end context.CancelCauseFunc) (*shares.Turn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closing:
-		return errGoingAway()
-	case s.arriving >= s.cfg.MaxStreams+maxArriving:
-		return Errorf(subjects.CodeResourceExhausted, "%s: %d log requests have arrived at once, try again later", optionStreams, s.arriving)
+	if s.closing {
+		return nil, errGoingAway()
 	}
-	s.arriving++
-	s.running.Add(1)
-	return nil
-}
-
-// answer serves a request behind a slot.
-func (s *Service) answer(serving context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (result string) {
-	ctx, end := context.WithCancelCause(serving)
-	defer end(nil)
-	slot, err := s.slots.Acquire(ctx, shares.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
+	turn, err := s.slots.Enter(shares.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
 		end(Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d log requests: %v, try again later", optionStreams, app.Project, s.cfg.MaxStreams, cause))
 	}})
-	s.mu.Lock()
-	s.arriving--
-	s.mu.Unlock()
+	if err == nil {
+		s.running.Add(1)
+	}
+	return turn, err
+}
+
+// answer serves a request once it has its slot.
+func (s *Service) answer(ctx, serving context.Context, turn *shares.Turn, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (result string) {
+	slot, err := turn.Wait(ctx)
 	if err != nil {
 		return s.fail(serving, &request{query: Query{App: app}, end: endOption(body)}, reply, err)
 	}
-	// Whoever hears of the end can count on what was taken being back.
+	// A requester that has the end can count on the slot being free.
 	conclude := s.serve(ctx, serving, op, app, body, reply, arrived)
 	slot.Release()
 	return conclude()
@@ -290,13 +287,13 @@ func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.App
 }
 
 // refuse answers a request that its endpoint does not hand on, and ends its stream.
-func (s *Service) refuse(op subjects.LogOp, msg micro.Request, err error) {
+func (s *Service) refuse(op subjects.LogOp, msg micro.Request, end string, err error) {
 	failure := s.failure(&request{}, err)
 	text := answer.OneLine(failure.Text)
 	if err := msg.Error(failure.Code.HeaderValue(), text, []byte(text+"\n")); err != nil {
 		s.log.Warn("cannot answer a log request", zap.Error(err))
 	}
-	if err := s.nc.PublishMsg(endMessage(msg.Reply(), ending{reason: endOf(failure), end: end503})); err != nil {
+	if err := s.nc.PublishMsg(endMessage(msg.Reply(), ending{reason: endOf(failure), end: end})); err != nil {
 		s.log.Warn("cannot end a log request", zap.Error(err))
 	}
 	s.metrics.requests.WithLabelValues(string(op), failure.Code.String()).Inc()
