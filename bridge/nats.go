@@ -10,12 +10,15 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // ConnectOptions are the options a connection needs that a Bridge publishes on.
 func ConnectOptions(name string, log *zap.Logger) []nats.Option {
+	// Requests faster than they are answered would make one error for each that is dropped.
+	reported := &rate.Sometimes{First: 10, Interval: time.Second}
 	return []nats.Option{
 		nats.Name(name),
 		nats.RetryOnFailedConnect(true),
@@ -39,7 +42,7 @@ func ConnectOptions(name string, log *zap.Logger) []nats.Option {
 			if sub != nil {
 				subject = sub.Subject
 			}
-			log.Warn("NATS reports an error", zap.String("subject", subject), zap.Error(err))
+			reported.Do(func() { log.Warn("NATS reports an error", zap.String("subject", subject), zap.Error(err)) })
 		}),
 	}
 }
