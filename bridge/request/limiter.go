@@ -46,16 +46,17 @@ type Claim struct {
 // most half, and its fair share is the limit divided by the number of projects. A
 // claim within the fair share that finds nothing free is served by revoking the
 // newest revocable claims of the project that has most beyond its own share. Among
-// claims that wait, those of the project with the fewest units come first.
+// claims that wait, those of the project with the fewest units come first; projects with as many take
+// turns.
 type Limiter struct {
 	limit Limit
 
 	mu       sync.Mutex
 	used     int
-	coming   int // units of claims that are revoked and not released
-	owed     int // units that waiting claims get of those, and of what is free
-	waiting  int // claims
-	grants   uint64
+	coming   int                 // units of claims that are revoked and not released
+	owed     int                 // units that waiting claims get of those, and of what is free
+	waiting  int                 // claims
+	order    uint64              // of the newest grant, or project that came
 	projects map[string]*project // those with claims, held or waiting
 }
 
@@ -66,7 +67,7 @@ type project struct {
 	revoked int     // of held
 	slots   []*Slot // that are held, oldest first
 	queue   []*waiter
-	served  uint64 // number of its newest grant
+	served  uint64 // order of its newest grant, or since when it has claims
 }
 
 // waiter is a claim that is not granted.
@@ -173,7 +174,9 @@ func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
 	defer l.mu.Unlock()
 	p := l.projects[w.claim.Project]
 	if p == nil {
-		p = &project{name: w.claim.Project}
+		// It comes after those that wait, also when it was forgotten a moment ago.
+		l.order++
+		p = &project{name: w.claim.Project, served: l.order}
 		l.projects[p.name] = p
 	}
 	p.queue = append(p.queue, w)
@@ -233,8 +236,8 @@ func (l *Limiter) dispatch() {
 			return
 		}
 		w := next.queue[0]
-		l.grants++
-		next.served = l.grants
+		l.order++
+		next.served = l.order
 		next.held += w.claim.Units
 		l.used += w.claim.Units
 		slot := &Slot{limiter: l, claim: w.claim}

@@ -287,3 +287,44 @@ func TestReturnOfSomeUnits(t *testing.T) {
 		t.Errorf("got %d units held, %d projects", got, len(l.projects))
 	}
 }
+
+// Projects whose claims come one at a time, each as soon as the one before is served, do
+// not overtake a project with many claims.
+func TestWaitingProjectsTakeTurns(t *testing.T) {
+	l := logLimit(1, 100)
+	turns := map[string]*Turn{}
+	enter := func(project string) *Turn {
+		turn, err := l.Enter(Claim{Project: project, Units: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return turn
+	}
+	served := map[string]int{}
+	serve := func(project string, turn *Turn) bool {
+		select {
+		case <-turn.w.done:
+			served[project]++
+			turn.w.slot.Release()
+			return true
+		default:
+			return false
+		}
+	}
+	busy := enter("a")
+	many := []*Turn{enter("many"), enter("many"), enter("many")}
+	turns["a"], turns["b"] = busy, enter("b")
+	for range 30 {
+		for _, project := range []string{"a", "b"} {
+			if serve(project, turns[project]) {
+				turns[project] = enter(project)
+			}
+		}
+		if serve("many", many[0]) {
+			many = append(many[1:], enter("many"))
+		}
+	}
+	if min(served["a"], served["b"], served["many"]) < 5 {
+		t.Errorf("served %v, want turns", served)
+	}
+}

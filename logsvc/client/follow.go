@@ -253,7 +253,7 @@ func (f *follower) attempt(ctx context.Context) (End, error) {
 		return f.read(ctx, passFirst, f.req) // nothing is known yet
 	}
 	req := f.req
-	req.Since, req.SinceTime, req.Tail = 0, f.since(), nil
+	req.Since, req.SinceStart, req.SinceTime, req.Tail = 0, false, f.since(), nil
 	for _, p := range f.places {
 		p.passage.sure = false
 	}

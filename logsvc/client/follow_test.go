@@ -345,6 +345,37 @@ func TestFollowAsks(t *testing.T) {
 	}
 }
 
+// TestFollowSinceStart: a resumed request asks since a time, and for nothing else.
+func TestFollowSinceStart(t *testing.T) {
+	s := startServer(t, server.RANDOM_PORT)
+	requests := 0
+	v := serve(t, s, func(v *service) {
+		requests++
+		v.replicas("pod-a")
+		at := stampAt(time.Now().Add(time.Duration(requests) * time.Minute))
+		v.lines(2, fmt.Sprintf("%s %d\n", at[:], requests))
+		if requests == 1 {
+			v.end(subjects.LogEndShutdown, 0)
+		} else {
+			v.end(subjects.LogEndEOF, 0)
+		}
+	})
+	c := newCollector()
+	if _, err := follow(t.Context(), connect(t, s), Request{App: testApp(), SinceStart: true}, c.take, quickFollow(), quickPause()); err != nil {
+		t.Fatal(err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, r := range v.requests {
+		if start := r.Since == "start"; start != (i == 0) || start == (r.SinceTime != "") {
+			t.Errorf("request %d: got since %q, since_time %q", i+1, r.Since, r.SinceTime)
+		}
+	}
+	if len(v.requests) < 3 {
+		t.Errorf("%d requests", len(v.requests))
+	}
+}
+
 // TestFollowEnds: what ends it, and what does not.
 func TestFollowEnds(t *testing.T) {
 	lines := func(v *service, n int) {
