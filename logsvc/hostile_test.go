@@ -244,7 +244,9 @@ func TestHostileMemory(t *testing.T) { //nolint:paralleltest // measures the hea
 	empty := make([]logsvc.Line, 512)
 	var fed atomic.Int64
 	source := &written{replicas: replicas, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
-		write := func(replica string, lines []logsvc.Line, live bool) error { return out.Lines(ctx, replica, lines, live) }
+		write := func(replica string, lines []logsvc.Line, live bool) error {
+			return out.Lines(ctx, replica, lines, live)
+		}
 		switch q.Tail {
 		case 0: // a line of each replica at a time
 			tick := time.NewTicker(60 * time.Millisecond)
