@@ -210,20 +210,24 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	list := strings.Join(names, ",")
 	notes := answer.OneLine(strings.Join(c.notes, "; "))
 	most := c.most - payloadMargin - len(list) - 2*len(notes)
-	n := len(all)
-	for {
-		body, err := c.bodyOf(e, all[len(all)-n:])
+	// A line takes more than its text, so how many fit is found by trying.
+	var body []byte
+	fit, over := -1, len(all)+1
+	for n := len(all); fit+1 < over; n = (fit + over) / 2 {
+		tried, err := c.bodyOf(e, all[len(all)-n:])
 		switch {
 		case err != nil:
 			return nil, 0, fmt.Errorf("encode the answer: %w", err)
-		case len(body) > most && n <= 1:
-			return nil, 0, Errorf(subjects.CodeInternal, "the server's max_payload of %d bytes holds no line", c.most)
-		case len(body) > most:
-			n = max(1, min(n-1, int(float64(n)*float64(most)/float64(len(body)))))
-			continue
+		case len(tried) <= most:
+			body, fit = tried, n
+		default:
+			over = n
 		}
-		return c.message(e, body, list, notes, n, c.dropped+len(all)-n), n, nil
 	}
+	if fit < min(len(all), 1) {
+		return nil, 0, Errorf(subjects.CodeInternal, "the server's max_payload of %d bytes holds no line", c.most)
+	}
+	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), fit, nil
 }
 
 // message adds what is to be told beside the lines.

@@ -14,8 +14,8 @@ import (
 const (
 	// turnTime is how long a stream tries its expressions before others have a turn.
 	turnTime = 10 * time.Millisecond
-	// judgeAfter is how much time of trying expressions shows how fast they are, and
-	// minMatchRate the bytes a second below which they end their stream.
+	// judgeAfter is how much time of a processor shows how fast expressions are, and
+	// minMatchRate the bytes in a second of it below which they end their stream.
 	judgeAfter   = 5 * time.Second
 	minMatchRate = 512 << 10
 	// lineCost is what a line counts in that beside its text.
@@ -92,7 +92,8 @@ func (m *matcher) wanted(ctx context.Context, replica string, lines []Line, live
 		if err != nil {
 			return nil, 0, err
 		}
-		began, n, size := time.Now(), 0, 0
+		runtime.LockOSThread() // whose time counts
+		began, used, n, size := time.Now(), threadTime(), 0, 0
 		for n < len(lines) && time.Since(began) < turnTime {
 			if line := lines[n]; m.wants(line.Text) {
 				wanted = append(wanted, line)
@@ -100,9 +101,11 @@ func (m *matcher) wanted(ctx context.Context, replica string, lines []Line, live
 			size += len(lines[n].Text) + lineCost
 			n++
 		}
+		used = threadTime() - used
+		runtime.UnlockOSThread()
 		slot.Release()
 		lines = lines[n:]
-		if err := m.judge(time.Since(began), size); err != nil {
+		if err := m.judge(used, size); err != nil {
 			return nil, 0, err
 		}
 	}

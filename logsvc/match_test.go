@@ -1,7 +1,10 @@
 package logsvc
 
 import (
+	"context"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,4 +83,27 @@ func TestSlowMatching(t *testing.T) {
 func failureOf(err error) *Error {
 	failure, _ := err.(*Error) //nolint:errorlint // made here
 	return failure
+}
+
+// On a busy machine an expression is judged by the time of a processor that it took.
+func TestMatchingTime(t *testing.T) { //nolint:paralleltest // keeps all processors busy
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for range 8 * runtime.GOMAXPROCS(0) {
+		busy.Go(func() {
+			for ctx.Err() == nil {
+			}
+		})
+	}
+	m := testMatcher(t, strings.Repeat(".*", 30)+"needle")
+	line := Line{Text: []byte(strings.Repeat("x", 64<<10))}
+	began := time.Now()
+	if _, _, err := m.wanted(t.Context(), "r", []Line{line, line, line}, false); err != nil {
+		t.Fatal(err)
+	}
+	if took, passed := m.took, time.Since(began); took <= 0 || took > passed/2 {
+		t.Errorf("took %s of %s", took, passed)
+	}
 }

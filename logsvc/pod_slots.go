@@ -1,6 +1,7 @@
 package logsvc
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -52,16 +53,17 @@ func (l *podLease) take(ctx context.Context, n int) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.revoked != nil {
 		slot.Release()
-		return Errorf(subjects.CodeInternal, "the log stream is closed")
+		return cmp.Or(l.revoked, error(Errorf(subjects.CodeInternal, "the log stream is closed")))
 	}
 	l.held = append(l.held, &podSlot{slot, n})
 	l.taken.Add(float64(n))
 	return nil
 }
 
-// revoke ends the stream, now or as soon as it runs.
+// revoke ends the stream, now or as soon as it runs. One that does not run yet, because it
+// waits for its reader, reads nothing: its slots come back at once.
 func (l *podLease) revoke(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,9 +72,11 @@ func (l *podLease) revoke(cause error) {
 	}
 	l.revoked = Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d Kubernetes log streams: %v, try again later",
 		optionPodStreams, l.project, l.most, cause)
-	if l.end != nil {
-		l.end(l.revoked)
+	if l.end == nil {
+		l.releaseAll()
+		return
 	}
+	l.end(l.revoked)
 }
 
 // run returns a context for the stream that ends when slots are revoked.
@@ -107,9 +111,15 @@ func (l *podLease) give() {
 func (l *podLease) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
+	l.releaseAll()
+}
+
+// releaseAll is called with the lock.
+func (l *podLease) releaseAll() {
 	for _, slot := range l.held {
 		slot.Release()
 		l.taken.Sub(float64(slot.units))
 	}
-	l.held, l.closed = nil, true
+	l.held = nil
 }

@@ -35,8 +35,8 @@ type Claim struct {
 	// Units is how many are wanted, all or none.
 	Units int
 	// Revoke ends the work that the units are for, whose end releases them. It is
-	// called at most once, and must not block or call the Limiter. nil: the units
-	// are held until the work has ended by itself.
+	// called at most once, and must not block; it may release the units itself, once Acquire
+	// has returned them. nil: the units are held until the work has ended by itself.
 	Revoke func(cause error)
 }
 

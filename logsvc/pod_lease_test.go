@@ -1,0 +1,43 @@
+package logsvc
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// The slots of a stream that is not read yet come back as soon as they are revoked: its reader
+// may never come.
+func TestRevokedBeforeRun(t *testing.T) {
+	t.Parallel()
+	k := &Kubernetes{slots: newPodSlots(4), metrics: newPodMetrics()}
+	evil := k.newLease("evil")
+	for range 2 {
+		if err := evil.take(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	shop := k.newLease("shop")
+	if err := shop.take(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	running, end := evil.run(t.Context())
+	defer end(nil)
+	err := context.Cause(running)
+	if err == nil || endOf(failureOf(err)) != subjects.LogEndLimit {
+		t.Errorf("got %v", err)
+	}
+	if again := evil.take(t.Context(), 1); again != err { //nolint:errorlint // the same one
+		t.Errorf("got %v", again)
+	}
+	evil.give() // as its readers do
+	evil.close()
+	shop.close()
+	if active := k.slots.Usage().Active; active != 0 {
+		t.Errorf("%d slots are taken", active)
+	}
+}
