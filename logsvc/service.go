@@ -230,7 +230,7 @@ func (s *Service) answer(serving context.Context, op subjects.LogOp, app subject
 	if err != nil {
 		return s.fail(serving, &request{query: Query{App: app}, end: endOption(body)}, reply, err)
 	}
-	// Whoever hears of the end can count on what was taken being back.
+	// When the end arrives, what was taken is back.
 	conclude := s.serve(ctx, serving, op, app, body, reply, arrived)
 	slot.Release()
 	return conclude()
@@ -266,10 +266,10 @@ func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app sub
 	return st.serve(ctx, serving, reply)
 }
 
-// parse reads the options of a request. Expressions are compiled, which has to wait for a
-// turn as trying them does.
+// parse reads the options of a request. Compiling expressions has to wait for a turn as
+// trying them does.
 func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, now time.Time) (*request, error) {
-	if len(body) > 0 {
+	if fields, _ := objectOf(body); fields["include"] != nil || fields["exclude"] != nil {
 		turn, err := s.turns.Acquire(ctx, shares.Claim{Project: app.Project, Units: 1})
 		if err != nil {
 			return nil, err

@@ -143,7 +143,7 @@ func awaitService(t *testing.T, nc *nats.Conn) {
 }
 
 // TestFollowRollout stops one replica of the service after the other while two pods
-// write: every line comes once, in order, and no note says so.
+// write: every line comes once, in order, without a note.
 func TestFollowRollout(t *testing.T) {
 	for name, req := range map[string]Request{
 		"all":     {},
@@ -206,7 +206,7 @@ func TestFollowRollout(t *testing.T) {
 	}
 }
 
-// TestFollowReconnect: the reader's connection is away until the service gave up, and
+// TestFollowReconnect: the reader's connection is down until the service gave up, and
 // meanwhile a container is started again, a pod goes and another comes.
 func TestFollowReconnect(t *testing.T) {
 	s := startServer(t, server.RANDOM_PORT)

@@ -15,7 +15,7 @@ import (
 )
 
 // `appbridge logs -f` goes on by itself while bridges are stopped and killed, its
-// connection is away until the service has given it up, and its container is started
+// connection is down until the service has given it up, and its container is started
 // again meanwhile: no line is missing and none comes twice.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
