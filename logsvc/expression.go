@@ -15,6 +15,7 @@ const (
 	maxExpression   = 1 << 10
 	maxInstructions = 500
 	maxWide         = 16
+	foldedRange     = 8
 	// runesPerInstruction is how many runes of a class cost as much as one instruction.
 	runesPerInstruction = 256
 	// maxSteps bounds what trying an expression on one line costs, in instructions times
@@ -57,12 +58,18 @@ func (e *expression) match(text []byte) bool {
 }
 
 // wide counts what may stand for thousands of runes: Unicode classes, and ranges that end
-// beyond ASCII. Where case does not matter the parser visits each rune of them.
+// beyond ASCII. Where case does not matter the parser visits each rune of a range, which
+// therefore counts as foldedRange.
 func wide(text string) int {
-	n := strings.Count(text, `\p`) + strings.Count(text, `\P`)
+	n, each := strings.Count(text, `\p`)+strings.Count(text, `\P`), 1
+	for _, group := range strings.Split(text, "(?")[1:] {
+		if flags := len(group) - len(strings.TrimLeft(group, "imsU")); strings.Contains(group[:flags], "i") {
+			each = foldedRange
+		}
+	}
 	for _, end := range strings.Split(text, "-")[1:] {
 		if end != "" && (end[0] == '\\' || end[0] >= utf8.RuneSelf) {
-			n++
+			n += each
 		}
 	}
 	return n

@@ -116,11 +116,11 @@ func TestExpressionBurst(t *testing.T) {
 // seconds goes on.
 func TestBlip(t *testing.T) {
 	t.Parallel()
-	says := make(chan string)
+	writes := make(chan string)
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
 		for {
 			select {
-			case text, more := <-says:
+			case text, more := <-writes:
 				if !more {
 					return nil
 				}
@@ -135,7 +135,7 @@ func TestBlip(t *testing.T) {
 	b := newBench(t, source)
 	in := b.tail("")
 	in.next()
-	says <- "one"
+	writes <- "one"
 	if msg := in.next(); string(msg.Data) != "one\n" || msg.Header.Get(subjects.HeaderLogSeq) != "2" {
 		t.Fatalf("got %q %v", msg.Data, msg.Header)
 	}
@@ -145,20 +145,20 @@ func TestBlip(t *testing.T) {
 	if err := b.nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	says <- "two"
+	writes <- "two"
 	b.eventually("the server reports that nobody listened", func() error {
 		if n := b.metric("appbridge_log_lines_undelivered_total"); n != 1 {
 			return fmt.Errorf("%v lines", n)
 		}
 		return nil
 	})
-	says <- "three"
+	writes <- "three"
 	testPause(t, 3*time.Second) // clients reconnect after 2 s
 	in = b.inbox(in.subject)
 	if msg := in.next(); string(msg.Data) != "three\n" || msg.Header.Get(subjects.HeaderLogSeq) != "4" {
 		t.Fatalf("got %q %v", msg.Data, msg.Header)
 	}
-	close(says)
+	close(writes)
 	if _, end := in.all(); end.Header.Get(subjects.HeaderLogEnd) != "eof" || end.Header.Get(subjects.HeaderLogLines) != "2" {
 		t.Errorf("the end is %v", end.Header)
 	}

@@ -74,7 +74,7 @@ func TestKubernetesFoldedNames(t *testing.T) {
 	bare := second.run("00001", func(o *testenv.PodOptions) { o.Labels = map[string]string{kservice.LabelServiceUID: ""} })
 	bare.Write("without the label")
 	r.wait(bare, "without the label")
-	soon(t, "the replicas are told", func() error { return r.lastReplicas(own.Name(), bare.Name()) })
+	soon(t, "the replicas are reported", func() error { return r.lastReplicas(own.Name(), bare.Name()) })
 	for _, pod := range []*testenv.Pod{draining, late} {
 		if got := r.of(pod); len(got) > 0 {
 			t.Errorf("%s: got %q", pod.Name(), got)
@@ -189,7 +189,7 @@ func TestKubernetesWithoutContainerIDs(t *testing.T) {
 	pod.Write("three")
 	r.wait(pod, "one", "two", "xxxxx", "three")
 	check(t, pod.Crash(t.Context()))
-	soon(t, "the end is told", func() error { return r.noted("ended with exit code 1 (Error), waiting for it to start again") })
+	soon(t, "the end is reported", func() error { return r.noted("ended with exit code 1 (Error), waiting for it to start again") })
 	check(t, pod.Recover(t.Context()))
 	pod.Write("four")
 	r.wait(pod, "one", "two", "xxxxx", "three", "four")

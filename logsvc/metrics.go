@@ -28,7 +28,7 @@ func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
 		}, []string{"op", "result"}),
 		lines:       counter("lines_total", "Lines of logs that were sent."),
 		bytes:       counter("bytes_total", "Bytes of messages with lines that were sent."),
-		dropped:     counter("lines_dropped_total", "Lines that were left out because a reader or its expressions were too slow."),
+		dropped:     counter("lines_dropped_total", "Lines that were dropped because a reader or its expressions were too slow."),
 		cut:         counter("lines_cut_total", "Lines that were too long and lost their end."),
 		resent:      counter("messages_resent_total", "Messages that were sent again because a reader did not acknowledge them."),
 		undelivered: counter("lines_undelivered_total", "Lines that were sent while nobody listened, as the NATS server reported, to readers that do not acknowledge."),

@@ -19,7 +19,7 @@ func TestRevokedBeforeRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	shop := k.newLease("shop")
 	if err := shop.take(ctx, 2); err != nil {

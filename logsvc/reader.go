@@ -28,7 +28,7 @@ const (
 	// life while something waits for it.
 	stalledAfter = time.Minute
 	// maxReport is how long a server's report on a probe may be, and reportsPerProbe how
-	// many may come for one, of the servers on its way: whoever may acknowledge can publish
+	// many may come for one, of the servers on its way: those who may acknowledge can publish
 	// to their subject too.
 	maxReport       = 16 << 10
 	reportsPerProbe = 8

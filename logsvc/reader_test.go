@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Reports on probes cost little, whoever writes them.
+// Reports on probes cost little, also when a client writes them.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	listener := `{"type":"eg"}`

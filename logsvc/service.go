@@ -263,10 +263,10 @@ func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app sub
 	return st.serve(ctx, serving, reply)
 }
 
-// parse reads the options of a request. Expressions are compiled, which has to wait for a
-// turn as trying them does.
+// parse reads the options of a request. Compiling expressions has to wait for a turn as
+// trying them does.
 func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, now time.Time) (*request, error) {
-	if len(body) > 0 {
+	if fields, _ := objectOf(body); fields["include"] != nil || fields["exclude"] != nil {
 		turn, err := s.turns.Acquire(ctx, shares.Claim{Project: app.Project, Units: 1})
 		if err != nil {
 			return nil, err

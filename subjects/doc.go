@@ -299,7 +299,7 @@
 //	Flyte-Outcome    created | updated | unchanged | stopped | deleted | missing
 //
 // The answer to list has no position in the stream: a reader that needs a snapshot and then
-// every change reads the bucket. Fields that were left out to fit the server's limit are
+// every change reads the bucket. Fields that were dropped to fit the server's limit are
 // named in Flyte-Truncated.
 //
 // # Log streams

@@ -83,7 +83,7 @@ func TestLogsPrints(t *testing.T) {
 				switch len(v.requests()) {
 				case 1:
 					v.lines(podA, logTime(1)+"one\n")
-					v.fail(subjects.CodeUnavailable, "Kubernetes is away")
+					v.fail(subjects.CodeUnavailable, "Kubernetes is unavailable")
 					v.end(subjects.LogEndError)
 				case 2:
 					v.fail(subjects.CodeFailedPrecondition, "nothing has restarted")

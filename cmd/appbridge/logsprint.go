@@ -43,7 +43,7 @@ func newLogPrinter(cfg config, app subjects.AppID, stdout, stderr io.Writer) *lo
 	return p
 }
 
-// onTerminal says what is a terminal.
+// onTerminal sets what is a terminal.
 func (p *logPrinter) onTerminal(stdout, stderr bool, cfg config) {
 	p.color = colored(cfg.Color, stdout)
 	p.escape, p.escapeNotes = stdout && !cfg.RawOutput, stderr && !cfg.RawOutput

@@ -18,10 +18,10 @@ const (
 	minNATSMinor = 11
 )
 
-// maxGreeting is more than a server says about itself, with all servers of its cluster.
+// maxGreeting is more than the INFO of a server takes, with all servers of its cluster.
 const maxGreeting = 1 << 20
 
-// versionError says that a server is too old.
+// versionError reports that a server is too old.
 type versionError struct{ address, version string }
 
 func (e *versionError) Error() string {
@@ -56,7 +56,7 @@ func greeting(conn net.Conn, address string) (net.Conn, error) {
 		n, err := conn.Read(buf)
 		read = append(read, buf[:n]...)
 		if err != nil && n == 0 {
-			return nil, fmt.Errorf("read what the NATS server at %s says: %w", address, err)
+			return nil, fmt.Errorf("read the INFO of the NATS server at %s: %w", address, err)
 		}
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {

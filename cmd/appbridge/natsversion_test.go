@@ -190,7 +190,7 @@ func TestServeLeavesAnOldServer(t *testing.T) {
 	})
 }
 
-// TestGreetingOfAHungServer: what accepts and says nothing fails a try within seconds, and a stop at once.
+// TestGreetingOfAHungServer: a server that accepts and sends nothing fails a try within seconds, and a stop at once.
 func TestGreetingOfAHungServer(t *testing.T) {
 	var d dialer
 	address := occupiedPort(t)

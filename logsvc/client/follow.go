@@ -50,7 +50,7 @@ func defaultPause() *backoff.ExponentialBackOff {
 //
 // The handler gets each line once, whole, in the order of its replica's log. What cannot be
 // closed is a Note: a log that does not hold the last line any more, or a replica that
-// is gone. A Note of kind waiting says that going on does not succeed at once. A message with
+// is gone. A Note of kind waiting reports that going on does not succeed at once. A message with
 // Lines may have an empty Body. There is one Last message, with what was handed on in all.
 //
 // Only FormatRaw (or none) can be followed. A position is a time and a count of
@@ -164,7 +164,7 @@ func (f *follower) run(ctx context.Context) (End, error) {
 		}
 		if !broken.IsZero() && !said && time.Since(broken) >= f.timing.quietly {
 			said = true
-			if err := f.tell("the log stream was interrupted ("+describe(end, err)+"), trying to go on", ""); err != nil {
+			if err := f.note("the log stream was interrupted ("+describe(end, err)+"), trying to go on", ""); err != nil {
 				return End{}, err
 			}
 		}
@@ -240,7 +240,7 @@ func (f *follower) rest(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if f.nc.IsConnected() || f.nc.IsClosed() {
-			return nil // of a closed connection the next attempt says why
+			return nil // of a closed connection the next attempt returns why
 		}
 		f.pause.Reset()
 		timer.Reset(f.timing.look)
@@ -275,7 +275,7 @@ func (f *follower) attempt(ctx context.Context) (End, error) {
 	var failure *Error
 	if errors.As(err, &failure) && failure.Code == subjects.CodeNotFound {
 		// Without an interruption this would have been the end of the log.
-		if err := f.tell("the app or the replica is gone; its last lines may be missing", ""); err != nil {
+		if err := f.note("the app or the replica is gone; its last lines may be missing", ""); err != nil {
 			return End{}, err
 		}
 		end = End{Reason: subjects.LogEndEOF}
@@ -377,7 +377,7 @@ func (f *follower) pick(m *Message) error {
 		return f.takeLines(m)
 	}
 	if f.pass == passPrevious || f.pass == passBacklog {
-		return nil // the resumed stream says the same
+		return nil // the resumed stream reports the same
 	}
 	switch m.Note {
 	case subjects.LogNoteReplicas:
@@ -404,7 +404,7 @@ func (f *follower) takeLines(m *Message) error {
 	next := p.passage
 	body, lines, hole := next.read(m.Body, f.req.Timestamps)
 	if hole {
-		if err := f.tell("the log does not hold the last line before the interruption any more; lines may be missing here", m.Replica); err != nil {
+		if err := f.note("the log does not hold the last line before the interruption any more; lines may be missing here", m.Replica); err != nil {
 			return err
 		}
 	}
@@ -420,8 +420,8 @@ func (f *follower) takeLines(m *Message) error {
 	return nil
 }
 
-// takeReplicas notes which replicas are read, and says which of them were lost during
-// the interruption.
+// takeReplicas notes which replicas are read, and reports which of them were lost
+// during the interruption.
 func (f *follower) takeReplicas(m *Message) error {
 	for _, name := range m.Replicas {
 		if f.places[name] != nil {
@@ -437,7 +437,7 @@ func (f *follower) takeReplicas(m *Message) error {
 		p := f.places[name]
 		live := slices.Contains(m.Replicas, name)
 		if p.live && !live && f.pass == passMain && !f.listed {
-			if err := f.tell("it is gone since the interruption; its last lines may be missing", name); err != nil {
+			if err := f.note("it is gone since the interruption; its last lines may be missing", name); err != nil {
 				return err
 			}
 		}
@@ -453,8 +453,8 @@ func (f *follower) takeReplicas(m *Message) error {
 	return f.hand(m)
 }
 
-// tell hands on a note of this side.
-func (f *follower) tell(text, replica string) error {
+// note hands on a note of this side.
+func (f *follower) note(text, replica string) error {
 	note := &Message{Kind: Note, Note: subjects.LogNoteWaiting, Replica: replica, More: f.pending}
 	if replica != "" {
 		note.Note, text = subjects.LogNoteReplica, "replica "+replica+": "+text

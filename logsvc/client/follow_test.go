@@ -143,7 +143,7 @@ func awaitService(t *testing.T, nc *nats.Conn) {
 }
 
 // TestFollowRollout stops one replica of the service after the other while two pods
-// write: every line comes once, in order, and no note says so.
+// write: every line comes once, in order, without a note.
 func TestFollowRollout(t *testing.T) {
 	for name, req := range map[string]Request{
 		"all":     {},
