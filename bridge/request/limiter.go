@@ -15,7 +15,7 @@ import (
 // fair share, and another one needs room.
 var ErrShare = errors.New("another project needs its share of the limit")
 
-// Limit says how much may be served at one time.
+// Limit is how much may be served at one time.
 type Limit struct {
 	// Option is the option that sets Max, What the things that are counted: both
 	// stand in the answer to a claim that is refused.
