@@ -197,10 +197,16 @@ func byReply(t *testing.T, o, victim *tenantOf) (all []try) {
 	t.Helper()
 	n, id, none := names(t), o.app.ID(), o.id("production", "none")
 	for _, y := range []try{
-		{subject: subject(n.APIList(o.project, ""))}, {subject: subject(n.API(subjects.APIGet, id))}, {subject: subject(n.API(subjects.APIReplicas, id))},
-		{subject: subject(n.API(subjects.APIStop, none))}, {subject: subject(n.API(subjects.APIDelete, none))}, {subject: subject(n.API(subjects.APIGet, id)), body: "{"},
-		{subject: subject(n.Logs(subjects.LogGet, id))}, {subject: subject(n.Logs(subjects.LogTail, id)), body: `{"follow": true}`},
-		{subject: subject(n.Logs(subjects.LogOpen, id))}, {subject: subject(n.Logs(subjects.LogTail, id)), body: "{"},
+		{subject: subject(n.APIList(o.project, ""))},
+		{subject: subject(n.API(subjects.APIGet, id))},
+		{subject: subject(n.API(subjects.APIReplicas, id))},
+		{subject: subject(n.API(subjects.APIStop, none))},
+		{subject: subject(n.API(subjects.APIDelete, none))},
+		{subject: subject(n.API(subjects.APIGet, id)), body: "{"},
+		{subject: subject(n.Logs(subjects.LogGet, id))},
+		{subject: subject(n.Logs(subjects.LogTail, id)), body: `{"follow": true}`},
+		{subject: subject(n.Logs(subjects.LogOpen, id))},
+		{subject: subject(n.Logs(subjects.LogTail, id)), body: "{"},
 	} {
 		y.what, y.want = "an answer to where it may not go", elsewhere
 		for _, y.reply = range foreignReplies(t, victim) {
