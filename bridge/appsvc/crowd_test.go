@@ -203,3 +203,49 @@ func TestWriteWaitsForItsAppAlone(t *testing.T) {
 	}
 	w.reaches("appbridge_api_active_writes", 0)
 }
+
+// What arrives faster than it is queued takes a bounded amount of memory.
+func TestArrivingIsBounded(t *testing.T) {
+	const requests, most = 80, 33 // of 512 KiB: 16 MiB wait, and one is in the handler
+	w := serve(t)
+	inbox := w.nc.NewInbox()
+	answers, err := w.nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := w.service.Hold()
+	for range requests {
+		if err := w.nc.PublishRequest(w.subject(subjects.APIDeploy, checkout), inbox, make([]byte, 512<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The connection of the service delivers in order: when another endpoint answers, all have arrived.
+	_, err = w.info()
+	release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		got, _, err := answers.Pending()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	soon(t, "what waits is answered", func() error {
+		if got := count(); got < most-1 {
+			return fmt.Errorf("%d answers", got)
+		}
+		return nil
+	})
+	w.refused(w.ask(w.subject(subjects.APIDeploy, checkout), "", make([]byte, 512<<10+1)), subjects.CodeInvalidArgument) // the last one in the queue
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(); got > most {
+		t.Errorf("got %d answers, want at most %d", got, most)
+	}
+}

@@ -25,5 +25,5 @@
 // Services fold case and hyphens, so the Service of a name may be another app's: each write
 // reads the object first, consistently, and touches it only when its annotation
 // has the id that was asked for. Each write carries the version (or the uid) that was
-// read, so that what changed in between makes it fail, and it begins anew with what is there now.
+// read, so that what changed in between makes it fail, and is tried again with what is there now.
 package appsvc

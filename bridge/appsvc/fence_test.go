@@ -38,7 +38,7 @@ func TestDeployBeyondTheApp(t *testing.T) {
 	const pod = "app.spec.pod.podSpec."
 	for _, tt := range []struct {
 		name, spec string
-		says       []string
+		want       []string
 	}{
 		{
 			"the account of appbridge", `{"container": {"image": "x"}, "securityContext": {"runAs": {"k8sServiceAccount": "appbridge"}}}`,
@@ -70,9 +70,9 @@ func TestDeployBeyondTheApp(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.t = t
-			text := w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deploying(t, tt.spec)), subjects.CodePermissionDenied, tt.says...)
-			if got := strings.Count(text, "; ") + 1; got < len(tt.says) {
-				t.Errorf("%q: got %d parts, want %d", text, got, len(tt.says))
+			text := w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deploying(t, tt.spec)), subjects.CodePermissionDenied, tt.want...)
+			if got := strings.Count(text, "; ") + 1; got < len(tt.want) {
+				t.Errorf("%q: got %d parts, want %d", text, got, len(tt.want))
 			}
 			// What is wrong is named first, since it has to be mended anyway.
 			w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deploying(t, strings.Replace(tt.spec, "{", `{"timeouts": {"requestTimeout": "-1s"}, `, 1))),

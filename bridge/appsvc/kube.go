@@ -169,7 +169,7 @@ func (e *kubeError) right() string {
 	return e.verb + " on " + e.resource.String() + " in namespace " + e.namespace
 }
 
-// failure is what the asker is told.
+// failure is the answer to the request.
 func (e *kubeError) failure() *answer.Error {
 	text := answer.PlainText(e.err)
 	switch {
@@ -185,7 +185,7 @@ func (e *kubeError) failure() *answer.Error {
 		return answer.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
 	case apierrors.IsNotFound(e.err), apierrors.IsMethodNotSupported(e.err):
 		return answer.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
-	case e.away():
+	case e.unavailable():
 		return answer.Errorf(subjects.CodeUnavailable, "kubernetes: %s", text)
 	default:
 		return answer.Errorf(subjects.CodeInternal, "kubernetes: %s", text)
@@ -193,23 +193,23 @@ func (e *kubeError) failure() *answer.Error {
 }
 
 // lacksRight tells a role that is too narrow from an object that admission does
-// not let pass, such as one beyond a quota: only the former is a matter of who asks.
+// not let pass, such as one beyond a quota: only the former is a matter of roles.
 func (e *kubeError) lacksRight() bool {
 	return apierrors.IsForbidden(e.err) && strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
 }
 
-// again tells whether another try may go better: the object has changed in between,
-// or Kubernetes is away.
-func (e *kubeError) again() bool { return e.changed() || e.away() }
+// again reports whether another try may go better: the object has changed in between,
+// or Kubernetes is unavailable.
+func (e *kubeError) again() bool { return e.changed() || e.unavailable() }
 
-// changed tells whether somebody else was faster: changed the object, made it, or
+// changed reports whether somebody else was faster: changed the object, made it, or
 // deleted it.
 func (e *kubeError) changed() bool {
 	return apierrors.IsConflict(e.err) || apierrors.IsAlreadyExists(e.err) || e.verb == "update" && apierrors.IsNotFound(e.err)
 }
 
-// away tells whether Kubernetes did not answer, or for now cannot do what is asked.
-func (e *kubeError) away() bool {
+// unavailable reports whether Kubernetes did not answer, or for now cannot do what is asked.
+func (e *kubeError) unavailable() bool {
 	var status apierrors.APIStatus
 	if errors.As(e.err, &status) {
 		code := status.Status().Code

@@ -36,7 +36,7 @@ func TestKubernetesIsAway(t *testing.T) {
 		{"an error of our own", errors.New("no object"), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := (&kubeError{err: test.err}).away(); got != test.want {
+			if got := (&kubeError{err: test.err}).unavailable(); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})

@@ -24,7 +24,10 @@ const (
 	writeBytes = 16 << 10
 	// decodedBytes is how much the bodies may be that are decoded at one time: an App takes up
 	// to 130 times as much as its body. It is twice maxBody, so that half of it is enough for any.
+	// A body counts decodedShare times, up to maxBody: a small pod with thousands of empty
+	// containers takes 600 times as much as its body, and kservice bounds how many those are.
 	decodedBytes = 2 * maxBody
+	decodedShare = 4
 )
 
 // timeouts are the constants of those names, except in tests.
@@ -85,7 +88,7 @@ func (l *limits) dismiss(r *request) {
 // serveRead serves a read when it is its turn. A requester that is gone meanwhile ends it.
 func (s *Service) serveRead(serving context.Context, op operation, r *request) (rep *reply, done func(), err error) {
 	ctx, cancel := context.WithCancelCause(serving)
-	ctx, stop := context.WithTimeoutCause(ctx, s.timeouts.read, answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s", s.timeouts.read))
+	ctx, stop := context.WithTimeoutCause(ctx, s.timeouts.read, errLate(s.timeouts.read, ""))
 	watched := s.requesters.add(r.reply, func() { cancel(errGone) })
 	end := func() {
 		s.requesters.remove(watched)
@@ -103,11 +106,11 @@ func (s *Service) serveRead(serving context.Context, op operation, r *request) (
 // serveWrite serves a write. It waits for the other writes of its app first: nothing that
 // projects share is held for that.
 func (s *Service) serveWrite(serving context.Context, op operation, r *request) (*reply, error) {
-	ctx, cancel := context.WithTimeout(serving, s.timeouts.write)
+	ctx, cancel := context.WithTimeoutCause(serving, s.timeouts.write, errLate(s.timeouts.write, ""))
 	defer cancel()
 	unlock, err := s.locks.lock(ctx, r.app)
 	if err != nil {
-		return nil, s.late(ctx, nil)
+		return nil, err
 	}
 	defer unlock()
 	slot, err := s.turn(ctx, "max-app-writes", func(ctx context.Context) (*requests.Slot, error) {
@@ -117,9 +120,9 @@ func (s *Service) serveWrite(serving context.Context, op operation, r *request) 
 		return nil, err
 	}
 	defer slot.Release()
-	decoding, err := s.limits.decoded.Acquire(ctx, requests.Claim{Project: r.claimant(), Units: max(len(r.body), 1)})
+	decoding, err := s.limits.decoded.Acquire(ctx, requests.Claim{Project: r.claimant(), Units: min(max(decodedShare*len(r.body), 1), maxBody)})
 	if err != nil {
-		return nil, s.late(ctx, nil)
+		return nil, err
 	}
 	defer decoding.Release()
 	return op.serve(ctx, r)

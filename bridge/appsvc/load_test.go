@@ -165,7 +165,7 @@ func TestConcurrentDeploys(t *testing.T) {
 	for _, r := range replicas {
 		retries += r.metric(t, "appbridge_api_write_retries_total")
 	}
-	t.Logf("%v writes began anew", retries)
+	t.Logf("%v writes were tried again", retries)
 	if retries == 0 {
 		t.Error("nobody got in anybody's way")
 	}

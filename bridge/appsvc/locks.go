@@ -50,6 +50,6 @@ func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err
 		}, nil
 	case <-ctx.Done():
 		leave()
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 }

@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
 		}, []string{"op"}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "appbridge_api_write_retries_total", Help: "Times that a write began anew, because the app had changed in between or Kubernetes was away.",
+			Name: "appbridge_api_write_retries_total", Help: "Times that a write was tried again, because the app had changed in between or Kubernetes was unavailable.",
 		}),
 	}
 	reg.MustRegister(m.requests, m.seconds, m.retries)

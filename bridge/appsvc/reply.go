@@ -42,7 +42,7 @@ func newReply(form string, m proto.Message) (*reply, error) {
 }
 
 // appReply is an answer that holds one app, whose version its headers name. When
-// it does not fit into a message it goes without the spec, and says so.
+// it does not fit into a message it goes without the spec, and a header marks it.
 func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, wrap func(*appv1.App) proto.Message) (*reply, error) {
 	rep, err := newReply(form, wrap(app))
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *reply) name(svc *kservice.Service) {
 	r.header.Set(subjects.HeaderNamespace, svc.Namespace)
 }
 
-// came says what a write came to.
+// came sets the outcome of a write.
 func (r *reply) came(to subjects.Outcome) *reply {
 	r.outcome = to
 	r.header.Set(subjects.HeaderOutcome, string(to))
@@ -85,8 +85,8 @@ func (r *reply) result() string {
 // room is how many bytes the body of an answer may have.
 func (s *Service) room() int { return int(s.nc.MaxPayload()) - replyMargin }
 
-// failureOf is what the asker is told of an error, or of an answer that no message
-// can hold; nil when there is an answer.
+// failureOf is the answer to a request that failed, or whose answer no message can hold;
+// nil when there is an answer.
 func (s *Service) failureOf(op operation, subject string, rep *reply, err error) *answer.Error {
 	if err == nil {
 		if size := len(rep.data); size > s.room() {
@@ -131,8 +131,8 @@ func (s *Service) publish(op operation, r *request, rep *reply, err error, asked
 	s.answered(op, r.reply, result, s.nc.PublishMsg(msg), asked)
 }
 
-// answered counts a request, and notes an answer that did not get out: its asker
-// will ask again, and every operation may be asked for twice.
+// answered counts a request, and notes an answer that was not sent: its requester
+// tries again, and every operation may be requested twice.
 func (s *Service) answered(op operation, target, result string, sent error, asked time.Time) {
 	if sent != nil {
 		s.log.Warn("cannot answer a request", zap.String("op", op.name), zap.String("reply", target), zap.String("result", result), zap.Error(sent))

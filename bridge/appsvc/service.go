@@ -28,6 +28,10 @@ const (
 	stopGrace = time.Second
 	// flushTimeout is how long the last answers have to get out.
 	flushTimeout = time.Second
+	// maxArriving and maxArrivingBytes are how many requests may wait for the handler of an
+	// endpoint, which queues or refuses each at once. NATS drops those beyond.
+	maxArriving      = 16 << 10
+	maxArrivingBytes = 16 << 20
 )
 
 // Service answers requests for app operations. Make one with New.
@@ -104,7 +108,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	s.closing = true
 	s.mu.Unlock()
 	if stopErr := service.Stop(); stopErr != nil && !errors.Is(stopErr, nats.ErrConnectionClosed) {
-		s.log.Warn("cannot take the app service off", zap.Error(stopErr))
+		s.log.Warn("cannot stop the app service", zap.Error(stopErr))
 	}
 	grace := time.AfterFunc(stopGrace, end)
 	s.running.Wait()
@@ -172,7 +176,8 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		return nil, fmt.Errorf("add the app service: %w", err)
 	}
 	for _, op := range operations {
-		err := service.AddEndpoint(op.endpoint, micro.HandlerFunc(func(msg micro.Request) { s.handle(serving, op, msg) }), micro.WithEndpointSubject(op.subject))
+		err := service.AddEndpoint(op.endpoint, micro.HandlerFunc(func(msg micro.Request) { s.handle(serving, op, msg) }),
+			micro.WithEndpointSubject(op.subject), micro.WithEndpointPendingLimits(maxArriving, maxArrivingBytes))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op.endpoint, err), service.Stop())
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// settleTimeout is how long an answer waits for the cache: Kubernetes tells of a
-	// change within milliseconds, or something is wrong that the asker need not wait for.
+	// settleTimeout is how long an answer waits for the cache: a watch shows a change within
+	// milliseconds, or something is wrong that the requester need not wait for.
 	settleTimeout = time.Second
 	settleLook    = 5 * time.Millisecond
 )
@@ -36,7 +36,7 @@ func (s *Service) settleGone(ctx context.Context, id subjects.AppID, uid types.U
 	})
 }
 
-// atLeast tells whether version a is b or a later one. What does not compare is not.
+// atLeast reports whether version a is b or a later one; false if they do not compare.
 func atLeast(a, b string) bool {
 	n, err := resourceversion.CompareResourceVersion(a, b)
 	return a == b || err == nil && n > 0

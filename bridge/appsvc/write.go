@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// awayPatience is how long a write waits for Kubernetes to come back.
-	awayPatience  = 3 * time.Second
-	firstRetry    = 10 * time.Millisecond
-	slowestRetry  = 500 * time.Millisecond
-	kindNamespace = "namespaces"
+	// unavailablePatience is how long a write waits for Kubernetes to come back.
+	unavailablePatience = 3 * time.Second
+	firstRetry          = 10 * time.Millisecond
+	slowestRetry        = 500 * time.Millisecond
+	kindNamespace       = "namespaces"
 )
 
 var (
@@ -258,10 +258,10 @@ func gone(err error) error {
 	return err
 }
 
-// unanswered tells whether a write may have been done although it failed.
+// unanswered reports whether a write may have been done although it failed.
 func unanswered(err error) bool {
 	var failed *kubeError
-	return errors.As(err, &failed) && failed.away()
+	return errors.As(err, &failed) && failed.unavailable()
 }
 
 // wrote ends a write that went well, with what it came to.
@@ -280,7 +280,7 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 		return err
 	}
 	var last error
-	var away time.Time // since when Kubernetes does not answer
+	var unavailable time.Time // since when Kubernetes does not answer
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(slowestRetry), backoff.WithMaxElapsedTime(0))
 	err := backoff.RetryNotify(func() error {
 		began := time.Now()
@@ -296,13 +296,13 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 		switch {
 		case !errors.As(err, &failed) || !failed.again():
 			return backoff.Permanent(err)
-		case !failed.away():
-			away = time.Time{}
+		case !failed.unavailable():
+			unavailable = time.Time{}
 		default:
-			if away.IsZero() {
-				away = began
+			if unavailable.IsZero() {
+				unavailable = began
 			}
-			if time.Since(away) > awayPatience {
+			if time.Since(unavailable) > unavailablePatience {
 				return backoff.Permanent(err)
 			}
 		}
@@ -321,8 +321,7 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 	return err
 }
 
-// late is what the asker is told of a write that was given up; last is what the
-// last try ran into.
+// late is the answer to a write that was given up; last is the error of the last try.
 func (s *Service) late(ctx context.Context, last error) error {
 	reason := ""
 	var failed *kubeError
@@ -333,9 +332,14 @@ func (s *Service) late(ctx context.Context, last error) error {
 		reason = ": app: " + last.Error()
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", s.timeouts.write, reason)
+		return errLate(s.timeouts.write, reason)
 	}
 	return errClosing(reason)
+}
+
+// errLate is the answer to a request that takes too long.
+func errLate(limit time.Duration, reason string) *answer.Error {
+	return answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", limit, reason)
 }
 
 // errClosing is the answer to a request that the end of the service does not let through.

@@ -357,3 +357,21 @@ func TestMissingRights(t *testing.T) {
 		t.Errorf("it tells the credentials: %q", text)
 	}
 }
+
+// A write whose time ends while it waits for its turn is late, not an internal error.
+func TestLateForItsTurn(t *testing.T) {
+	entered, pass := make(chan struct{}, 1), make(chan struct{})
+	w := serve(t, func(s *setup) {
+		s.cfg.MaxWrites, s.writeTimeout = 1, 200*time.Millisecond
+		s.kube = &rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			entered <- struct{}{}
+			<-pass
+			return nil, errors.New("nothing there")
+		})}
+	})
+	first := w.send(w.subject(subjects.APIStop, checkout))
+	<-entered
+	w.refused(w.ask(w.subject(subjects.APIStop, subjects.AppID{Project: "p", Domain: "d", Name: "a"}), "", nil), subjects.CodeDeadlineExceeded, "not done within 200ms")
+	close(pass)
+	w.refused(w.next(first), subjects.CodeDeadlineExceeded)
+}

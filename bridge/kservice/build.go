@@ -59,7 +59,11 @@ type Template struct {
 	TimeoutSeconds int64
 }
 
-const digestBytes = 8
+const (
+	digestBytes = 8
+	// maxAnnotations is what Kubernetes allows the annotations of an object to be in total.
+	maxAnnotations = 256 << 10
+)
 
 // maxDepth is below what decoders of protobuf allow, since events hold the spec some
 // messages further down.
@@ -93,7 +97,7 @@ func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, erro
 }
 
 // build makes the manifest as far as it can be made, and reports what is wrong and what the
-// fence denies.
+// fence denies. A spec that is too large gives no manifest.
 func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, found, denied *problems) {
 	found, denied = &problems{}, &problems{}
 	spec := app.GetSpec()
@@ -103,6 +107,10 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 		found.add("app.spec", strings.ReplaceAll(err.Error(), "\u00a0", " "))
 	} else if (proto.UnmarshalOptions{RecursionLimit: maxDepth}).Unmarshal(wire, &appv1.Spec{}) != nil {
 		found.add("app.spec", "is nested too deeply to be read again")
+	}
+	written := base64.StdEncoding.EncodeToString(wire)
+	if !found.checkAnnotations(len(written)) {
+		return nil, found, denied // a pod takes many times the memory of its spec
 	}
 	m = &Manifest{
 		Name:      Name(id),
@@ -116,7 +124,7 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 		Annotations: map[string]string{
 			AnnotationAppID:   id.String(),
 			AnnotationOrg:     app.GetMetadata().GetId().GetOrg(),
-			AnnotationSpec:    base64.StdEncoding.EncodeToString(wire),
+			AnnotationSpec:    written,
 			AnnotationSpecSHA: SpecDigest(wire),
 		},
 		Template: Template{
@@ -138,18 +146,22 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 	return m, found, denied
 }
 
-// checkSize looks at what Kubernetes allows annotations to be in total.
+// checkSize looks at the size of all annotations.
 func (m *Manifest) checkSize(found *problems) {
-	const most = 256 << 10
 	for _, annotations := range []map[string]string{m.Annotations, m.Template.Annotations} {
 		size := 0
 		for key, value := range annotations {
 			size += len(key) + len(value)
 		}
-		if size > most {
-			found.add("app.spec", fmt.Sprintf("takes %d bytes of annotations, want at most %d", size, most))
-		}
+		found.checkAnnotations(size)
 	}
+}
+
+func (p *problems) checkAnnotations(size int) bool {
+	if size > maxAnnotations {
+		p.add("app.spec", fmt.Sprintf("takes %d bytes of annotations, want at most %d", size, maxAnnotations))
+	}
+	return size <= maxAnnotations
 }
 
 // timeoutSeconds is the longest a request may take, without its fraction.

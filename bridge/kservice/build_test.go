@@ -3,6 +3,7 @@ package kservice_test
 import (
 	"math"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -398,6 +399,29 @@ func TestBuildErrors(t *testing.T) {
 	} {
 		if m, err := kservice.Build(subjects.AppID{}, app, kservice.DeployConfig{}); err == nil || m != nil {
 			t.Errorf("%s: got %v and %v, want an error alone", name, m, err)
+		}
+	}
+}
+
+// A small body can hold thousands of empty containers: it is refused before each becomes one.
+func TestBuildOfManyContainers(t *testing.T) {
+	for _, tt := range []struct {
+		containers int
+		want       string
+	}{
+		{8192, "app.spec.pod.podSpec: has 8193 fields and items, want at most 8192"},
+		{100_000, "bytes of annotations, want at most 262144"},
+	} {
+		id, app := deployedApp(t, `{"pod": {"podSpec": {"containers": [{}`+strings.Repeat(",{}", tt.containers-1)+`]}}}`)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := kservice.Build(id, app, deployDefaults())
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%d containers: got %v, want %q", tt.containers, err, tt.want)
+		}
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 64 {
+			t.Errorf("%d containers: took %d MiB", tt.containers, got)
 		}
 	}
 }

@@ -3,8 +3,12 @@ package kservice
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 const (
@@ -61,4 +65,18 @@ func (f *fenced) reference(field, kind, name string) {
 		}
 	}
 	f.deny(field, name, fmt.Sprintf("no pattern of --allowed-references matches this %s", kind))
+}
+
+// group checks a secret of a group. Flyte's webhook puts the parts of it into paths and into the
+// templates of Vault, where "../" or "}}" would lead out of the group.
+func (f *fenced) group(field string, secret *appv1.Secret) {
+	f.reference(field+".group", kindSecret, secret.GetGroup())
+	if strings.ContainsAny(secret.GetGroup(), "\"`{}\\") {
+		f.deny(field+".group", secret.GetGroup(), "quotes, braces and backslashes reach beyond the group, "+noOption)
+	}
+	for _, part := range [][2]string{{".groupVersion", secret.GetGroupVersion()}, {".key", secret.GetKey()}} {
+		if name, text := part[0], part[1]; text != "" && len(validation.IsConfigMapKey(text)) > 0 {
+			f.deny(field+name, text, "not only letters, digits, -, _ and ., "+noOption)
+		}
+	}
 }

@@ -30,8 +30,8 @@ func (f *fenced) walk(v reflect.Value, path string) {
 			f.walk(v.Index(i), path+"["+strconv.Itoa(i)+"]")
 		}
 	case reflect.Struct:
-		if toleration, ok := v.Interface().(corev1.Toleration); ok {
-			f.toleration(toleration, path)
+		if v.Type() == reflect.TypeFor[corev1.Toleration]() {
+			f.toleration(v.Interface().(corev1.Toleration), path)
 		}
 		if !leaf(v.Type()) {
 			f.fields(v.Type().Name(), v, path)

@@ -24,6 +24,7 @@ func TestFence(t *testing.T) {
 		node     = "reaches the node, no option allows it"
 		beyond   = "reaches beyond the app, no option allows it"
 		plane    = "tolerates the taints of the control plane, no option allows it"
+		part     = "not only letters, digits, -, _ and ., no option allows it"
 		podField = "app.spec.pod.podSpec."
 	)
 	pod := func(spec string) string { return `"pod": {"podSpec": {` + spec + `}}` }
@@ -79,6 +80,16 @@ func TestFence(t *testing.T) {
 		{
 			"secrets of Flyte's webhook", `"container": {}, "securityContext": {"secrets": [{"key": "k"}, {"group": "group/x y", "key": "k"}, {"group": "other", "key": "k"}]}`,
 			[]string{`app.spec.securityContext.secrets[2].group: "other": ` + pattern + "secret"},
+		},
+		{
+			"secrets that lead out of their group", `"container": {}, "securityContext": {"secrets": [{"group": "group/x y", "key": "../../token"},
+				{"group": "group/x y", "key": "k }}{{- end -}}{{ with secret \"q\" }}{{ .Data.k"}, {"group": "group/x y", "groupVersion": "a/b", "key": "k"}, {"group": "p.d.x\" }}", "key": "k"}]}`,
+			[]string{
+				`app.spec.securityContext.secrets[0].key: "../../token": ` + part,
+				`app.spec.securityContext.secrets[1].key: "k }}{{- end -}}{{ with secret \"q\" }}{{ .Data.k": ` + part,
+				`app.spec.securityContext.secrets[2].groupVersion: "a/b": ` + part,
+				`app.spec.securityContext.secrets[3].group: "p.d.x\" }}": quotes, braces and backslashes reach beyond the group, no option allows it`,
+			},
 		},
 
 		{"host namespaces", pod(`"hostNetwork": true, "hostPID": true, "hostIPC": true, "hostUsers": true`), []string{

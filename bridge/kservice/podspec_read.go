@@ -15,7 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-const podSpecField = "app.spec.pod.podSpec"
+const (
+	podSpecField = "app.spec.pod.podSpec"
+	// maxPodValues is how many fields and items a pod spec may have. Two bytes of an empty item
+	// take more than a KiB as a container.
+	maxPodValues = 8192
+)
 
 // readPodSpec reads a pod spec as encoding/json does, which is how Flyte reads it:
 // the case of a field's name does not count, and a field that is none is passed
@@ -24,6 +29,10 @@ func readPodSpec(written *structpb.Struct, found *problems) corev1.PodSpec {
 	var out corev1.PodSpec
 	if written == nil {
 		found.add(podSpecField, "missing")
+		return out
+	}
+	if count := countValues(structpb.NewStructValue(written)); count > maxPodValues {
+		found.add(podSpecField, fmt.Sprintf("has %d fields and items, want at most %d", count, maxPodValues))
 		return out
 	}
 	plain, err := plainStruct(written, boundedQuantity, false)
@@ -46,6 +55,18 @@ func readPodSpec(written *structpb.Struct, found *problems) corev1.PodSpec {
 		return corev1.PodSpec{}
 	}
 	return out
+}
+
+// countValues is how many fields and items a value has, at all depths.
+func countValues(v *structpb.Value) int {
+	count := len(v.GetStructValue().GetFields()) + len(v.GetListValue().GetValues())
+	for _, field := range v.GetStructValue().GetFields() {
+		count += countValues(field)
+	}
+	for _, item := range v.GetListValue().GetValues() {
+		count += countValues(item)
+	}
+	return count
 }
 
 // unreadable words an error of encoding/json without the names of Go's types.

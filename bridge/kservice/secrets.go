@@ -40,8 +40,8 @@ func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence 
 			continue
 		}
 		// Without a group it is the key that counts, within the project and the domain.
-		if group := secret.GetGroup(); group != "" {
-			fence.reference(fmt.Sprintf("app.spec.securityContext.secrets[%d].group", i), kindSecret, group)
+		if secret.GetGroup() != "" {
+			fence.group(fmt.Sprintf("app.spec.securityContext.secrets[%d]", i), secret)
 		}
 		t.annotate(annotationSecret+strconv.Itoa(i), encoding.EncodeToString([]byte(secretText(secret))))
 	}

@@ -15,11 +15,11 @@ const maxOrgBytes = 253
 // ValidateApp lists what is wrong with an app that is to be deployed under an
 // id, each naming a field as protobuf JSON does and its value; nil when it can be
 // deployed. Kubernetes and Knative have further rules for what is in a spec: that
-// their servers take it is not promised. What app.metadata says of the id is not
-// looked at, but for the organization.
+// their servers take it is not promised. Of app.metadata only the organization
+// is checked.
 //
 // denied lists what would reach beyond the app, each with the option that would allow it.
-// Both lists are bounded, and say how many more there are.
+// Both lists are bounded, and end with the number of those that they lack.
 func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) (wrong, denied []string) {
 	found := &problems{}
 	checkID(id, found)

@@ -148,7 +148,7 @@ func TestValidateAppSpec(t *testing.T) {
 			`app.spec.pod.podSpec: field "containers" is "object": want list`,
 		}},
 		{"more than an annotation holds", parsed(`{"container": {"image": "` + strings.Repeat("i", 200<<10) + `"}}`), []string{
-			`app.spec: takes 273170 bytes of annotations, want at most 262144`,
+			`app.spec: takes 273080 bytes of annotations, want at most 262144`,
 		}},
 	}
 	for _, tt := range tests {
