@@ -55,7 +55,7 @@ func try(t *testing.T, s *server.Server, wait time.Duration) error {
 		return forever(ctx, q, out)
 	}}
 	cfg := logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 10, InboxPrefix: "_INBOX", Version: "1.2.3"}
-	service, err := logsvc.New(cfg, source, as("appbridge"), zap.NewNop(), prometheus.NewRegistry())
+	service, err := logsvc.New(cfg, source, as("appbridge"), as("appbridge"), zap.NewNop(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,13 +188,18 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 	}
 }
 
-// publishError sends an error, which one line of the body says as well.
+// publishError sends an error.
 func (s *Service) publishError(ctx context.Context, target string, failure *Error) {
+	s.publishLast(ctx, errorMessage(target, failure))
+}
+
+// errorMessage is an answer that is an error. One line of its body has the text too.
+func errorMessage(target string, failure *Error) *nats.Msg {
 	text := answer.OneLine(failure.Text)
-	s.publishLast(ctx, &nats.Msg{Subject: target, Data: []byte(text + "\n"), Header: nats.Header{
+	return &nats.Msg{Subject: target, Data: []byte(text + "\n"), Header: nats.Header{
 		subjects.HeaderServiceError:     {text},
 		subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()},
-	}})
+	}}
 }
 
 // ending is what the last message of a stream says.

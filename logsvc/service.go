@@ -38,12 +38,13 @@ const (
 
 // Service answers log requests. Make one with New.
 type Service struct {
-	cfg     Config
-	names   subjects.Subjects
-	source  LogStreamer
-	nc      *nats.Conn
-	log     *zap.Logger
-	metrics *metrics
+	cfg      Config
+	names    subjects.Subjects
+	source   LogStreamer
+	requests *nats.Conn // requests arrive on it
+	nc       *nats.Conn // everything else
+	log      *zap.Logger
+	metrics  *metrics
 
 	slots    *shares.Limiter // of requests
 	turns    *shares.Limiter // of what tries expressions
@@ -58,9 +59,11 @@ type Service struct {
 	refusal string // the last of these
 }
 
-// New makes a service on a connection of its own: a reader that stalls makes
-// the server stall this connection. reg gets its metrics.
-func New(cfg Config, source LogStreamer, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Service, error) {
+// New makes a service that receives requests on one connection and sends answers and
+// streams on another: when readers stall, or flood what their streams listen to, the
+// server holds up that connection or drops messages to it, and requests still arrive.
+// Tests may use one connection for both. reg gets the metrics.
+func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -69,7 +72,7 @@ func New(cfg Config, source LogStreamer, nc *nats.Conn, log *zap.Logger, reg pro
 		return nil, err
 	}
 	s := &Service{
-		cfg: cfg, names: names, source: source, nc: nc, log: log,
+		cfg: cfg, names: names, source: source, requests: requests, nc: nc, log: log,
 		slots:    shares.NewLimiter(shares.Limit{Option: optionStreams, What: "log requests", Max: cfg.MaxStreams}),
 		turns:    newTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
@@ -78,7 +81,7 @@ func New(cfg Config, source LogStreamer, nc *nats.Conn, log *zap.Logger, reg pro
 	return s, nil
 }
 
-// Run serves until ctx is done (nil) or the connection is closed for good. It
+// Run serves until ctx is done (nil) or a connection is closed for good. It
 // is called once, and returns when every stream has been told of the end.
 func (s *Service) Run(ctx context.Context) error {
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -91,6 +94,8 @@ func (s *Service) Run(ctx context.Context) error {
 	s.log.Info("log service listens", zap.Int("maxStreams", s.cfg.MaxStreams), zap.String("inboxPrefix", s.cfg.InboxPrefix))
 	select {
 	case <-ctx.Done():
+	case <-s.nc.StatusChanged(nats.CLOSED):
+		err = fmt.Errorf("log service: %w", nats.ErrConnectionClosed)
 	case <-closed:
 		err = fmt.Errorf("log service: %w", nats.ErrConnectionClosed)
 	}
@@ -122,7 +127,7 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 		DoneHandler:  func(micro.Service) { close(closed) },
 	}
-	service, err := answer.AddService(s.nc, config)
+	service, err := answer.AddService(s.requests, config)
 	if err != nil {
 		return nil, fmt.Errorf("add the log service: %w", err)
 	}
@@ -187,14 +192,14 @@ func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.R
 		err = Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
 	}
 	if err != nil {
-		s.refuse(op, msg, end503, err)
+		s.refuse(op, reply, end503, err)
 		return
 	}
 	ctx, end := context.WithCancelCause(serving)
 	turn, err := s.begin(app, end)
 	if err != nil {
 		end(nil)
-		s.refuse(op, msg, endOption(body), err)
+		s.refuse(op, reply, endOption(body), err)
 		return
 	}
 	go func() {
@@ -287,14 +292,12 @@ func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.App
 }
 
 // refuse answers a request that its endpoint does not hand on, and ends its stream.
-func (s *Service) refuse(op subjects.LogOp, msg micro.Request, end string, err error) {
+func (s *Service) refuse(op subjects.LogOp, reply, end string, err error) {
 	failure := s.failure(&request{}, err)
-	text := answer.OneLine(failure.Text)
-	if err := msg.Error(failure.Code.HeaderValue(), text, []byte(text+"\n")); err != nil {
-		s.log.Warn("cannot answer a log request", zap.Error(err))
-	}
-	if err := s.nc.PublishMsg(endMessage(msg.Reply(), ending{reason: endOf(failure), end: end})); err != nil {
-		s.log.Warn("cannot end a log request", zap.Error(err))
+	for _, msg := range []*nats.Msg{errorMessage(reply, failure), endMessage(reply, ending{reason: endOf(failure), end: end})} {
+		if err := s.nc.PublishMsg(msg); err != nil {
+			s.log.Warn("cannot answer a log request", zap.Error(err))
+		}
 	}
 	s.metrics.requests.WithLabelValues(string(op), failure.Code.String()).Inc()
 }

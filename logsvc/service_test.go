@@ -128,7 +128,7 @@ func serveOn(t *testing.T, s *server.Server, own, reader *nats.Conn, source logs
 		t.Fatal(err)
 	}
 	b := &bench{t: t, server: s, nc: reader, names: names, metrics: prometheus.NewRegistry()}
-	service, err := logsvc.New(cfg, source, own, zaptest.NewLogger(t), b.metrics)
+	service, err := logsvc.New(cfg, source, own, own, zaptest.NewLogger(t), b.metrics)
 	if err != nil {
 		t.Fatal(err)
 	}

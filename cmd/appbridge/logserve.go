@@ -47,11 +47,15 @@ func runLogService(ctx context.Context, cfg config, urls []string, kube *rest.Co
 	if err != nil {
 		return fmt.Errorf("set up the log service: %w", err)
 	}
-	return serveOn(ctx, cfg, urls, "logs", log, func(nc *nats.Conn) (service, error) {
-		s, err := logsvc.New(cfg.logsConfig(), source, nc, log, reg)
-		if err != nil {
-			return nil, fmt.Errorf("set up the log service: %w", err)
-		}
-		return s, nil
+	return serveOn(ctx, cfg, urls, "logs", log, func(streams *nats.Conn) (service, error) {
+		return serviceFunc(func(ctx context.Context) error {
+			return serveOn(ctx, cfg, urls, "log requests", log, func(requests *nats.Conn) (service, error) {
+				s, err := logsvc.New(cfg.logsConfig(), source, requests, streams, log, reg)
+				if err != nil {
+					return nil, fmt.Errorf("set up the log service: %w", err)
+				}
+				return s, nil
+			})
+		}), nil
 	})
 }

@@ -16,6 +16,12 @@ type service interface {
 	Run(ctx context.Context) error
 }
 
+// serviceFunc is a service that is a function.
+type serviceFunc func(ctx context.Context) error
+
+// Run is that of service.
+func (f serviceFunc) Run(ctx context.Context) error { return f(ctx) }
+
 // serveOn runs a service on a connection of its own, which the server lists under
 // the cluster's name and this one: what holds up one connection, as a reader that
 // stalls does, must hold up neither the events nor the other services. add makes

@@ -99,7 +99,7 @@ func startReplica(t *testing.T, url string, source logsvc.LogStreamer) *replica 
 		t.Fatal(err)
 	}
 	cfg := logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 10, InboxPrefix: "_INBOX", Version: "1.0.0"}
-	service, err := logsvc.New(cfg, source, nc, zap.NewNop(), prometheus.NewRegistry())
+	service, err := logsvc.New(cfg, source, nc, nc, zap.NewNop(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

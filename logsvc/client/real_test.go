@@ -75,7 +75,7 @@ func number(text []byte, n int) {
 func runService(t *testing.T, nc *nats.Conn, source logsvc.LogStreamer) {
 	t.Helper()
 	cfg := logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 10, InboxPrefix: "_INBOX", Version: "1.0.0"}
-	service, err := logsvc.New(cfg, source, nc, zap.NewNop(), prometheus.NewRegistry())
+	service, err := logsvc.New(cfg, source, nc, nc, zap.NewNop(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
