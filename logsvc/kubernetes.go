@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -36,6 +37,8 @@ type KubernetesConfig struct {
 	// MaxPodStreams is how many logs are read at one time: one for each replica
 	// of each stream.
 	MaxPodStreams int
+	// MaxBytesPerSecond is how much is read of all logs together. 0: no limit.
+	MaxBytesPerSecond int64
 	// MaxLineBytes is how much of a line is handed out; what follows is counted
 	// only. 0: 128 KiB.
 	MaxLineBytes int
@@ -53,6 +56,7 @@ type Kubernetes struct {
 	serving    rest.Interface               // Knative Services
 	log        *zap.Logger
 	slots      *shares.Limiter // of the logs that are read
+	rate       *rate.Limiter   // of the bytes of all logs
 	metrics    *podMetrics
 	pace       podPace
 }
@@ -86,6 +90,9 @@ func NewKubernetes(cfg KubernetesConfig, log *zap.Logger, reg prometheus.Registe
 	if cfg.MaxPodStreams < 1 {
 		errs = append(errs, fmt.Errorf("max pod streams %d: must be at least 1", cfg.MaxPodStreams))
 	}
+	if cfg.MaxBytesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("max bytes per second %d: must not be negative", cfg.MaxBytesPerSecond))
+	}
 	if cfg.MaxLineBytes < 0 {
 		errs = append(errs, fmt.Errorf("max line bytes %d: must not be negative", cfg.MaxLineBytes))
 	}
@@ -110,6 +117,10 @@ func NewKubernetes(cfg KubernetesConfig, log *zap.Logger, reg prometheus.Registe
 		k.maxLine = defaultMaxLineBytes
 	}
 	k.slots = newPodSlots(cfg.MaxPodStreams)
+	k.rate = rate.NewLimiter(rate.Inf, 0)
+	if cfg.MaxBytesPerSecond > 0 {
+		k.rate = rate.NewLimiter(rate.Limit(cfg.MaxBytesPerSecond), max(readBytes, int(cfg.MaxBytesPerSecond/8)))
+	}
 	if err := k.connect(cfg.REST); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for logs: %w", err)
 	}

@@ -117,6 +117,8 @@ func (r *podReader) read(ctx context.Context, o podRead) (pass podPass, err erro
 		n, err := body.Read(c.buf)
 		dog.stop()
 		pass.bytes += int64(n)
+		// What was read is handed out all the same when the context has ended.
+		limited := r.k.rate.WaitN(reading, n)
 		c.scanner.Feed(c.buf[:n])
 		for c.scanner.Next() {
 			c.add()
@@ -137,6 +139,8 @@ func (r *podReader) read(ctx context.Context, o podRead) (pass podPass, err erro
 			return pass, err
 		}
 		switch {
+		case err == nil && limited != nil:
+			return pass, cmp.Or(cut(reading), limited)
 		case err == nil:
 		case errors.Is(err, io.EOF):
 			return pass, r.finish(ctx, o, &pass)

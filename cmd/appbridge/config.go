@@ -60,6 +60,7 @@ type config struct {
 
 	MaxLogStreams  int
 	MaxPodStreams  int
+	MaxLogRate     int64
 	LogInboxPrefix string
 
 	MaxAppReads           int
@@ -130,6 +131,7 @@ func defaults() config {
 		LeaseName:             "appbridge",
 		MaxLogStreams:         100,
 		MaxPodStreams:         500,
+		MaxLogRate:            32 << 20,
 		LogInboxPrefix:        "_INBOX",
 		MaxAppReads:           4,
 		MaxPendingAppReads:    400,

@@ -29,9 +29,10 @@ func (c config) logsConfig() logsvc.Config {
 // newLogSource is what the log service reads from.
 func newLogSource(c config, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) (*logsvc.Kubernetes, error) {
 	return logsvc.NewKubernetes(logsvc.KubernetesConfig{
-		REST:          kube,
-		Namespaces:    c.bridgeConfig("").Namespaces,
-		MaxPodStreams: c.MaxPodStreams,
+		REST:              kube,
+		Namespaces:        c.bridgeConfig("").Namespaces,
+		MaxPodStreams:     c.MaxPodStreams,
+		MaxBytesPerSecond: c.MaxLogRate,
 		// An app is the same Knative Service for its log as for its events and operations.
 		Lookup: func(id subjects.AppID) (*kservice.Service, bool) {
 			entry, _ := cache.App(id)

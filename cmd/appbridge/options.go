@@ -220,6 +220,7 @@ func allOptions() []option {
 	add("Log service and app operations", forServe,
 		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", func(c *config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
 		define("max-pod-streams", "Kubernetes log streams open at one time; one project has at most half of them while others have some", func(c *config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
+		define("max-log-rate", "bytes of logs read from Kubernetes in a second, all streams together; 0: no limit", func(c *config) *int64 { return &c.MaxLogRate }, size(0)),
 	)
 	add("Log service and app operations", forServe, appOptions()...)
 	add("This process", forServe,

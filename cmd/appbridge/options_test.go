@@ -44,6 +44,7 @@ func samples(t *testing.T) map[string]string {
 		"ingress-port":             "8443",
 		"watch-buffer-size":        "7",
 		"pending-bytes":            "64Mi",
+		"max-log-rate":             "1Mi",
 		"flush-timeout":            "1m30s",
 		"max-delay":                "45s",
 		"audit-interval":           "5m",
