@@ -131,7 +131,7 @@ func defaults() config {
 		LeaseName:             "appbridge",
 		MaxLogStreams:         100,
 		MaxPodStreams:         500,
-		MaxLogRate:            32 << 20,
+		MaxLogRate:            16 << 20,
 		LogInboxPrefix:        "_INBOX",
 		MaxAppReads:           4,
 		MaxPendingAppReads:    400,
