@@ -87,8 +87,8 @@ func New(cfg Config) *Auditor {
 	return a
 }
 
-// LookNow asks for a round at once, or soon if the last one is not long over: whoever asks all the
-// time gets a share of one core. It does not wait.
+// LookNow asks for a round at once, or soon if the last one is not long over: frequent
+// calls take a share of one core. It does not wait.
 func (a *Auditor) LookNow(why string) {
 	select {
 	case a.now <- why:

@@ -264,10 +264,10 @@ func TestPace(t *testing.T) {
 
 // What one part cannot show at present does not keep the others from being audited.
 func TestPartsDoNotHinderEachOther(t *testing.T) {
-	away := &script{err: errors.New("Kubernetes is away")}
+	down := &script{err: errors.New("Kubernetes is unavailable")}
 	part := &script{suspects: []string{"a"}, looks: []Looked{wrong("a", "x")}}
-	a, logs := newTestAuditor(t, away, part)
-	if err := a.round(t.Context()); !errors.Is(err, away.err) {
+	a, logs := newTestAuditor(t, down, part)
+	if err := a.round(t.Context()); !errors.Is(err, down.err) {
 		t.Errorf("got %v", err)
 	}
 	if got := logs.FilterMessage(logFound).Len(); got != 1 || len(part.repaired) == 0 {

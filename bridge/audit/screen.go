@@ -313,7 +313,7 @@ func (s *Screen) Suspect(key string) { s.suspect(key) }
 
 func (s *Screen) suspect(key string) { s.suspects.add(key, s.seed) }
 
-// suspectAt is told apps in the order of their hashes, which is another one for each screen.
+// suspectAt gets apps in the order of their hashes, which differs for each screen.
 func (s *Screen) suspectAt(sequence uint64) {
 	if len(s.sequences) < maxSuspects {
 		s.sequences = append(s.sequences, sequence)

@@ -76,6 +76,8 @@ func newWorld(ctx context.Context, args ...string) (*world, error) {
 	if w.World, err = suite.StartWorld(ctx, testenv.Options{}); err != nil {
 		return nil, err
 	}
+	// Tests and benchmarks of throughput are not for a limit to decide.
+	args = append([]string{"--max-log-rate", "0"}, args...)
 	if w.bridge, err = w.Serve(ctx, services(), args...); err != nil {
 		return nil, errors.Join(err, w.Stop())
 	}

@@ -39,7 +39,7 @@ type PodOptions struct {
 	// Service and Revision are labelled on the pod as Knative does, the Service with the uid that it
 	// has then, if there is one. Empty: no label.
 	Service, Revision string
-	// Labels are merged over these; an empty value takes the key away.
+	// Labels are merged over these; an empty value removes the key.
 	Labels map[string]string
 	// Containers by name. Nil: queue-proxy and app, in this order.
 	Containers []string

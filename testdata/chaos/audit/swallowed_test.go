@@ -34,7 +34,7 @@ func (w *world) number(version string) (n int) {
 func TestSwallowed(t *testing.T) {
 	for _, test := range []struct {
 		name      string
-		dropped   []string // steps that no event tells
+		dropped   []string // steps without an event
 		swallowed []string
 		want      string
 	}{

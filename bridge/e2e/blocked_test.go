@@ -1,0 +1,116 @@
+package e2e_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// blockBucket has the bucket refuse every write until the result is called.
+func (w *world) blockBucket() (unblock func()) {
+	w.t.Helper()
+	bucket := subjects.BucketStream(subjects.DefaultBucket)
+	before := must[jetstream.Stream](w.t)(w.js.Stream(w.t.Context(), bucket)).CachedInfo().Config
+	w.changeStream(bucket, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 })
+	return func() {
+		w.t.Helper()
+		must[jetstream.Stream](w.t)(w.js.UpdateStream(w.t.Context(), before))
+	}
+}
+
+// removed is the log message of events that were removed before they were projected.
+const removed = "events were removed from the stream before they were projected"
+
+// removedFrom waits until the bridge has named what was removed before it was projected.
+func (r *running) removedFrom(from, to uint64) {
+	r.t.Helper()
+	eventually(r.t, "the bridge names what was removed", func() error {
+		said := r.logs.FilterMessage(removed)
+		if said.FilterField(zap.String("stream", subjects.DefaultStream)).FilterField(zap.Uint64("from", from)).FilterField(zap.Uint64("to", to)).Len() == 0 {
+			return fmt.Errorf("it logged %v, want %d to %d", said.All(), from, to)
+		}
+		return nil
+	})
+}
+
+// removedOnce fails if the bridge did not name and count n removed events, once.
+func (r *running) removedOnce(n float64) {
+	r.t.Helper()
+	if got := r.metric("appbridge_removed_sequences_total"); got != n {
+		r.t.Errorf("the metric counts %v removed sequences, want %v", got, n)
+	}
+	if said := r.logs.FilterMessage(removed); said.Len() != 1 {
+		r.t.Errorf("it logged %v, want one hole", said.All())
+	}
+}
+
+// The stream's retention takes events while the bucket cannot be written: the bridge names them,
+// and publishes what is owed once the bucket can be written again, without another app's event.
+func TestRetentionOvertakesBucket(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	apps := w.manyApps(20)
+	cfg := w.config()
+	r := w.start(cfg)
+	readers := w.readers()
+	w.caughtUp(20, readers[0])
+	unblock := w.blockBucket()
+	must[*servingv1.Service](t)(w.Failed(t.Context(), apps[1], "Broken", "first"))
+	w.atEnd(21) // which no marker, being smaller than the entry before it, gets past
+	must[any](t)(nil, w.changeAll(apps, "two", func(i int) bool { return i%5 == 0 }))
+	w.atEnd(41)
+	// Ten events survive, so that the hole has an end.
+	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 })
+	r.removedFrom(21, 31)
+	unblock()
+	w.bucketIsCluster(readers[0])
+	r.waitReady()
+	w.create(w.app("new"))
+	w.bucketIsCluster(readers[0])
+	for _, reader := range readers {
+		reader.reaches()
+	}
+	r.removedOnce(11)
+	w.startsAgain(r, cfg)
+}
+
+// Everything is removed from the stream, what was not projected too.
+func TestHoleAfterPurgeOfEverything(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	apps := w.manyApps(10)
+	r := w.start(w.config())
+	readers := w.readers()
+	w.caughtUp(10, readers[0])
+	unblock := w.blockBucket()
+	must[*servingv1.Service](t)(w.Failed(t.Context(), apps[1], "Broken", "first"))
+	w.atEnd(11)
+	must[any](t)(nil, w.changeAll(apps, "two", func(i int) bool { return i%5 == 0 }))
+	w.atEnd(21)
+	must[any](t)(nil, must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.DefaultStream)).Purge(t.Context()))
+	r.removedFrom(11, 21)
+	unblock()
+	w.bucketIsCluster(readers[0])
+	r.waitReady()
+	for _, reader := range readers {
+		reader.reaches()
+	}
+	r.removedOnce(11)
+	w.startsAgain(r, w.config())
+}
+
+// atEnd waits until the stream ends at a sequence.
+func (w *world) atEnd(last uint64) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("the stream ends at %d", last), func() error {
+		if now := w.lastSequence(); now != last {
+			return fmt.Errorf("it ends at %d", now)
+		}
+		return nil
+	})
+}
