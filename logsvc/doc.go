@@ -34,6 +34,7 @@
 //
 // A slow or frozen reader can stall its own stream and nothing else, except that a
 // NATS server slows down a connection that writes faster than one of its readers
-// reads. Hence the service has a connection of its own, and the server should have
-// no_fast_producer_stall set, as deploy/nats.conf and the embedded server do.
+// reads. Hence streams have a connection of their own, requests arrive on another, and the
+// server should have no_fast_producer_stall set, as deploy/nats.conf and the embedded server do.
+// The bytes of all logs have one rate, so that a hundred readers leave processor time to others.
 package logsvc

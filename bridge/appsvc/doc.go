@@ -1,5 +1,5 @@
-// Package appsvc answers requests about apps over NATS, and changes apps for
-// those who ask: what Flyte's app client does, for programs that speak NATS alone.
+// Package appsvc answers requests about apps over NATS, and changes apps on
+// request: what Flyte's app client does, for programs that speak NATS alone.
 //
 // A [Service] is a NATS micro service with an endpoint per operation; package
 // subjects has the contract, docs/apps.md describes it for its users. All replicas of
