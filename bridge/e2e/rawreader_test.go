@@ -31,6 +31,8 @@ type rawReader struct {
 	js      jetstream.JetStream
 	names   subjects.Subjects
 
+	opening sync.Mutex // held while it makes a consumer
+
 	mu       sync.Mutex
 	apps     map[subjects.AppID]rawApp
 	position uint64
@@ -229,6 +231,8 @@ func (r *rawReader) follow(ctx context.Context) error {
 
 // open makes a consumer behind the position. A durable one is kept while it is there.
 func (r *rawReader) open(ctx context.Context) (jetstream.MessagesContext, error) {
+	r.opening.Lock()
+	defer r.opening.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	from := r.at() + 1

@@ -120,7 +120,14 @@ func (w *world) backedUp() {
 		reader.knows(5)
 	}
 	must[any](t)(nil, r.stop())
+	// A reader that makes its durable consumer before the backup brings it ends the restore.
+	for _, reader := range readers {
+		reader.opening.Lock()
+	}
 	b.next()
+	for _, reader := range readers {
+		reader.opening.Unlock()
+	}
 
 	r = w.start(cfg)
 	w.bucketIsCluster(readers[0])
