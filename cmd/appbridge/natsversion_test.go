@@ -167,7 +167,7 @@ func TestServeLeavesAnOldServer(t *testing.T) {
 	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + p.addr()}
 	core, logs := observer.New(zapcore.InfoLevel)
 	s := startServing(t, cfg, fakeBridge{ready: errors.New("no leader"), run: untilDone}, zap.New(core))
-	waitFor(t, "the connections of the bridge and both services", func() bool { return logs.FilterMessage("NATS connected").Len() == 3 })
+	waitFor(t, "the connections of the bridge, of operations and both of logs", func() bool { return logs.FilterMessage("NATS connected").Len() == 4 })
 	p.set(oldVersion)
 	want := `the NATS server at ` + p.addr() + ` has version "2.10.9": want 2.11.0 or newer`
 	waitFor(t, "/readyz to say so", func() bool {
