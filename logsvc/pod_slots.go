@@ -37,6 +37,11 @@ type podSlot struct {
 	units int
 }
 
+// beyondShare ends a stream whose project has too many of what an option limits.
+func beyondShare(option, project string, most int, what string, cause error) *Error {
+	return Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d %s: %v, try again later", option, project, most, what, cause)
+}
+
 // newLease is what a stream of a project takes its slots by.
 func (k *Kubernetes) newLease(project string) *podLease {
 	return &podLease{slots: k.slots, most: k.slots.Usage().Max, taken: k.metrics.streams, project: project}
@@ -70,8 +75,7 @@ func (l *podLease) revoke(cause error) {
 	if l.revoked != nil {
 		return
 	}
-	l.revoked = Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d Kubernetes log streams: %v, try again later",
-		optionPodStreams, l.project, l.most, cause)
+	l.revoked = beyondShare(optionPodStreams, l.project, l.most, "Kubernetes log streams", cause)
 	if l.end == nil {
 		l.releaseAll()
 		return

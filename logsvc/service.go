@@ -30,10 +30,6 @@ const (
 	optionPodStreams = "max-pod-streams"
 	// flushTimeout is how long the last messages have to get out.
 	flushTimeout = time.Second
-	// maxWaiting and maxWaitingBytes are how many requests may wait for an endpoint, which
-	// refuses each or hands it to a goroutine at once.
-	maxWaiting      = 16 << 10
-	maxWaitingBytes = 16 << 20
 )
 
 // Service answers log requests. Make one with New.
@@ -134,8 +130,7 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 	for _, op := range []subjects.LogOp{subjects.LogGet, subjects.LogTail, subjects.LogOpen} {
 		filter, err := s.names.LogsFilter(op)
 		if err == nil {
-			err = service.AddEndpoint(string(op), micro.HandlerFunc(func(req micro.Request) { s.handle(serving, op, req) }),
-				micro.WithEndpointSubject(filter), micro.WithEndpointPendingLimits(maxWaiting, maxWaitingBytes))
+			err = answer.AddEndpoint(service, string(op), filter, func(req micro.Request) { s.handle(serving, op, req) })
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op, err), service.Stop())
@@ -218,7 +213,7 @@ func (s *Service) begin(app subjects.AppID, end context.CancelCauseFunc) (*share
 		return nil, errGoingAway()
 	}
 	turn, err := s.slots.Enter(shares.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
-		end(Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d log requests: %v, try again later", optionStreams, app.Project, s.cfg.MaxStreams, cause))
+		end(beyondShare(optionStreams, app.Project, s.cfg.MaxStreams, "log requests", cause))
 	}})
 	if err == nil {
 		s.running.Add(1)

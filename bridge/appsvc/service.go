@@ -28,10 +28,6 @@ const (
 	stopGrace = time.Second
 	// flushTimeout is how long the last answers have to get out.
 	flushTimeout = time.Second
-	// maxArriving and maxArrivingBytes are how many requests may wait for the handler of an
-	// endpoint, which queues or refuses each at once. NATS drops those beyond.
-	maxArriving      = 16 << 10
-	maxArrivingBytes = 16 << 20
 )
 
 // Service answers requests for app operations. Make one with New.
@@ -176,8 +172,7 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		return nil, fmt.Errorf("add the app service: %w", err)
 	}
 	for _, op := range operations {
-		err := service.AddEndpoint(op.endpoint, micro.HandlerFunc(func(msg micro.Request) { s.handle(serving, op, msg) }),
-			micro.WithEndpointSubject(op.subject), micro.WithEndpointPendingLimits(maxArriving, maxArrivingBytes))
+		err := answer.AddEndpoint(service, op.endpoint, op.subject, func(msg micro.Request) { s.handle(serving, op, msg) })
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op.endpoint, err), service.Stop())
 		}

@@ -127,7 +127,7 @@ func (a *attacker) replyTo() string {
 	}
 	tenant := hostileApp(tenantProject, "shop")
 	return pick(a, "",
-		must(a.h.w.names.Event(tenant, subjects.Deleted)), "$KV."+subjects.DefaultBucket+"."+must(tenant.Key()),
+		must(a.h.w.names.Event(tenant, subjects.Deleted)), subjects.BucketSubject(subjects.DefaultBucket, must(tenant.Key())),
 		must(a.h.w.names.LogsOut(tenantProject, "stolen")), must(a.h.w.names.API(subjects.APIDelete, tenant)),
 	)
 }
