@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -37,7 +36,8 @@ type KubernetesConfig struct {
 	// MaxPodStreams is how many logs are read at one time: one for each replica
 	// of each stream.
 	MaxPodStreams int
-	// MaxBytesPerSecond is how much is read of all logs together. 0: no limit.
+	// MaxBytesPerSecond is how much is read of all logs together, where a line counts as
+	// 128 bytes at least. 0: no limit.
 	MaxBytesPerSecond int64
 	// MaxLineBytes is how much of a line is handed out; what follows is counted
 	// only. 0: 128 KiB.
@@ -56,7 +56,8 @@ type Kubernetes struct {
 	serving    rest.Interface               // Knative Services
 	log        *zap.Logger
 	slots      *shares.Limiter // of the logs that are read
-	rate       *rate.Limiter   // of the bytes of all logs
+	calls      *shares.Limiter // of other requests
+	throttle   *throttle
 	metrics    *podMetrics
 	pace       podPace
 }
@@ -117,10 +118,8 @@ func NewKubernetes(cfg KubernetesConfig, log *zap.Logger, reg prometheus.Registe
 		k.maxLine = defaultMaxLineBytes
 	}
 	k.slots = newPodSlots(cfg.MaxPodStreams)
-	k.rate = rate.NewLimiter(rate.Inf, 0)
-	if cfg.MaxBytesPerSecond > 0 {
-		k.rate = rate.NewLimiter(rate.Limit(cfg.MaxBytesPerSecond), max(readBytes, int(cfg.MaxBytesPerSecond/8)))
-	}
+	k.calls = newCalls()
+	k.throttle = newThrottle(cfg.MaxBytesPerSecond)
 	if err := k.connect(cfg.REST); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for logs: %w", err)
 	}

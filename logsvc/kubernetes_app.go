@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -65,7 +66,7 @@ func (k *Kubernetes) searchApp(ctx context.Context, id subjects.AppID, opts meta
 	var found []*kservice.Service
 	for _, namespace := range k.namespaces {
 		list := &kservice.ServiceList{}
-		if err := k.ask(ctx, func(ctx context.Context) error {
+		if err := k.call(ctx, id.Project, func(ctx context.Context) error {
 			return k.serving.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resourceServices).
 				SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion).Do(ctx).Into(list)
 		}); err != nil {
@@ -89,7 +90,7 @@ func (k *Kubernetes) searchApp(ctx context.Context, id subjects.AppID, opts meta
 // uid changes when the app is deleted and deployed again.
 func (k *Kubernetes) currentApp(ctx context.Context, namespace, name string, id subjects.AppID) (*kservice.Service, error) {
 	svc := &kservice.Service{}
-	err := k.ask(ctx, func(ctx context.Context) error {
+	err := k.call(ctx, id.Project, func(ctx context.Context) error {
 		return k.serving.Get().Namespace(namespace).Resource(resourceServices).Name(name).Do(ctx).Into(svc)
 	})
 	switch {
@@ -106,10 +107,15 @@ func ownedBy(svc *kservice.Service, id subjects.AppID) bool {
 	return err == nil && owner == id
 }
 
-// ask bounds a request whose answer is not a log. Its error is for the caller to
-// tell; client-go would log some on its own.
-func (k *Kubernetes) ask(ctx context.Context, request func(context.Context) error) error {
+// call makes a request for a project whose answer is not a log, once its turn has come. Its
+// error is for the caller to report; client-go would log some on its own.
+func (k *Kubernetes) call(ctx context.Context, project string, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), k.pace.answer)
 	defer cancel()
+	slot, err := k.calls.Acquire(ctx, shares.Claim{Project: project, Units: 1})
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
 	return request(ctx)
 }

@@ -91,7 +91,7 @@ func (s *podLogs) owns(pod *corev1.Pod) bool {
 // list lists what the selector matches.
 func (s *podLogs) list(ctx context.Context, version string) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
-	err := s.k.ask(ctx, func(ctx context.Context) error {
+	err := s.k.call(ctx, s.q.App.Project, func(ctx context.Context) error {
 		list, err := s.k.core.Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: s.selector(), ResourceVersion: version})
 		if err != nil {
 			return err

@@ -117,10 +117,9 @@ func (r *podReader) read(ctx context.Context, o podRead) (pass podPass, err erro
 		n, err := body.Read(c.buf)
 		dog.stop()
 		pass.bytes += int64(n)
-		// What was read is handed out all the same when the context has ended.
-		limited := r.k.rate.WaitN(reading, n)
 		c.scanner.Feed(c.buf[:n])
-		for c.scanner.Next() {
+		lines := 0
+		for ; c.scanner.Next(); lines++ {
 			c.add()
 			if c.point.lost {
 				if err := r.doubt(reading, o); err != nil {
@@ -139,9 +138,10 @@ func (r *podReader) read(ctx context.Context, o podRead) (pass podPass, err erro
 			return pass, err
 		}
 		switch {
-		case err == nil && limited != nil:
-			return pass, cmp.Or(cut(reading), limited)
 		case err == nil:
+			if err := r.k.throttle.wait(reading, r.q.App.Project, n, lines); err != nil {
+				return pass, cmp.Or(cut(reading), err)
+			}
 		case errors.Is(err, io.EOF):
 			return pass, r.finish(ctx, o, &pass)
 		default:
@@ -236,7 +236,7 @@ func (r *podReader) atEnd(ctx context.Context, o podRead, pass podPass) bool {
 	one, most := int64(1), int64(len(pass.last)+2)
 	opts := &corev1.PodLogOptions{Container: r.target.container, Previous: o.previous, Timestamps: true, TailLines: &one, LimitBytes: &most}
 	var text []byte
-	err := r.k.ask(ctx, func(ctx context.Context) (err error) {
+	err := r.k.call(ctx, r.q.App.Project, func(ctx context.Context) (err error) {
 		text, err = r.k.logs.Pods(r.target.pod.Namespace).GetLogs(r.target.pod.Name, opts).MaxRetries(0).DoRaw(ctx)
 		return err
 	})

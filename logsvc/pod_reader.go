@@ -255,7 +255,7 @@ func (r *podReader) state(ctx context.Context) (podState, error) {
 		return stateOf(r.target.pod, r.target.pod.UID, r.target.container), nil
 	}
 	state := podState{gone: true}
-	err := r.k.ask(ctx, func(ctx context.Context) error {
+	err := r.k.call(ctx, r.q.App.Project, func(ctx context.Context) error {
 		pod, err := r.k.core.Pods(r.target.pod.Namespace).Get(ctx, r.target.pod.Name, metav1.GetOptions{})
 		if err == nil {
 			state = stateOf(pod, r.target.pod.UID, r.target.container)
