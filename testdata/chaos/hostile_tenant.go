@@ -87,8 +87,9 @@ func (t *tenant) close() {
 
 // begin has the tenant do its work until ctx is done.
 func (t *tenant) begin(ctx context.Context, all *sync.WaitGroup) {
+	work := &sync.WaitGroup{}
 	each := func(do func()) {
-		all.Go(func() {
+		work.Go(func() {
 			tick := time.NewTicker(tenantInterval)
 			defer tick.Stop()
 			for {
@@ -96,7 +97,7 @@ func (t *tenant) begin(ctx context.Context, all *sync.WaitGroup) {
 				case <-ctx.Done():
 					return
 				case <-tick.C:
-					all.Go(do) // one that waits holds no other up
+					work.Go(do) // one that waits holds no other up
 				}
 			}
 		})
@@ -107,7 +108,14 @@ func (t *tenant) begin(ctx context.Context, all *sync.WaitGroup) {
 	each(func() { t.list.measure(func() error { return t.getList(outlasting) }) })
 	each(func() { t.app.measure(func() error { return t.getApp(outlasting) }) })
 	each(func() { t.change(outlasting) })
-	all.Go(func() { t.follow(ctx) })
+	// The events of the last changes come after them.
+	reading, stop := context.WithCancel(outlasting)
+	all.Go(func() { t.follow(reading) })
+	all.Go(func() {
+		defer stop()
+		work.Wait()
+		_ = poll(reading, eventLimit, func(context.Context) string { return t.events.missing() }) // conclude judges
+	})
 }
 
 // progress is how it goes.
@@ -181,19 +189,12 @@ func (t *tenant) change(ctx context.Context) {
 	}
 }
 
-// follow reads the events of the app, for a while longer than it is changed.
+// follow reads the events of the app.
 func (t *tenant) follow(ctx context.Context) {
-	reading, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	late := context.AfterFunc(ctx, func() {
-		_ = poll(reading, eventLimit, func(context.Context) string { return t.events.missing() })
-		cancel()
-	})
-	defer late()
-	for reading.Err() == nil {
-		msg, err := t.from.Next(jetstream.NextContext(reading))
+	for ctx.Err() == nil {
+		msg, err := t.from.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			if testenv.Pause(reading, sampleInterval) != nil {
+			if testenv.Pause(ctx, sampleInterval) != nil {
 				return
 			}
 			continue
