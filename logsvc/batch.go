@@ -54,7 +54,7 @@ func (b *batch) reset() {
 
 // layout says which lines a reader gets and in what form they wait for him.
 type layout struct {
-	*request
+	*logRequest
 }
 
 // add puts a line into a batch.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -75,7 +75,7 @@ func (h *oldestFirst) Pop() any {
 	return last
 }
 
-func newCollector(r *request, m *matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
+func newCollector(r *logRequest, m *matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
 	c := &collector{layout: layout{r}, matcher: m, memory: all, most: most, metrics: metrics, replicas: replicas, kept: map[string]*kept{}}
 	switch r.format {
 	case formatJSON:
@@ -208,7 +208,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	slices.SortStableFunc(all, func(a, b place) int { return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.replica, b.replica)) })
 	names, _ := e.fitting(c.replicas, c.most/4)
 	list := strings.Join(names, ",")
-	notes := answer.OneLine(strings.Join(c.notes, "; "))
+	notes := request.OneLine(strings.Join(c.notes, "; "))
 	most := c.most - payloadMargin - len(list) - 2*len(notes)
 	// A line takes more than its text, so how many fit is found by trying.
 	var body []byte

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -27,7 +27,7 @@ type encoder struct {
 	seen   map[string]bool // replicas of this stream so far
 }
 
-func newEncoder(r *request, org string) *encoder {
+func newEncoder(r *logRequest, org string) *encoder {
 	app := r.query.App
 	return &encoder{
 		format: r.format,
@@ -208,7 +208,7 @@ func (e *encoder) note(replica, text string) ([]byte, error) {
 }
 
 func noteLine(text string) []byte {
-	return []byte(subjects.LogNotePrefix + answer.OneLine(text) + "\n")
+	return []byte(subjects.LogNotePrefix + request.OneLine(text) + "\n")
 }
 
 // message encodes one of Flyte's messages. JSON is one line with its end, so

@@ -22,7 +22,7 @@ const (
 var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTimeout)
 
 // get reads the last lines until ctx is done. conclude answers with them, in one message.
-func (s *Service) get(ctx, serving context.Context, req *request, reply string, asked time.Time) (conclude func() (result string)) {
+func (s *Service) get(ctx, serving context.Context, req *logRequest, reply string, asked time.Time) (conclude func() (result string)) {
 	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
 	defer stop()
 	msg, lines, err := s.collect(ctx, req)
@@ -45,7 +45,7 @@ func (s *Service) get(ctx, serving context.Context, req *request, reply string, 
 }
 
 // collect reads everything and makes the answer of it.
-func (s *Service) collect(ctx context.Context, req *request) (*nats.Msg, int, error) {
+func (s *Service) collect(ctx context.Context, req *logRequest) (*nats.Msg, int, error) {
 	source, err := s.source.Open(ctx, req.query)
 	if err != nil {
 		return nil, 0, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/request"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
-	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -55,8 +56,8 @@ type Kubernetes struct {
 	logs       corev1client.CoreV1Interface // the logs of pods
 	serving    rest.Interface               // Knative Services
 	log        *zap.Logger
-	slots      *shares.Limiter // of the logs that are read
-	calls      *shares.Limiter // of other requests
+	slots      *request.Limiter // of the logs that are read
+	calls      *request.Limiter // of other requests
 	throttle   *throttle
 	metrics    *podMetrics
 	pace       podPace

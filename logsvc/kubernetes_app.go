@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/appbridge/appbridge/bridge/request"
+
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
-	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -109,13 +110,13 @@ func ownedBy(svc *kservice.Service, id subjects.AppID) bool {
 
 // call makes a request for a project whose answer is not a log, once its turn has come. Its
 // error is for the caller to report; client-go would log some on its own.
-func (k *Kubernetes) call(ctx context.Context, project string, request func(context.Context) error) error {
+func (k *Kubernetes) call(ctx context.Context, project string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), k.pace.answer)
 	defer cancel()
-	slot, err := k.calls.Acquire(ctx, shares.Claim{Project: project, Units: 1})
+	slot, err := k.calls.Acquire(ctx, request.Claim{Project: project, Units: 1})
 	if err != nil {
 		return err
 	}
 	defer slot.Release()
-	return request(ctx)
+	return do(ctx)
 }

@@ -6,8 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // right is something that the log service has to be allowed to do.
@@ -35,9 +35,9 @@ func kubernetesError(ctx context.Context, err error, need right) error {
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
 		return Errorf(subjects.CodeInternal, "kubernetes has no %s", need.resource)
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
-		return Errorf(subjects.CodeInternal, "kubernetes: %s", answer.PlainText(err))
+		return Errorf(subjects.CodeInternal, "kubernetes: %s", request.PlainText(err))
 	}
-	return Errorf(subjects.CodeUnavailable, "kubernetes: %s", answer.PlainText(err))
+	return Errorf(subjects.CodeUnavailable, "kubernetes: %s", request.PlainText(err))
 }
 
 // denied tells whether waiting will not help; an API server that has just started

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	shares "github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/bridge/request"
+
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -26,8 +27,8 @@ const (
 
 // newTurns makes the limit of what tries expressions at one time: half of the
 // processors, so that the rest is there for everything else.
-func newTurns() *shares.Limiter {
-	return shares.NewLimiter(shares.Limit{
+func newTurns() *request.Limiter {
+	return request.NewLimiter(request.Limit{
 		What: "expressions", Max: max(1, runtime.GOMAXPROCS(0)/2),
 		Pending: 1 << 30, // of streams, each of which has a slot
 	})
@@ -38,7 +39,7 @@ var errHeld = errors.New("expressions hold back lines that are being written")
 // matcher finds the lines that a stream wants. A nil one wants all. It is safe for use by
 // many goroutines, each of one replica.
 type matcher struct {
-	turns            *shares.Limiter
+	turns            *request.Limiter
 	project          string
 	option           string      // what names the expressions in an error
 	include, exclude *expression // nil: everything, nothing
@@ -56,7 +57,7 @@ type holding struct {
 	left time.Time // when the last lines were done
 }
 
-func newMatcher(r *request, turns *shares.Limiter) *matcher {
+func newMatcher(r *logRequest, turns *request.Limiter) *matcher {
 	m := &matcher{turns: turns, project: r.query.App.Project, include: r.include, exclude: r.exclude, held: map[string]*holding{}}
 	switch {
 	case m.include == nil && m.exclude == nil:
@@ -85,7 +86,7 @@ func (m *matcher) wanted(ctx context.Context, replica string, lines []Line, live
 		defer stop()
 	}
 	for len(lines) > 0 {
-		slot, err := m.turns.Acquire(ctx, shares.Claim{Project: m.project, Units: 1})
+		slot, err := m.turns.Acquire(ctx, request.Claim{Project: m.project, Units: 1})
 		if errors.Is(err, errHeld) {
 			return wanted, len(lines), nil
 		}

@@ -13,7 +13,7 @@ import (
 
 func testMatcher(t *testing.T, include string) *matcher {
 	t.Helper()
-	return newMatcher(&request{query: Query{App: checkout}, include: compile(include)}, newTurns())
+	return newMatcher(&logRequest{query: Query{App: checkout}, include: compile(include)}, newTurns())
 }
 
 // Expressions that hold back lines that are being written for too long are not tried on
@@ -44,7 +44,7 @@ func TestHeldBack(t *testing.T) {
 		t.Errorf("got %d wanted, %d missed, %v", len(wanted), missed, err)
 	}
 	// What was missed is counted behind what came before.
-	o := newOutbox(&request{format: formatText}, m, &memory{}, testMetrics())
+	o := newOutbox(&logRequest{format: formatText}, m, &memory{}, testMetrics())
 	m.held["r"] = &holding{left: time.Now()}
 	for range 3 {
 		if err := o.Lines(t.Context(), "r", lines, true); err != nil {

@@ -57,7 +57,7 @@ type outbox struct {
 	wake chan struct{} // holds one: there may be something to take
 }
 
-func newOutbox(r *request, m *matcher, all *memory, metrics *metrics) *outbox {
+func newOutbox(r *logRequest, m *matcher, all *memory, metrics *metrics) *outbox {
 	return &outbox{
 		layout: layout{r}, matcher: m, memory: all, metrics: metrics,
 		filling: map[string]*batch{}, dropped: map[string]int64{}, live: map[string]int{},

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	shares "github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/bridge/request"
+
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -15,7 +16,7 @@ func TestParseWaits(t *testing.T) {
 	t.Parallel()
 	s := &Service{turns: newTurns()}
 	for range s.turns.Usage().Max {
-		slot, err := s.turns.Acquire(t.Context(), shares.Claim{Project: checkout.Project, Units: 1})
+		slot, err := s.turns.Acquire(t.Context(), request.Claim{Project: checkout.Project, Units: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // reportLag is for how long a kubelet's report may be behind and go unnoticed.
@@ -159,7 +159,7 @@ func (r *podReader) readEnded(ctx context.Context, previous bool) error {
 	if lost && r.outage.failed() > r.k.pace.patience {
 		r.progress.complete = true
 		r.outage.end()
-		return r.note(ctx, "the rest of the log of container "+r.target.container+" cannot be read: "+answer.PlainText(err))
+		return r.note(ctx, "the rest of the log of container "+r.target.container+" cannot be read: "+request.PlainText(err))
 	}
 	return r.settle(ctx, err)
 }
@@ -214,7 +214,7 @@ func (r *podReader) once(ctx context.Context) error {
 		r.k.metrics.failures.Inc()
 		if r.outage.failed() > r.k.pace.patience {
 			r.unread = err
-			return r.note(ctx, "cannot be read: "+answer.PlainText(err))
+			return r.note(ctx, "cannot be read: "+request.PlainText(err))
 		}
 		if err := r.rest(ctx); err != nil {
 			return err
@@ -322,7 +322,7 @@ func (r *podReader) settle(ctx context.Context, err error) error {
 	r.k.metrics.failures.Inc()
 	if r.outage.failed() > r.k.pace.outage && !r.outage.told {
 		r.outage.told = true
-		if err := r.note(ctx, "cannot be read: "+answer.PlainText(err)+"; trying again"); err != nil {
+		if err := r.note(ctx, "cannot be read: "+request.PlainText(err)+"; trying again"); err != nil {
 			return err
 		}
 	}

@@ -5,21 +5,22 @@ import (
 	"context"
 	"sync"
 
+	"github.com/appbridge/appbridge/bridge/request"
+
 	"github.com/prometheus/client_golang/prometheus"
 
-	shares "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // newPodSlots makes the limit of the logs that are read.
-func newPodSlots(most int) *shares.Limiter {
-	return shares.NewLimiter(shares.Limit{Option: optionPodStreams, What: "Kubernetes log streams", Max: most})
+func newPodSlots(most int) *request.Limiter {
+	return request.NewLimiter(request.Limit{Option: optionPodStreams, What: "Kubernetes log streams", Max: most})
 }
 
 // podLease is what one stream holds of the slots. A project that has too much of them while
 // another needs some loses its newest streams.
 type podLease struct {
-	slots   *shares.Limiter
+	slots   *request.Limiter
 	most    int
 	taken   prometheus.Gauge
 	project string
@@ -33,7 +34,7 @@ type podLease struct {
 
 // podSlot is some units that were taken at once.
 type podSlot struct {
-	*shares.Slot
+	*request.Slot
 	units int
 }
 
@@ -52,7 +53,7 @@ func (l *podLease) take(ctx context.Context, n int) error {
 	if n == 0 {
 		return nil
 	}
-	slot, err := l.slots.Acquire(ctx, shares.Claim{Project: l.project, Units: n, Revoke: l.revoke})
+	slot, err := l.slots.Acquire(ctx, request.Claim{Project: l.project, Units: n, Revoke: l.revoke})
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // Run reads all replicas at once, and in a stream that follows looks after those
@@ -54,7 +54,7 @@ func (s *podLogs) unread(readers []*podReader) error {
 		return nil
 	}
 	first := readers[0]
-	return Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, answer.PlainText(first.unread))
+	return Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, request.PlainText(first.unread))
 }
 
 // podRun is a stream at work. Its own goroutine, that of attend, has it for itself

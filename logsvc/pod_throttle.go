@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 
-	"golang.org/x/time/rate"
+	"github.com/appbridge/appbridge/bridge/request"
 
-	shares "github.com/appbridge/appbridge/bridge/request"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -20,15 +20,15 @@ const (
 
 // newCalls makes the limit of the requests that are not for a log. All wait: each belongs to a
 // stream, and those are limited.
-func newCalls() *shares.Limiter {
-	return shares.NewLimiter(shares.Limit{What: "requests to Kubernetes", Max: maxCalls, Pending: math.MaxInt})
+func newCalls() *request.Limiter {
+	return request.NewLimiter(request.Limit{What: "requests to Kubernetes", Max: maxCalls, Pending: math.MaxInt})
 }
 
 // throttle bounds how many bytes a second are read of all logs together. Projects take
 // turns, so that the many streams of one do not hold up those of another.
 type throttle struct {
 	rate  *rate.Limiter
-	turns *shares.Limiter
+	turns *request.Limiter
 }
 
 // newThrottle makes a throttle; bytesPerSecond 0 is no limit.
@@ -36,7 +36,7 @@ func newThrottle(bytesPerSecond int64) *throttle {
 	t := &throttle{rate: rate.NewLimiter(rate.Inf, 0)}
 	if bytesPerSecond > 0 {
 		t.rate = rate.NewLimiter(rate.Limit(bytesPerSecond), max(readBytes, int(bytesPerSecond/8)))
-		t.turns = shares.NewLimiter(shares.Limit{What: "reads of logs", Max: 1, Pending: math.MaxInt})
+		t.turns = request.NewLimiter(request.Limit{What: "reads of logs", Max: 1, Pending: math.MaxInt})
 	}
 	return t
 }
@@ -46,7 +46,7 @@ func (t *throttle) wait(ctx context.Context, project string, bytes, lines int) e
 	if t.turns == nil {
 		return context.Cause(ctx)
 	}
-	slot, err := t.turns.Acquire(ctx, shares.Claim{Project: project, Units: 1})
+	slot, err := t.turns.Acquire(ctx, request.Claim{Project: project, Units: 1})
 	if err != nil {
 		return err
 	}

@@ -49,8 +49,8 @@ const (
 	sourcePersisted = "PERSISTED_ONLY"
 )
 
-// request is what a request asks for, checked.
-type request struct {
+// logRequest is what a request asks for, checked.
+type logRequest struct {
 	query            Query
 	source           string // empty: sourceAny
 	timestamps       bool
@@ -63,12 +63,12 @@ type request struct {
 
 // parseRequest reads the options of a request. The error is an *Error that
 // names every field that is wrong, or the one that cannot be served.
-func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*request, error) {
+func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*logRequest, error) {
 	fields, err := objectOf(body)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{query: Query{App: app, Tail: -1}, format: formatText, end: end503}
+	r := &logRequest{query: Query{App: app, Tail: -1}, format: formatText, end: end503}
 	p := &optionParser{fields: fields, unknown: maps.Clone(fields)}
 	r.read(p, now)
 	p.finish(op, r)
@@ -106,7 +106,7 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 }
 
 // read takes every option that is there.
-func (r *request) read(p *optionParser, now time.Time) {
+func (r *logRequest) read(p *optionParser, now time.Time) {
 	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
 	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
 	option(p, "tail", `a whole number of lines from 0 on, or "all"`, (*tailLines)(&r.query.Tail), nil)
@@ -150,7 +150,7 @@ const sinceStart = "start"
 
 // readSince takes the two ways to say from when on. Such a request is not limited to a number of
 // lines as well, unless it has one, too.
-func (r *request) readSince(p *optionParser, now time.Time) {
+func (r *logRequest) readSince(p *optionParser, now time.Time) {
 	var text string
 	since := option(p, "since", `a duration like 10m or 1h30m, or "start", in quotes`, &text, func(s string) bool {
 		d, ok := positive(s)
@@ -184,7 +184,7 @@ func (p *optionParser) problem(form string, args ...any) {
 }
 
 // finish finds options that nobody knows and those that do not go together.
-func (p *optionParser) finish(op subjects.LogOp, r *request) {
+func (p *optionParser) finish(op subjects.LogOp, r *logRequest) {
 	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
 		p.problem("%s: unknown option, want one of %s", shown([]byte(strconv.Quote(name))), strings.Join(p.known, ", "))
 	}

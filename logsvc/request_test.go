@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -97,7 +97,7 @@ func FuzzParseRequest(f *testing.F) {
 			if !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument && failure.Code != subjects.CodeFailedPrecondition {
 				t.Fatalf("got %v", err)
 			}
-			if text := answer.OneLine(failure.Text); strings.ContainsAny(text, "\r\n") || len(text) > 1100 {
+			if text := request.OneLine(failure.Text); strings.ContainsAny(text, "\r\n") || len(text) > 1100 {
 				t.Errorf("got %q", text)
 			}
 		}
@@ -111,7 +111,7 @@ func TestOutboxBounds(t *testing.T) {
 	t.Parallel()
 	for _, f := range []format{formatText, formatJSON} {
 		all := &memory{}
-		o := newOutbox(&request{format: f}, nil, all, testMetrics())
+		o := newOutbox(&logRequest{format: f}, nil, all, testMetrics())
 		for _, length := range []int{128 << 10, 100, 0} {
 			lines := slices.Repeat([]Line{{Text: []byte(strings.Repeat("x", length))}}, 100)
 			for range max(1, 1000/(length/100+1)) {
@@ -190,7 +190,7 @@ func TestScarceMemory(t *testing.T) {
 	t.Parallel()
 	all := &memory{}
 	all.add(sharedBytes + 1)
-	o := newOutbox(&request{format: formatText}, nil, all, testMetrics())
+	o := newOutbox(&logRequest{format: formatText}, nil, all, testMetrics())
 	for range 100 {
 		if err := o.Lines(t.Context(), "a", slices.Repeat([]Line{{Text: []byte("a line of a log")}}, 1000), true); err != nil {
 			t.Fatal(err)
@@ -207,7 +207,7 @@ func TestScarceMemory(t *testing.T) {
 	if w.bytes < windowFloor || w.bytes > windowFloor+64<<10 {
 		t.Errorf("%d bytes are open", w.bytes)
 	}
-	c := newCollector(&request{format: formatText}, nil, all, 1<<20, nil, testMetrics())
+	c := newCollector(&logRequest{format: formatText}, nil, all, 1<<20, nil, testMetrics())
 	for range 100 {
 		if err := c.Lines(t.Context(), "a", make([]Line, 1000), false); err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func TestScarceMemory(t *testing.T) {
 func TestParts(t *testing.T) {
 	t.Parallel()
 	for _, f := range []format{formatText, formatRaw, formatJSON, formatProto} {
-		r := &request{format: f, query: Query{App: checkout}}
+		r := &logRequest{format: f, query: Query{App: checkout}}
 		b := &batch{replica: "a"}
 		for i := range 50 {
 			layout{r}.add(b, Line{Text: []byte(fmt.Sprintf("%02d", i) + strings.Repeat("\x01", 20*i))})

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // outageTick is how often a connection that is away is looked at.
@@ -195,7 +195,7 @@ func (s *Service) publishError(ctx context.Context, target string, failure *Erro
 
 // errorMessage is an answer that is an error. One line of its body has the text too.
 func errorMessage(target string, failure *Error) *nats.Msg {
-	text := answer.OneLine(failure.Text)
+	text := request.OneLine(failure.Text)
 	return &nats.Msg{Subject: target, Data: []byte(text + "\n"), Header: nats.Header{
 		subjects.HeaderServiceError:     {text},
 		subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()},
@@ -236,7 +236,7 @@ func (s *Service) publishLast(ctx context.Context, msg *nats.Msg) {
 }
 
 // internal notes a fault of this side and is what the asker is told of it.
-func (s *Service) internal(req *request, err error) *Error {
+func (s *Service) internal(req *logRequest, err error) *Error {
 	s.log.Error("a log request failed", zap.Stringer("app", req.query.App), zap.Error(err))
 	return Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 }

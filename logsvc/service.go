@@ -16,9 +16,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
-	shares "github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -42,10 +41,10 @@ type Service struct {
 	log      *zap.Logger
 	metrics  *metrics
 
-	slots    *shares.Limiter // of requests
-	turns    *shares.Limiter // of what tries expressions
-	memory   memory          // of all streams
-	encoding chan struct{}   // holds one for each batch that is encoded
+	slots    *request.Limiter // of requests
+	turns    *request.Limiter // of what tries expressions
+	memory   memory           // of all streams
+	encoding chan struct{}    // holds one for each batch that is encoded
 
 	running sync.WaitGroup // of requests
 
@@ -69,7 +68,7 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 	}
 	s := &Service{
 		cfg: cfg, names: names, source: source, requests: requests, nc: nc, log: log,
-		slots:    shares.NewLimiter(shares.Limit{Option: optionStreams, What: "log requests", Max: cfg.MaxStreams}),
+		slots:    request.NewLimiter(request.Limit{Option: optionStreams, What: "log requests", Max: cfg.MaxStreams}),
 		turns:    newTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
@@ -123,14 +122,14 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 		DoneHandler:  func(micro.Service) { close(closed) },
 	}
-	service, err := answer.AddService(s.requests, config)
+	service, err := request.AddService(s.requests, config)
 	if err != nil {
 		return nil, fmt.Errorf("add the log service: %w", err)
 	}
 	for _, op := range []subjects.LogOp{subjects.LogGet, subjects.LogTail, subjects.LogOpen} {
 		filter, err := s.names.LogsFilter(op)
 		if err == nil {
-			err = answer.AddEndpoint(service, string(op), filter, func(req micro.Request) { s.handle(serving, op, req) })
+			err = request.AddEndpoint(service, string(op), filter, func(req micro.Request) { s.handle(serving, op, req) })
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op, err), service.Stop())
@@ -174,7 +173,7 @@ func (s *Service) stats() Stats {
 func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.Request) {
 	arrived := time.Now()
 	reply, body := msg.Reply(), msg.Data()
-	if result := answer.JudgeReply(s.cfg.InboxPrefix, reply); result != "" {
+	if result := request.JudgeReply(s.cfg.InboxPrefix, reply); result != "" {
 		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 		s.log.Debug("a log request without a reply subject that may be answered", zap.String("subject", msg.Subject()), zap.String("reply", reply))
 		return
@@ -206,13 +205,13 @@ func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.R
 }
 
 // begin enters the limit of requests. A request whose slot is revoked ends.
-func (s *Service) begin(app subjects.AppID, end context.CancelCauseFunc) (*shares.Turn, error) {
+func (s *Service) begin(app subjects.AppID, end context.CancelCauseFunc) (*request.Turn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return nil, errGoingAway()
 	}
-	turn, err := s.slots.Enter(shares.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
+	turn, err := s.slots.Enter(request.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
 		end(beyondShare(optionStreams, app.Project, s.cfg.MaxStreams, "log requests", cause))
 	}})
 	if err == nil {
@@ -222,10 +221,10 @@ func (s *Service) begin(app subjects.AppID, end context.CancelCauseFunc) (*share
 }
 
 // answer serves a request once it has its slot.
-func (s *Service) answer(ctx, serving context.Context, turn *shares.Turn, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (result string) {
+func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (result string) {
 	slot, err := turn.Wait(ctx)
 	if err != nil {
-		return s.fail(serving, &request{query: Query{App: app}, end: endOption(body)}, reply, err)
+		return s.fail(serving, &logRequest{query: Query{App: app}, end: endOption(body)}, reply, err)
 	}
 	// A requester that has the end can count on the slot being free.
 	conclude := s.serve(ctx, serving, op, app, body, reply, arrived)
@@ -238,7 +237,7 @@ func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app sub
 	req, err := s.parse(ctx, op, app, body, reply, arrived)
 	if err != nil {
 		if req == nil {
-			req = &request{query: Query{App: app}, end: end503}
+			req = &logRequest{query: Query{App: app}, end: end503}
 		}
 		return func() string { return s.fail(serving, req, reply, err) }
 	}
@@ -247,7 +246,7 @@ func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app sub
 	}
 	st := &stream{
 		Service: s, op: op, req: req, id: rand.Text(), target: reply, asked: arrived,
-		far:     op == subjects.LogTail && strings.HasPrefix(reply, answer.FarPrefix),
+		far:     op == subjects.LogTail && strings.HasPrefix(reply, request.FarPrefix),
 		reader:  newReader(),
 		window:  newWindow(req.window, &s.memory),
 		out:     newOutbox(req, newMatcher(req, s.turns), &s.memory, s.metrics),
@@ -265,16 +264,16 @@ func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app sub
 
 // parse reads the options of a request. Compiling expressions has to wait for a turn as
 // trying them does.
-func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, now time.Time) (*request, error) {
+func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, now time.Time) (*logRequest, error) {
 	if fields, _ := objectOf(body); fields["include"] != nil || fields["exclude"] != nil {
-		turn, err := s.turns.Acquire(ctx, shares.Claim{Project: app.Project, Units: 1})
+		turn, err := s.turns.Acquire(ctx, request.Claim{Project: app.Project, Units: 1})
 		if err != nil {
 			return nil, err
 		}
 		defer turn.Release()
 	}
 	req, err := parseRequest(op, app, body, now)
-	if err != nil || !strings.HasPrefix(reply, answer.FarPrefix) {
+	if err != nil || !strings.HasPrefix(reply, request.FarPrefix) {
 		return req, err
 	}
 	switch {
@@ -288,7 +287,7 @@ func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.App
 
 // refuse answers a request that its endpoint does not hand on, and ends its stream.
 func (s *Service) refuse(op subjects.LogOp, reply, end string, err error) {
-	failure := s.failure(&request{}, err)
+	failure := s.failure(&logRequest{}, err)
 	for _, msg := range []*nats.Msg{errorMessage(reply, failure), endMessage(reply, ending{reason: endOf(failure), end: end})} {
 		if err := s.nc.PublishMsg(msg); err != nil {
 			s.log.Warn("cannot answer a log request", zap.Error(err))
@@ -298,7 +297,7 @@ func (s *Service) refuse(op subjects.LogOp, reply, end string, err error) {
 }
 
 // fail answers a request with an error, and ends its stream.
-func (s *Service) fail(serving context.Context, req *request, reply string, err error) (result string) {
+func (s *Service) fail(serving context.Context, req *logRequest, reply string, err error) (result string) {
 	failure := s.failure(req, err)
 	s.publishError(serving, reply, failure)
 	s.publishLast(serving, endMessage(reply, ending{reason: endOf(failure), end: req.end}))
@@ -306,7 +305,7 @@ func (s *Service) fail(serving context.Context, req *request, reply string, err 
 }
 
 // failure is what the requester learns of an error.
-func (s *Service) failure(req *request, err error) *Error {
+func (s *Service) failure(req *logRequest, err error) *Error {
 	var failure *Error
 	switch {
 	case errors.As(err, &failure):
@@ -318,6 +317,6 @@ func (s *Service) failure(req *request, err error) *Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused++
-	s.refusal = failure.Code.HeaderValue() + ": " + answer.OneLine(failure.Text)
+	s.refusal = failure.Code.HeaderValue() + ": " + request.OneLine(failure.Text)
 	return failure
 }

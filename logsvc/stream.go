@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/time/rate"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -59,7 +59,7 @@ const resultGone = "gone"
 type stream struct {
 	*Service
 	op     subjects.LogOp
-	req    *request
+	req    *logRequest
 	id     string
 	target string // the subject that is written to
 	ack    string // what a reply subject begins with
@@ -179,7 +179,7 @@ func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
 		acks: s.hears,
 		stop: func(msg *nats.Msg) {
 			end(errStopped)
-			if answer.JudgeReply(s.cfg.InboxPrefix, msg.Reply) == "" {
+			if request.JudgeReply(s.cfg.InboxPrefix, msg.Reply) == "" {
 				_ = msg.Respond([]byte("stopped\n")) // the stream's own end says it too
 			}
 		},

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // LogStreamer finds the logs of apps. Pods are one source of them; another one
@@ -88,9 +88,9 @@ const (
 )
 
 // Error is a failure that the asker is told of.
-type Error = answer.Error
+type Error = request.Error
 
 // Errorf makes an Error.
 func Errorf(code subjects.Code, format string, args ...any) *Error {
-	return answer.Errorf(code, format, args...)
+	return request.Errorf(code, format, args...)
 }

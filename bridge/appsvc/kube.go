@@ -22,8 +22,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -170,25 +170,25 @@ func (e *kubeError) right() string {
 }
 
 // failure is the answer to the request.
-func (e *kubeError) failure() *answer.Error {
-	text := answer.PlainText(e.err)
+func (e *kubeError) failure() *request.Error {
+	text := request.PlainText(e.err)
 	switch {
 	case apierrors.IsInvalid(e.err), apierrors.IsBadRequest(e.err), apierrors.IsRequestEntityTooLargeError(e.err):
-		return answer.Errorf(subjects.CodeInvalidArgument, "kubernetes refuses it: %s", text)
+		return request.Errorf(subjects.CodeInvalidArgument, "kubernetes refuses it: %s", text)
 	case apierrors.IsUnauthorized(e.err):
-		return answer.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of appbridge")
+		return request.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of appbridge")
 	case e.lacksRight():
-		return answer.Errorf(subjects.CodeInternal, "kubernetes: appbridge lacks the right %s", e.right())
+		return request.Errorf(subjects.CodeInternal, "kubernetes: appbridge lacks the right %s", e.right())
 	case apierrors.IsForbidden(e.err):
-		return answer.Errorf(subjects.CodeFailedPrecondition, "kubernetes refuses it: %s", text)
+		return request.Errorf(subjects.CodeFailedPrecondition, "kubernetes refuses it: %s", text)
 	case apierrors.IsConflict(e.err), apierrors.IsAlreadyExists(e.err):
-		return answer.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
+		return request.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
 	case apierrors.IsNotFound(e.err), apierrors.IsMethodNotSupported(e.err):
-		return answer.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
+		return request.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
 	case e.unavailable():
-		return answer.Errorf(subjects.CodeUnavailable, "kubernetes: %s", text)
+		return request.Errorf(subjects.CodeUnavailable, "kubernetes: %s", text)
 	default:
-		return answer.Errorf(subjects.CodeInternal, "kubernetes: %s", text)
+		return request.Errorf(subjects.CodeInternal, "kubernetes: %s", text)
 	}
 }
 

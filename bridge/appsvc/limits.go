@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	requests "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -59,23 +59,23 @@ func newLimits(cfg Config) *limits {
 
 // admit counts a write, whether it is served or waits, until it is dismissed. One project
 // has at most half of the bytes, so that another one is never shut out.
-func (l *limits) admit(r *request) error {
+func (l *limits) admit(r *apiRequest) error {
 	project, bytes := r.claimant(), len(r.body)+writeBytes
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.held[project]+bytes > heldBytes/2:
-		return answer.Errorf(subjects.CodeResourceExhausted, "project %q: its requests that change apps hold %d bytes, at most %d for one project, try again later",
+		return request.Errorf(subjects.CodeResourceExhausted, "project %q: its requests that change apps hold %d bytes, at most %d for one project, try again later",
 			project, l.held[project], heldBytes/2)
 	case l.all+bytes > heldBytes:
-		return answer.Errorf(subjects.CodeResourceExhausted, "requests that change apps hold %d bytes, at most %d, try again later", l.all, heldBytes)
+		return request.Errorf(subjects.CodeResourceExhausted, "requests that change apps hold %d bytes, at most %d, try again later", l.all, heldBytes)
 	}
 	l.held[project] += bytes
 	l.all += bytes
 	return nil
 }
 
-func (l *limits) dismiss(r *request) {
+func (l *limits) dismiss(r *apiRequest) {
 	project, bytes := r.claimant(), len(r.body)+writeBytes
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *limits) dismiss(r *request) {
 }
 
 // serveRead serves a read when it is its turn. A requester that is gone meanwhile ends it.
-func (s *Service) serveRead(serving context.Context, op operation, r *request) (rep *reply, done func(), err error) {
+func (s *Service) serveRead(serving context.Context, op operation, r *apiRequest) (rep *reply, done func(), err error) {
 	ctx, cancel := context.WithCancelCause(serving)
 	ctx, stop := context.WithTimeoutCause(ctx, s.timeouts.read, errLate(s.timeouts.read, ""))
 	watched := s.requesters.add(r.reply, func() { cancel(errGone) })
@@ -105,7 +105,7 @@ func (s *Service) serveRead(serving context.Context, op operation, r *request) (
 
 // serveWrite serves a write. It waits for the other writes of its app first: nothing that
 // projects share is held for that.
-func (s *Service) serveWrite(serving context.Context, op operation, r *request) (*reply, error) {
+func (s *Service) serveWrite(serving context.Context, op operation, r *apiRequest) (*reply, error) {
 	ctx, cancel := context.WithTimeoutCause(serving, s.timeouts.write, errLate(s.timeouts.write, ""))
 	defer cancel()
 	unlock, err := s.locks.lock(ctx, r.app)
@@ -131,7 +131,7 @@ func (s *Service) serveWrite(serving context.Context, op operation, r *request) 
 // turn waits for a slot, but not for longer than a client waits for an answer.
 func (s *Service) turn(ctx context.Context, option string, wait func(context.Context) (*requests.Slot, error)) (*requests.Slot, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.queue,
-		answer.Errorf(subjects.CodeResourceExhausted, "%s: no turn within %s, too many requests before this one, try again later", option, s.timeouts.queue))
+		request.Errorf(subjects.CodeResourceExhausted, "%s: no turn within %s, too many requests before this one, try again later", option, s.timeouts.queue))
 	defer cancel()
 	return wait(ctx)
 }

@@ -49,7 +49,7 @@ func (c *cursor) follows(svc *kservice.Service) bool {
 }
 
 // query reads what a list request asks for.
-func (s *Service) query(r *request) (*listQuery, error) {
+func (s *Service) query(r *apiRequest) (*listQuery, error) {
 	body := &appv1.ListRequest{}
 	if err := r.decode(body); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (q *listQuery) read(token string) *cursor {
 
 // list answers with one page of apps. Beside one look at each Service it does no more than
 // the page takes.
-func (s *Service) list(ctx context.Context, r *request) (*reply, error) {
+func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 	q, err := s.query(r)
 	if err != nil {
 		return nil, err

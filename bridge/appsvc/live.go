@@ -108,7 +108,7 @@ func (l *live) service() (*kservice.Service, error) {
 }
 
 // appNow answers with an app as Kubernetes has it now.
-func (s *Service) appNow(r *request, now *live, wrap func(*appv1.App) proto.Message) (*reply, error) {
+func (s *Service) appNow(r *apiRequest, now *live, wrap func(*appv1.App) proto.Message) (*reply, error) {
 	svc, err := now.service()
 	if err != nil {
 		return nil, err

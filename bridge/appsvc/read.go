@@ -7,22 +7,22 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // readable says why the cache cannot be read.
 func (s *Service) readable() error {
 	if err := s.cache.Synced(); err != nil {
-		return answer.Errorf(subjects.CodeUnavailable, "%s", answer.PlainText(err))
+		return request.Errorf(subjects.CodeUnavailable, "%s", request.PlainText(err))
 	}
 	return nil
 }
 
 // named reads the body of a request that has nothing to say but the app, and
 // returns the identifier that it names, nil if it names none.
-func (s *Service) named(r *request) (*appv1.Identifier, error) {
+func (s *Service) named(r *apiRequest) (*appv1.Identifier, error) {
 	body := &appv1.GetRequest{}
 	if err := r.decode(body); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Service) named(r *request) (*appv1.Identifier, error) {
 }
 
 // get answers with one app.
-func (s *Service) get(_ context.Context, r *request) (*reply, error) {
+func (s *Service) get(_ context.Context, r *apiRequest) (*reply, error) {
 	if _, err := s.named(r); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Service) get(_ context.Context, r *request) (*reply, error) {
 	}
 	entry, ok := s.cache.App(r.app)
 	if !ok {
-		return nil, answer.Errorf(subjects.CodeNotFound, "app: no app %s", r.app)
+		return nil, request.Errorf(subjects.CodeNotFound, "app: no app %s", r.app)
 	}
 	app, err := kservice.ConvertCounting(entry.Service, entry.Revision, s.cfg.App)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Service) get(_ context.Context, r *request) (*reply, error) {
 
 // ingress answers with the address of an app, which follows from its id: whether
 // there is such an app is not asked.
-func (s *Service) ingress(_ context.Context, r *request) (*reply, error) {
+func (s *Service) ingress(_ context.Context, r *apiRequest) (*reply, error) {
 	if _, err := s.named(r); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Service) ingress(_ context.Context, r *request) (*reply, error) {
 
 // replicas answers with the replicas of an app. An app that is gone has none: whose the pods are
 // that are left cannot be proved.
-func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
+func (s *Service) replicas(_ context.Context, r *apiRequest) (*reply, error) {
 	asked, err := s.named(r)
 	if err != nil {
 		return nil, err
@@ -87,9 +87,9 @@ func (s *Service) replicas(_ context.Context, r *request) (*reply, error) {
 	var denied *DeniedError
 	switch {
 	case errors.As(err, &denied):
-		return nil, answer.Errorf(subjects.CodeInternal, "kubernetes: %s", denied.Text)
+		return nil, request.Errorf(subjects.CodeInternal, "kubernetes: %s", denied.Text)
 	case err != nil:
-		return nil, answer.Errorf(subjects.CodeUnavailable, "replicas: %s", answer.PlainText(err))
+		return nil, request.Errorf(subjects.CodeUnavailable, "replicas: %s", request.PlainText(err))
 	}
 	id := &appv1.Identifier{Org: org, Project: r.app.Project, Domain: r.app.Domain, Name: r.app.Name}
 	return newReply(r.form, &appv1.ReplicaList{Items: kservice.Replicas(id, svc, pods)})

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -87,14 +87,14 @@ func (s *Service) room() int { return int(s.nc.MaxPayload()) - replyMargin }
 
 // failureOf is the answer to a request that failed, or whose answer no message can hold;
 // nil when there is an answer.
-func (s *Service) failureOf(op operation, subject string, rep *reply, err error) *answer.Error {
+func (s *Service) failureOf(op operation, subject string, rep *reply, err error) *request.Error {
 	if err == nil {
 		if size := len(rep.data); size > s.room() {
-			return answer.Errorf(subjects.CodeInternal, "the answer has %d bytes, and max_payload of the NATS server lets %d through", size, s.room())
+			return request.Errorf(subjects.CodeInternal, "the answer has %d bytes, and max_payload of the NATS server lets %d through", size, s.room())
 		}
 		return nil
 	}
-	var failure *answer.Error
+	var failure *request.Error
 	if errors.As(err, &failure) {
 		return failure
 	}
@@ -102,18 +102,18 @@ func (s *Service) failureOf(op operation, subject string, rep *reply, err error)
 		return errClosing("")
 	}
 	s.log.Error("a request failed", zap.String("op", op.name), zap.String("subject", subject), zap.Error(err))
-	return answer.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
+	return request.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 }
 
 // refuse answers from within the handler of an endpoint, which counts errors.
 func (s *Service) refuse(op operation, msg micro.Request, err error, asked time.Time) {
 	failure := s.failureOf(op, msg.Subject(), nil, err)
-	sent := msg.Error(failure.Code.HeaderValue(), answer.OneLine(failure.Text), answer.Body(failure.Text))
+	sent := msg.Error(failure.Code.HeaderValue(), request.OneLine(failure.Text), request.Body(failure.Text))
 	s.answered(op, msg.Reply(), failure.Code.String(), sent, asked)
 }
 
 // publish answers when the handler has returned, after which its message is not to be used.
-func (s *Service) publish(op operation, r *request, rep *reply, err error, asked time.Time) {
+func (s *Service) publish(op operation, r *apiRequest, rep *reply, err error, asked time.Time) {
 	if errors.Is(err, errGone) {
 		s.metrics.ended(op.name, resultGone, asked)
 		return
@@ -122,8 +122,8 @@ func (s *Service) publish(op operation, r *request, rep *reply, err error, asked
 	var result string
 	if failure := s.failureOf(op, r.subject, rep, err); failure != nil {
 		result = failure.Code.String()
-		msg.Data = answer.Body(failure.Text)
-		msg.Header = nats.Header{subjects.HeaderServiceError: {answer.OneLine(failure.Text)}, subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()}}
+		msg.Data = request.Body(failure.Text)
+		msg.Header = nats.Header{subjects.HeaderServiceError: {request.OneLine(failure.Text)}, subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()}}
 	} else {
 		result = rep.result()
 		msg.Data, msg.Header = rep.data, rep.header

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	requests "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -26,8 +26,8 @@ const (
 	maxReadBody = 64 << 10
 )
 
-// request is what somebody asks for.
-type request struct {
+// apiRequest is what somebody asks for.
+type apiRequest struct {
 	op, subject     string
 	reply           string         // where the answer goes
 	app             subjects.AppID // not of a list
@@ -39,12 +39,12 @@ type request struct {
 
 // parse reads what stands around the body. Whether writes are turned on is asked
 // first: then it does not matter what is wrong with the rest.
-func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
+func (s *Service) parse(op operation, msg micro.Request) (*apiRequest, error) {
 	if op.write && !s.cfg.EnableWrites {
-		return nil, answer.Errorf(subjects.CodePermissionDenied,
+		return nil, request.Errorf(subjects.CodePermissionDenied,
 			"%s is turned off here: start appbridge serve with --enable-writes (APPBRIDGE_ENABLE_WRITES=true, or enable-writes: true in its file)", op.name)
 	}
-	r := &request{op: op.name, subject: msg.Subject(), reply: msg.Reply(), body: msg.Data()}
+	r := &apiRequest{op: op.name, subject: msg.Subject(), reply: msg.Reply(), body: msg.Data()}
 	var err error
 	if op.name == opList {
 		r.project, r.domain, err = s.names.ParseAPIList(msg.Subject())
@@ -52,14 +52,14 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 		_, r.app, err = s.names.ParseAPI(msg.Subject())
 	}
 	if err != nil {
-		return nil, answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
+		return nil, request.Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	most := maxReadBody
 	if op.write {
 		most = maxBody
 	}
 	if len(r.body) > most {
-		return nil, answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want at most %d", len(r.body), most)
+		return nil, request.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want at most %d", len(r.body), most)
 	}
 	r.form, err = formOf(msg.Headers())
 	return r, err
@@ -67,7 +67,7 @@ func (s *Service) parse(op operation, msg micro.Request) (*request, error) {
 
 // claimant is the project whose share of a limit the request takes; empty for a list of
 // everything.
-func (r *request) claimant() string { return cmp.Or(r.app.Project, r.project) }
+func (r *apiRequest) claimant() string { return cmp.Or(r.app.Project, r.project) }
 
 // formOf reads the content type, whose name a person may write in any case.
 func formOf(headers micro.Headers) (string, error) {
@@ -82,7 +82,7 @@ func formOf(headers micro.Headers) (string, error) {
 	}
 	form, _, err := mime.ParseMediaType(written)
 	if err != nil || form != subjects.ContentTypeJSON && form != subjects.ContentTypeProtobuf {
-		return "", answer.Errorf(subjects.CodeInvalidArgument, "%s: %s: want %s or %s",
+		return "", request.Errorf(subjects.CodeInvalidArgument, "%s: %s: want %s or %s",
 			subjects.HeaderContentType, shown(written), subjects.ContentTypeJSON, subjects.ContentTypeProtobuf)
 	}
 	if form == subjects.ContentTypeProtobuf {
@@ -92,21 +92,21 @@ func formOf(headers micro.Headers) (string, error) {
 }
 
 // decode reads the body into m; no body leaves it empty.
-func (r *request) decode(m proto.Message) error {
+func (r *apiRequest) decode(m proto.Message) error {
 	if len(r.body) == 0 {
 		return nil
 	}
 	name := m.ProtoReflect().Descriptor().Name()
 	if r.form == subjects.ContentTypeProtobuf {
 		if proto.Unmarshal(r.body, m) != nil {
-			return answer.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want a %s in binary protobuf, or %s: %s",
+			return request.Errorf(subjects.CodeInvalidArgument, "body: %d bytes: want a %s in binary protobuf, or %s: %s",
 				len(r.body), name, subjects.HeaderContentType, subjects.ContentTypeJSON)
 		}
 		return nil
 	}
 	if err := protojson.Unmarshal(r.body, m); err != nil {
-		reason := strings.TrimSpace(strings.TrimPrefix(answer.OneLine(err.Error()), "proto:"))
-		return answer.Errorf(subjects.CodeInvalidArgument, "body: %s: want a %s in JSON", reason, name)
+		reason := strings.TrimSpace(strings.TrimPrefix(request.OneLine(err.Error()), "proto:"))
+		return request.Errorf(subjects.CodeInvalidArgument, "body: %s: want a %s in JSON", reason, name)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (p *problems) err() error {
 	if len(*p) == 0 {
 		return nil
 	}
-	return answer.Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(*p, "; "))
+	return request.Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(*p, "; "))
 }
 
 // agree checks that what a body says of the app is what the subject says; path is

@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // probeInterval is how often the server is asked whether a requester still listens: reads
@@ -47,7 +47,7 @@ func newRequesters(nc *nats.Conn) *requesters {
 // add watches a reply subject until it is removed. The one of a request from another account
 // is not watched: a probe would delete the server's response mapping.
 func (r *requesters) add(reply string, gone func()) (number uint64) {
-	if strings.HasPrefix(reply, answer.FarPrefix) {
+	if strings.HasPrefix(reply, request.FarPrefix) {
 		return 0
 	}
 	r.mu.Lock()

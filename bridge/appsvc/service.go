@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	requests "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 const (
@@ -120,7 +120,7 @@ type operation struct {
 	name     string // in the metrics
 	endpoint string
 	subject  string // that the endpoint listens to
-	serve    func(ctx context.Context, r *request) (*reply, error)
+	serve    func(ctx context.Context, r *apiRequest) (*reply, error)
 	write    bool
 }
 
@@ -167,12 +167,12 @@ func (s *Service) register(serving context.Context, closed chan struct{}) (micro
 		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 		DoneHandler:  func(micro.Service) { close(closed) },
 	}
-	service, err := answer.AddService(s.nc, config)
+	service, err := request.AddService(s.nc, config)
 	if err != nil {
 		return nil, fmt.Errorf("add the app service: %w", err)
 	}
 	for _, op := range operations {
-		err := answer.AddEndpoint(service, op.endpoint, op.subject, func(msg micro.Request) { s.handle(serving, op, msg) })
+		err := request.AddEndpoint(service, op.endpoint, op.subject, func(msg micro.Request) { s.handle(serving, op, msg) })
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op.endpoint, err), service.Stop())
 		}
@@ -198,7 +198,7 @@ func (s *Service) stats() Stats {
 // endpoint are called one after the other.
 func (s *Service) handle(serving context.Context, op operation, msg micro.Request) {
 	asked := time.Now()
-	if result := answer.JudgeReply(s.cfg.InboxPrefix, msg.Reply()); result != "" {
+	if result := request.JudgeReply(s.cfg.InboxPrefix, msg.Reply()); result != "" {
 		s.metrics.ended(op.name, result, asked)
 		s.log.Debug("a request without a reply subject that may be answered", zap.String("subject", msg.Subject()), zap.String("reply", msg.Reply()))
 		return
@@ -229,7 +229,7 @@ func (s *Service) handle(serving context.Context, op operation, msg micro.Reques
 }
 
 // begin lets a request in, or refuses it.
-func (s *Service) begin(op operation, r *request) (err error) {
+func (s *Service) begin(op operation, r *apiRequest) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

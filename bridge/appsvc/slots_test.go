@@ -5,20 +5,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // Writes are bounded in bytes wherever they wait, and one project has half of them.
 func TestHeldBytes(t *testing.T) {
 	l := newLimits(Config{MaxReads: 1, MaxWrites: 1})
-	write := func(project string, bytes int) *request {
-		return &request{app: subjects.AppID{Project: project}, body: make([]byte, bytes-writeBytes)}
+	write := func(project string, bytes int) *apiRequest {
+		return &apiRequest{app: subjects.AppID{Project: project}, body: make([]byte, bytes-writeBytes)}
 	}
-	takes := func(r *request, want string) {
+	takes := func(r *apiRequest, want string) {
 		t.Helper()
 		err := l.admit(r)
-		var failure *answer.Error
+		var failure *request.Error
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%d bytes: got %v", len(r.body), err)

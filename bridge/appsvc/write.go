@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -37,7 +37,7 @@ var (
 )
 
 // deploy creates an app, changes it, or starts it again.
-func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
+func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.CreateRequest{}
 	if err := r.decode(body); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *Service) deploy(ctx context.Context, r *request) (*reply, error) {
 		return nil, err
 	}
 	if len(denied) > 0 {
-		return nil, answer.Errorf(subjects.CodePermissionDenied, "%s", strings.Join(denied, "; "))
+		return nil, request.Errorf(subjects.CodePermissionDenied, "%s", strings.Join(denied, "; "))
 	}
 	var now *live
 	var outcome, sent subjects.Outcome
@@ -79,13 +79,13 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 		return nil, "", err
 	}
 	if reason := found.foreign(); reason != "" {
-		return nil, "", answer.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, %s", found.at, id, reason)
+		return nil, "", request.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, %s", found.at, id, reason)
 	}
 	cfg := s.cfg.Deploy
 	cfg.Namespace = found.at.Namespace
 	manifest, err := kservice.Build(id, app, cfg)
 	if err != nil {
-		return nil, "", answer.Errorf(subjects.CodeInvalidArgument, "%v", err)
+		return nil, "", request.Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	manifest.Name = found.at.Name
 	manifest.DropOverridden(cfg)
@@ -106,7 +106,7 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 }
 
 // stop scales an app to zero and keeps it.
-func (s *Service) stop(ctx context.Context, r *request) (*reply, error) {
+func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.UpdateRequest{}
 	if err := r.decode(body); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (s *Service) removeRevision(ctx context.Context, namespace, name string, se
 }
 
 // remove deletes an app.
-func (s *Service) remove(ctx context.Context, r *request) (*reply, error) {
+func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.DeleteRequest{}
 	if err := r.decode(body); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (s *Service) remove(ctx context.Context, r *request) (*reply, error) {
 }
 
 // removeReplica deletes one pod of an app, in whose place Knative puts another.
-func (s *Service) removeReplica(ctx context.Context, r *request) (*reply, error) {
+func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.ReplicaIdentifier{}
 	if err := r.decode(body); err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (s *Service) removeReplica(ctx context.Context, r *request) (*reply, error)
 			return err
 		}
 		if !found.owns(pod) {
-			return answer.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", shown(body.GetName()), r.app)
+			return request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", shown(body.GetName()), r.app)
 		}
 		err = s.kube.remove(ctx, pods(), found.at.Namespace, pod.GetName(), pod.GetUID())
 		if err == nil || unanswered(err) {
@@ -265,7 +265,7 @@ func unanswered(err error) bool {
 }
 
 // wrote ends a write that went well, with what it came to.
-func (s *Service) wrote(r *request, rep *reply, outcome subjects.Outcome, err error) (*reply, error) {
+func (s *Service) wrote(r *apiRequest, rep *reply, outcome subjects.Outcome, err error) (*reply, error) {
 	s.log.Info("app operation", zap.String("op", r.op), zap.Stringer("app", r.app), zap.String("outcome", string(outcome)))
 	if err != nil {
 		return nil, err
@@ -338,11 +338,11 @@ func (s *Service) late(ctx context.Context, last error) error {
 }
 
 // errLate is the answer to a request that takes too long.
-func errLate(limit time.Duration, reason string) *answer.Error {
-	return answer.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", limit, reason)
+func errLate(limit time.Duration, reason string) *request.Error {
+	return request.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", limit, reason)
 }
 
 // errClosing is the answer to a request that the end of the service does not let through.
-func errClosing(reason string) *answer.Error {
-	return answer.Errorf(subjects.CodeUnavailable, "the service is going away, ask again%s", reason)
+func errClosing(reason string) *request.Error {
+	return request.Errorf(subjects.CodeUnavailable, "the service is going away, ask again%s", reason)
 }

@@ -1,5 +1,5 @@
 // Package request holds what the two request services, logs and app operations,
-// share beside the answers of package answer: the limit of what is served at one
+// share: answers, endpoints, and the limit of what is served at one
 // time.
 //
 //	request ──► Acquire ──► free, and within the project's half ────────► served ──► Release

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // ErrShare ends the work of a claim that is revoked: its project has more than its
@@ -327,7 +326,7 @@ func (l *Limiter) crowd() {
 		}
 	}
 	w := most.queue[len(most.queue)-1]
-	l.finish(w, nil, answer.Errorf(subjects.CodeResourceExhausted, "%s: %d %s are waiting, %d of project %q, at most %d in all, try again later",
+	l.finish(w, nil, Errorf(subjects.CodeResourceExhausted, "%s: %d %s are waiting, %d of project %q, at most %d in all, try again later",
 		l.limit.PendingOption, l.waiting-1, l.limit.What, len(most.queue)-1, most.name, l.limit.Pending))
 	l.dispatch()
 }
@@ -339,10 +338,10 @@ func (l *Limiter) refusal(p *project, units int) error {
 		need = fmt.Sprintf(", this request needs %d", units)
 	}
 	if l.used+l.owed+units <= l.limit.Max {
-		return answer.Errorf(subjects.CodeResourceExhausted, "%s: project %q has %d of %d %s, at most %d while other projects have requests%s, try again later",
+		return Errorf(subjects.CodeResourceExhausted, "%s: project %q has %d of %d %s, at most %d while other projects have requests%s, try again later",
 			l.limit.Option, p.name, p.held, l.limit.Max, l.limit.What, half(l.limit.Max), need)
 	}
-	return answer.Errorf(subjects.CodeResourceExhausted, "%s: %d of %d %s are taken%s, try again later", l.limit.Option, l.used, l.limit.Max, l.limit.What, need)
+	return Errorf(subjects.CodeResourceExhausted, "%s: %d of %d %s are taken%s, try again later", l.limit.Option, l.used, l.limit.Max, l.limit.What, need)
 }
 
 // finish takes a claim off its queue with what has become of it.

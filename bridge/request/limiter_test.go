@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,7 +52,7 @@ func try(ctx context.Context, l *Limiter, project string, units int) (*holder, e
 
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
-	var failure *answer.Error
+	var failure *Error
 	if !errors.As(err, &failure) || failure.Code != subjects.CodeResourceExhausted || !strings.Contains(failure.Text, want) {
 		t.Fatalf("got %v, want a 429 with %q", err, want)
 	}

@@ -1,6 +1,4 @@
-// Package answer is how appbridge's services answer requests: to whom, and what
-// an answer says that is an error.
-package answer
+package request
 
 import (
 	"context"

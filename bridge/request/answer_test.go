@@ -1,4 +1,4 @@
-package answer_test
+package request_test
 
 import (
 	"context"
@@ -9,17 +9,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/answer"
 )
 
 // What others wrote does nothing to a terminal, and fits into a header.
 func TestOneLine(t *testing.T) {
 	t.Parallel()
-	if got, want := answer.OneLine("a\r\nb\x1b[31mc\u009bd\u2028e\xfff\tg"), "a b [31mc d e\uFFFDf g"; got != want {
+	if got, want := request.OneLine("a\r\nb\x1b[31mc\u009bd\u2028e\xfff\tg"), "a b [31mc d e\uFFFDf g"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := answer.OneLine(strings.Repeat("ä", 2000)); len(got) > 1100 || !strings.HasSuffix(got, "ä…") {
+	if got := request.OneLine(strings.Repeat("ä", 2000)); len(got) > 1100 || !strings.HasSuffix(got, "ä…") {
 		t.Errorf("got %d bytes that end in %q", len(got), got[len(got)-8:])
 	}
 }
@@ -40,7 +40,7 @@ func TestPlainText(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := answer.PlainText(tt.err); got != tt.want {
+			if got := request.PlainText(tt.err); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -51,17 +51,17 @@ func TestPlainText(t *testing.T) {
 func TestJudgeReply(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]string{
-		"":                                 answer.NoReply,
+		"":                                 request.NoReply,
 		"_INBOX.abc.1":                     "",
 		"_R_.abc":                          "",
-		"_INBOX":                           answer.ReplyRefused,
-		"_INBOXES.a":                       answer.ReplyRefused,
-		"_INBOX.*":                         answer.ReplyRefused,
-		"_INBOX.>":                         answer.ReplyRefused,
-		"flyte.apps.events.a.b.c.created":  answer.ReplyRefused,
-		"$JS.API.STREAM.DELETE.FLYTE_APPS": answer.ReplyRefused,
+		"_INBOX":                           request.ReplyRefused,
+		"_INBOXES.a":                       request.ReplyRefused,
+		"_INBOX.*":                         request.ReplyRefused,
+		"_INBOX.>":                         request.ReplyRefused,
+		"flyte.apps.events.a.b.c.created":  request.ReplyRefused,
+		"$JS.API.STREAM.DELETE.FLYTE_APPS": request.ReplyRefused,
 	} {
-		if got := answer.JudgeReply("_INBOX", reply); got != want {
+		if got := request.JudgeReply("_INBOX", reply); got != want {
 			t.Errorf("%q: got %q, want %q", reply, got, want)
 		}
 	}
@@ -69,7 +69,7 @@ func TestJudgeReply(t *testing.T) {
 
 func TestErrorf(t *testing.T) {
 	t.Parallel()
-	err := answer.Errorf(subjects.CodeNotFound, "app: no app %s", "a/b/c")
+	err := request.Errorf(subjects.CodeNotFound, "app: no app %s", "a/b/c")
 	if err.Code != subjects.CodeNotFound || err.Error() != "app: no app a/b/c" {
 		t.Errorf("got %d %q", err.Code, err)
 	}
