@@ -155,16 +155,6 @@ func (a *appQueue) landed(r *record) int {
 	return at
 }
 
-// shownBy tells whether a record is of just this state.
-func (s state) shownBy(r *record) bool {
-	revision, version := "", ""
-	if s.revision != nil {
-		revision, version = s.revision.Name, s.revision.ResourceVersion
-	}
-	return r.uid == string(s.service.UID) && r.resourceVersion == s.service.ResourceVersion &&
-		r.revision == revision && r.revisionVersion == version
-}
-
 // follows tells whether changes are a history that can come after r and ends
 // with now.
 func follows(changes []*change, r *record, now *state) bool {

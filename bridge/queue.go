@@ -4,64 +4,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
-
-// state is one observed state of an app: a version of its Knative Service and
-// the Revision that gives current_replicas. It is immutable.
-type state struct {
-	service  *kservice.Service
-	revision *kservice.Revision // nil without a latest ready Revision
-}
-
-// change is one thing that has to be told about an app.
-type change struct {
-	state  state
-	remove bool // the app is gone; there is no state then
-	// uid is that of the removed object, empty on a removal that a comparison found.
-	uid types.UID
-
-	deletedVersion    string    // resourceVersion of an observed deletion
-	changedAt         time.Time // of a removal: the newest time the deleted object carried
-	finalStateUnknown bool
-	synthesized       bool
-	merged            int // updates that this one stands for beside itself
-
-	mergeable bool // an update: not the first state after nothing
-	sent      bool // a publisher has it, or had it: its fate may be open
-	observed  time.Time
-	size      int64
-	resynced  func() // called once the change is published, if it came from a resync
-}
-
-// newUpsert is the change to a state. first says that the app was not there
-// before, so that this change must not merge into a later one.
-func newUpsert(s state, first bool) *change {
-	c := &change{state: s, mergeable: !first, observed: time.Now()}
-	c.size = sizeOf(s.service)
-	return c
-}
-
-// sizeOf estimates what keeping an object costs, in bytes of resident memory:
-// twice what it takes itself, since the collector lets the heap grow to twice
-// what lives in it.
-func sizeOf(svc *kservice.Service) int64 {
-	if svc == nil {
-		return 1024
-	}
-	n := 1024
-	for k, v := range svc.Annotations {
-		n += len(k) + len(v)
-	}
-	for _, c := range svc.Status.Conditions {
-		n += len(c.Reason) + len(c.Message) + 128
-	}
-	return 2 * int64(n)
-}
 
 // appQueue is what waits for one app, oldest first.
 type appQueue struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,10 +65,6 @@ func compareApps(a, b subjects.AppID) int {
 func synthesized(c *change) *change {
 	c.synthesized = true
 	return c
-}
-
-func missedDelete() *change {
-	return &change{remove: true, synthesized: true, finalStateUnknown: true, observed: time.Now(), size: sizeOf(nil)}
 }
 
 // isPublished tells whether r is the state now: the same version, giving the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -290,15 +289,6 @@ func (s *source) index(key types.NamespacedName, old, now *object) {
 	}
 }
 
-// observation is how a change was seen; the rest is of an object that went away.
-type observation struct {
-	relisted bool // by a list: there may have been states in between
-
-	deletedVersion    string
-	changedAt         time.Time
-	finalStateUnknown bool
-}
-
 // settle brings current in line with the objects that claim an app and tells
 // the sink what changed. mu must be held.
 func (s *source) settle(id subjects.AppID, seen observation) {
@@ -329,29 +319,6 @@ func (s *source) settle(id subjects.AppID, seen observation) {
 	s.emit(id, upsertOf(now, true, seen))
 }
 
-func upsertOf(now state, first bool, seen observation) *change {
-	c := newUpsert(now, first)
-	c.synthesized = seen.relisted
-	return c
-}
-
-func removalOf(was state, gone observation) *change {
-	c := &change{
-		remove:            true,
-		uid:               was.service.UID,
-		deletedVersion:    gone.deletedVersion,
-		changedAt:         gone.changedAt,
-		finalStateUnknown: gone.finalStateUnknown,
-		synthesized:       gone.relisted,
-		observed:          time.Now(),
-		size:              sizeOf(nil),
-	}
-	if last := kservice.LastChange(was.service); c.changedAt.Before(last) {
-		c.changedAt = last
-	}
-	return c
-}
-
 func (s *source) emit(id subjects.AppID, c *change) {
 	if s.sink != nil {
 		s.sink(id, c)
@@ -364,14 +331,6 @@ func (s *source) revisionOf(svc *kservice.Service) *kservice.Revision {
 		return nil
 	}
 	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
-}
-
-// replicas is the count that the App of a state shows: a stopped app shows none.
-func replicas(st state) int32 {
-	if st.revision == nil || st.revision.Status.ActualReplicas == nil || kservice.Stopped(st.service) {
-		return 0
-	}
-	return *st.revision.Status.ActualReplicas
 }
 
 // noteDeletes starts to remember deletions, for reach.

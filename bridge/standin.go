@@ -8,7 +8,6 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // At a rollout the watch of Knative Services may be ahead of that of Revisions: a Service names a
@@ -32,11 +31,6 @@ func afterTime(d time.Duration, do func()) (stop func() bool) { return time.Afte
 
 // never is the afterFunc of a source that is read at one instant.
 func never(time.Duration, func()) (stop func() bool) { return func() bool { return false } }
-
-// app is the App of a state. Its count is that of the state's Revision, also of one that stands in.
-func (st state) app(cfg kservice.Config) (*appv1.App, error) {
-	return kservice.ConvertCounting(st.service, st.revision, cfg)
-}
 
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
 // state is was, if it had one. mu must be held.
@@ -94,11 +88,6 @@ func (s *source) overdue(id subjects.AppID, a *awaited) {
 	}
 	s.settle(id, observation{})
 	s.notify()
-}
-
-// standsIn reports whether the state's Revision is not the one that its Service names.
-func (st state) standsIn() bool {
-	return st.revision != nil && st.revision.Name != st.service.Status.LatestReadyRevisionName
 }
 
 // close stops the timers. Nothing stands in for anything after that.
