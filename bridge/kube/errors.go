@@ -1,0 +1,121 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// Reason is the meaning of an error of a request to Kubernetes.
+type Reason int
+
+// The reasons. An error has one of them.
+const (
+	Other        Reason = iota
+	Unavailable         // there was no response, or Kubernetes cannot serve the request for now
+	Unauthorized        // the credentials are not accepted
+	Forbidden           // RBAC or admission refuses the request
+	Missing             // there is no such object, or no such resource
+	Conflict            // the object exists, or was changed by another client
+	Invalid             // the request itself is refused
+)
+
+// ReasonOf returns the reason of an error.
+func ReasonOf(err error) Reason {
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return Invalid
+	case apierrors.IsUnauthorized(err):
+		return Unauthorized
+	case apierrors.IsForbidden(err):
+		return Forbidden
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return Conflict
+	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return Missing
+	case unavailable(err):
+		return Unavailable
+	}
+	return Other
+}
+
+func unavailable(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+	}
+	// The connection may break before the response, or in the middle of it.
+	var before *url.Error
+	var within *net.OpError
+	return errors.As(err, &before) || errors.As(err, &within) || utilnet.IsProbableEOF(err) ||
+		utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Responded reports whether an error is a response of the API server.
+func Responded(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// RetryNow reports whether a list or a watch failed for want of a running API server. Of other
+// errors, such as 429 and 504, client-go's reflector decides how and when it continues.
+func RetryNow(err error) bool {
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return false
+	}
+	return !Responded(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
+}
+
+// Terminal reports whether an error lasts until an operator mends it. An API server that has just
+// started returns some of these errors for a moment.
+func Terminal(err error) bool {
+	reason := ReasonOf(err)
+	return reason == Unauthorized || reason == Forbidden || apierrors.IsNotFound(err) ||
+		meta.IsNoMatchError(err) || errors.As(err, new(*DeniedError))
+}
+
+// DeniedError names what Kubernetes does not allow.
+type DeniedError struct{ Text string }
+
+func (e *DeniedError) Error() string { return e.Text }
+
+// Right is what a request takes to be allowed: a verb on a resource in a namespace, or in all.
+type Right struct{ Verb, Resource, Namespace string }
+
+func (r Right) String() string {
+	return r.Verb + " on " + r.Resource + " in " + NamespaceText(r.Namespace)
+}
+
+// NamespaceText is a namespace in a message; empty stands for all.
+func NamespaceText(namespace string) string {
+	if namespace == metav1.NamespaceAll {
+		return "all namespaces"
+	}
+	return "namespace " + namespace
+}
+
+// Lacks is the error of a bridge without a right that it needs.
+func Lacks(right string) error {
+	return &DeniedError{fmt.Sprintf("kubernetes forbids what appbridge needs, %s: grant it by RBAC", right)}
+}
+
+// Explain wraps an error of a request of the bridge, which takes a right.
+func Explain(err error, right string) error {
+	switch ReasonOf(err) {
+	case Unauthorized:
+		return fmt.Errorf("kubernetes does not accept the credentials of --kubeconfig: %w", err)
+	case Forbidden:
+		return Lacks(right)
+	default:
+		return fmt.Errorf("kubernetes is not reachable: %w", err)
+	}
+}

@@ -1,0 +1,58 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestReasonOf(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	status := func(code int) error { return apierrors.NewGenericServerResponse(code, "get", pods, "x", "", 0, true) }
+	for _, test := range []struct {
+		name               string
+		err                error
+		want               Reason
+		terminal, retryNow bool
+	}{
+		{"nothing listens", &url.Error{Op: "Get", URL: "https://k", Err: errors.New("connection refused")}, Unavailable, false, true},
+		{"the connection ends", io.ErrUnexpectedEOF, Unavailable, false, true},
+		{"out of time", fmt.Errorf("get: %w", context.DeadlineExceeded), Unavailable, false, true},
+		{"not decoded", errors.New("invalid character"), Other, false, true},
+		{"503", apierrors.NewServiceUnavailable("shutting down"), Unavailable, false, true},
+		{"500", apierrors.NewInternalError(errors.New("etcd")), Unavailable, false, true},
+		{"502", status(http.StatusBadGateway), Unavailable, false, true},
+		{"504", apierrors.NewTimeoutError("slow", 1), Unavailable, false, false},
+		{"429", apierrors.NewTooManyRequests("slow down", 1), Unavailable, false, false},
+		{"401", apierrors.NewUnauthorized("no"), Unauthorized, true, false},
+		{"403", fmt.Errorf("list: %w", apierrors.NewForbidden(pods, "x", errors.New("no"))), Forbidden, true, false},
+		{"404", apierrors.NewNotFound(pods, "x"), Missing, true, false},
+		{"405", apierrors.NewMethodNotSupported(pods, "list"), Missing, false, false},
+		{"409", apierrors.NewConflict(pods, "x", errors.New("changed")), Conflict, false, false},
+		{"exists", apierrors.NewAlreadyExists(pods, "x"), Conflict, false, false},
+		{"400", apierrors.NewBadRequest("no"), Invalid, false, false},
+		{"413", apierrors.NewRequestEntityTooLargeError("no"), Invalid, false, false},
+		{"422", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil), Invalid, false, false},
+		{"410", apierrors.NewResourceExpired("too old"), Other, false, false},
+		{"a missing right", Explain(apierrors.NewForbidden(pods, "x", nil), "get on pods"), Other, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := ReasonOf(test.err); got != test.want {
+				t.Errorf("got reason %d, want %d", got, test.want)
+			}
+			if got := Terminal(test.err); got != test.terminal {
+				t.Errorf("got terminal %t, want %t", got, test.terminal)
+			}
+			if got := RetryNow(test.err); got != test.retryNow {
+				t.Errorf("got retry %t, want %t", got, test.retryNow)
+			}
+		})
+	}
+}
