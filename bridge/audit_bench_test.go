@@ -48,7 +48,7 @@ func BenchmarkAuditRound(b *testing.B) {
 	}
 	lists.has(kindRevision, testRevision("99", 2).ObjectMeta)
 	lists.version = l.version
-	source := newSourceAudit(l.bridge, k)
+	source := l.bridge.newSourceAudit(k)
 	round := func() {
 		for _, part := range []audit.Part{source, l.audit} {
 			suspects, err := part.Screen(b.Context(), &audit.Pace{})

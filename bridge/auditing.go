@@ -22,8 +22,18 @@ var errAudit = errors.New("the audit found that the stream lacks what was publis
 func (b *Bridge) newAuditor(k *kube, between time.Duration) *audit.Auditor {
 	return audit.New(audit.Config{
 		Interval: b.cfg.AuditInterval, Between: between, Log: b.log, Metrics: b.metrics.audit,
-		Parts: []audit.Part{newSourceAudit(b, k), &storageAudit{bridge: b, watched: watching(k.namespaces)}},
+		Parts: []audit.Part{b.newSourceAudit(k), &storageAudit{bridge: b, watched: watching(k.namespaces)}},
 	})
+}
+
+func (b *Bridge) newSourceAudit(k *kube) *sourceAudit {
+	return &sourceAudit{
+		source: b.source, kube: k, wait: reachWait,
+		active: func() bool { return b.Synced() == nil },
+		disturbed: func(kind, namespace string) bool {
+			return b.reach.disturbs(kind, namespace) || k.watches.Listing(kind, namespace)
+		},
+	}
 }
 
 // audits runs the audit until ctx is done, if there is one.

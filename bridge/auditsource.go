@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,19 +24,19 @@ const (
 	maxBehind = 100
 )
 
-// sourceAudit compares what the informers showed with the API server. Its subjects are objects, as
-// "Service flyte/x".
+// sourceAudit compares what the informers showed with the API server. The subjects of its findings
+// are objects, as "Service flyte/x".
 type sourceAudit struct {
-	bridge *Bridge
+	source *source
 	kube   *kube
-	wait   time.Duration // reachWait
+	active func() bool // reports whether the informers have synced
+	// disturbed reports whether the informer of a kind and a namespace may be about to show what it
+	// lacks: it lists, or has no watch.
+	disturbed func(kind, namespace string) bool
+	wait      time.Duration // reachWait
 }
 
-func newSourceAudit(b *Bridge, k *kube) *sourceAudit {
-	return &sourceAudit{bridge: b, kube: k, wait: reachWait}
-}
-
-func (a *sourceAudit) Active() bool { return a.bridge.Synced() == nil }
+func (a *sourceAudit) Active() bool { return a.active() }
 
 // objectOf is the object that a subject names.
 func objectOf(subject string) (kind string, key types.NamespacedName) {
@@ -78,24 +79,18 @@ func isAnswer(err error) bool {
 // screen lists the objects of a kind and a namespace, page by page, and returns those that the source
 // does not show as new as the list.
 func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.Pace) ([]string, error) {
-	src := a.bridge.source
 	seen := map[types.NamespacedName]struct{}{}
-	behind := map[types.NamespacedName]listed{}
-	version := ""
+	l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]listed{}}
 	for next := ""; ; {
 		p, err := a.kube.page(ctx, kind, ns, "", next)
 		if err != nil {
 			return nil, err
 		}
-		src.mu.Lock()
-		for key, item := range p.items {
+		for key := range p.items {
 			seen[key] = struct{}{}
-			if !src.shows(kind, key, item, p.version) {
-				behind[key] = item
-			}
 		}
-		src.mu.Unlock()
-		version, next = p.version, p.next
+		maps.Copy(l.items, a.source.outdated(listing{kind: kind, namespace: ns, version: p.version, items: p.items}))
+		l.version, next = p.version, p.next
 		if next == "" {
 			break
 		}
@@ -103,44 +98,26 @@ func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.P
 			return nil, err
 		}
 	}
-	return a.still(ctx, kind, ns, version, seen, behind)
+	return a.still(ctx, l, func(key types.NamespacedName) bool { _, ok := seen[key]; return ok })
 }
 
-// still returns what the source does not show after a short wait either.
-func (a *sourceAudit) still(ctx context.Context, kind, ns, version string, seen map[types.NamespacedName]struct{},
-	behind map[types.NamespacedName]listed,
-) ([]string, error) {
-	src := a.bridge.source
-	covers := listing{kind: kind, namespace: ns}.covers
+// still returns what the source does not show after a short wait either. The items of l are those of
+// the list that it did not show at first.
+func (a *sourceAudit) still(ctx context.Context, l listing, inList func(types.NamespacedName) bool) ([]string, error) {
 	limit := time.NewTimer(a.wait)
 	defer limit.Stop()
 	for over := false; ; {
-		src.mu.Lock()
-		for key, item := range behind {
-			if src.shows(kind, key, item, version) {
-				delete(behind, key)
-			}
-		}
-		gone := 0
-		var suspects []string
-		for key, shown := range src.versions(kind) {
-			if _, ok := seen[key]; !ok && covers(key.Namespace) && order(shown, version) <= 0 {
-				if gone++; gone <= maxBehind {
-					suspects = append(suspects, kind+" "+key.String())
-				}
-			}
-		}
-		changed := src.nextChange()
-		src.mu.Unlock()
-		if len(behind) == 0 && gone == 0 {
+		changed := a.source.changes()
+		l.items = a.source.outdated(l)
+		undeleted := a.source.undeleted(l, inList, maxBehind)
+		if len(l.items) == 0 && len(undeleted) == 0 {
 			return nil, nil
 		}
 		if over {
-			for key := range behind {
-				if len(suspects) == 2*maxBehind {
-					break
-				}
-				suspects = append(suspects, kind+" "+key.String())
+			outdated := slices.Collect(maps.Keys(l.items))
+			var suspects []string
+			for _, key := range slices.Concat(undeleted, outdated[:min(len(outdated), maxBehind)]) {
+				suspects = append(suspects, l.kind+" "+key.String())
 			}
 			return suspects, nil
 		}
@@ -162,33 +139,6 @@ func (a *sourceAudit) still(ctx context.Context, kind, ns, version string, seen 
 	}
 }
 
-// shows reports whether the source shows an object as new as a list at version has it. mu must be held.
-func (s *source) shows(kind string, key types.NamespacedName, item listed, version string) bool {
-	uid, shown, ok := s.known(kind, key)
-	if !ok {
-		return false // it may have been deleted since
-	}
-	if uid == item.UID {
-		return order(shown, item.ResourceVersion) >= 0
-	}
-	return order(shown, version) > 0
-}
-
-// lacks reports whether the source shows nothing that a list at version, without the object, would
-// have. mu must be held.
-func (s *source) lacks(kind string, key types.NamespacedName, version string) bool {
-	_, shown, ok := s.known(kind, key)
-	return !ok || order(shown, version) > 0
-}
-
-// passed is the highest version of a kind that a watch of the namespace has shown. mu must be held.
-func (s *source) passed(kind, namespace string) string {
-	if kind == kindRevision {
-		return s.shownRevisions[namespace]
-	}
-	return s.shown[namespace]
-}
-
 // Look reads each object from the API server and gives the source a short time to show it. An
 // informer that lists again, or has no watch, is about to show what it lacks.
 func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, error) {
@@ -196,11 +146,9 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 	wants := map[string]want{}
 	for _, name := range names {
 		kind, key := objectOf(name)
-		src := a.bridge.source
-		src.mu.Lock()
-		known := later(src.passed(kind, key.Namespace), src.lists[kind])
-		src.mu.Unlock()
-		if a.disturbed(kind, key.Namespace) {
+		before := a.source.observed(kind, key)
+		known := later(before.watched, before.listed)
+		if a.disturbed(kind, a.informed(key.Namespace)) {
 			looked.Unsettled[name] = true
 			continue
 		}
@@ -226,7 +174,7 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 		return looked, err
 	}
 	for name, w := range wants {
-		if a.disturbed(w.kind, w.key.Namespace) {
+		if a.disturbed(w.kind, a.informed(w.key.Namespace)) {
 			looked.Unsettled[name] = true
 			continue
 		}
@@ -245,18 +193,11 @@ type want struct {
 
 // reach waits until the source shows what is wanted, for a short time, and takes out what it shows.
 func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
-	src := a.bridge.source
 	limit := time.NewTimer(a.wait)
 	defer limit.Stop()
 	for {
-		src.mu.Lock()
-		for name, w := range wants {
-			if w.item != nil && src.shows(w.kind, w.key, *w.item, w.version) || w.item == nil && src.lacks(w.kind, w.key, w.version) {
-				delete(wants, name)
-			}
-		}
-		changed := src.nextChange()
-		src.mu.Unlock()
+		changed := a.source.changes()
+		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.source.observed(w.kind, w.key).agrees(w.item, w.version) })
 		if len(wants) == 0 {
 			return nil
 		}
@@ -274,26 +215,22 @@ func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
 // agree if the source showed the same of it, and if its watch stood still or is past the change: what
 // a watch shows is in order.
 func (a *sourceAudit) difference(name string, w want) audit.Difference {
-	src := a.bridge.source
-	src.mu.Lock()
-	uid, shown, ok := src.known(w.kind, w.key)
-	passed := src.passed(w.kind, w.key.Namespace)
-	src.mu.Unlock()
+	o := a.source.observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.
 	has, shows, changed := "does not have it", "do not show it", w.version
 	if w.item != nil {
 		has, changed = fmt.Sprintf("has version %s of uid %s", w.item.ResourceVersion, w.item.UID), w.item.ResourceVersion
 	}
-	if ok {
-		shows = fmt.Sprintf("show version %s of uid %s", shown, uid)
+	if o.exists {
+		shows = fmt.Sprintf("show version %s of uid %s", o.version, o.uid)
 	}
 	d := audit.Difference{
 		Subject: name, Field: "object", Name: name, Kind: string(DifferenceSourceBehind), Side: string(SideSource),
 		Detail: fmt.Sprintf("the cluster %s, the informers %s", has, shows),
 	}
 	d.Same = shows
-	if passed == "" || order(changed, passed) > 0 {
-		d.Same += ", the watch at " + passed
+	if o.watched == "" || order(changed, o.watched) > 0 {
+		d.Same += ", the watch at " + o.watched
 	}
 	return d
 }
@@ -310,11 +247,4 @@ func (a *sourceAudit) Repair(_ context.Context, differences []audit.Difference) 
 		a.kube.relist(i.kind, i.namespace, watch.CauseAudit)
 	}
 	return nil
-}
-
-// disturbed reports whether the informer of a kind and a namespace may be about to show what it lacks:
-// it lists, or has no watch.
-func (a *sourceAudit) disturbed(kind, namespace string) bool {
-	ns := a.informed(namespace)
-	return a.bridge.reach.disturbs(kind, ns) || a.kube.watches.Listing(kind, ns)
 }

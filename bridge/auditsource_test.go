@@ -227,7 +227,7 @@ func TestAuditSource(t *testing.T) {
 			b.source.revisionHandler().OnAdd(testRevision("99", 2), false)
 			b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
 			test.do(l, b)
-			a := newSourceAudit(b, k)
+			a := b.newSourceAudit(k)
 			a.wait = 20 * time.Millisecond
 			suspects, err := a.Screen(t.Context(), &audit.Pace{})
 			if err != nil {
@@ -253,7 +253,7 @@ func TestAuditSourceUnderLoad(t *testing.T) {
 	m := testMetrics()
 	b := &Bridge{source: newSource(zap.NewNop(), m), reach: newReachability(zap.NewNop(), m)}
 	b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
-	a := newSourceAudit(b, k)
+	a := b.newSourceAudit(k)
 	a.wait = 20 * time.Millisecond
 	l.asked = func() {
 		l.version += 100
@@ -282,7 +282,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 	k.watches = b.reach.watches
 	b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
 	b.reach.asked("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
-	a := newSourceAudit(b, k)
+	a := b.newSourceAudit(k)
 	a.wait = 20 * time.Millisecond
 	suspects, err := a.Screen(t.Context(), &audit.Pace{})
 	if !apierrors.IsForbidden(err) || !slices.Equal(suspects, []string{"Service flyte/one"}) {

@@ -3,39 +3,11 @@ package bridge
 import (
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
-
-// held is what the bucket holds for one app.
-type held struct {
-	record *record // nil: it cannot be read, for err
-	err    error
-	header nats.Header
-	stored uint64 // its sequence in the bucket's own stream
-	time   time.Time
-	// other is the id of the event that the stream has where this one says
-	// that its event is; empty: the very one, or none any more.
-	other string
-}
-
-func (h *held) marker() bool { return h.header.Get(subjects.HeaderKVOperation) != "" }
-
-// sequence is that of the event which the entry reflects, 0 if that cannot be read.
-func (h *held) sequence() uint64 {
-	if h == nil || h.record == nil {
-		return 0
-	}
-	return h.record.sequence
-}
 
 // comparison says what is compared and how. Its method compare is pure.
 type comparison struct {
@@ -135,7 +107,7 @@ func (c comparison) judgeBelief(id subjects.AppID, r *record, current map[subjec
 	noEvent := e == nil || e.record == nil
 	switch {
 	case r == nil && noEvent && !there && h != nil && h.record.exists():
-		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", reflecting(h)), true
+		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", h.reflecting()), true
 	case !c.keepsNewest || !c.watched(r.nameSpace()):
 	case noEvent && r.exists() && r.stands() >= c.streamFirst:
 		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d, and it has no other", r.kind, r.stands()), true
@@ -199,83 +171,14 @@ func lastWords(r *record) string {
 
 // judgeEntry compares an app's bucket entry with its last event.
 func (c comparison) judgeEntry(id subjects.AppID, e *lastEvent, h *held) (Difference, bool) {
-	differs := func(kind DifferenceKind, format string, args ...any) (Difference, bool) {
-		return about(id, kind, SideBucket, format, args...), true
-	}
 	if e == nil || e.record == nil {
 		return c.judgeAlone(id, h)
 	}
-	r := e.record
-	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
-	deleted := r.kind == subjects.Deleted
-	switch {
-	case h == nil && deleted && c.bucket.keepsNoMarker(e, c.now):
-		return Difference{}, false
-	case h == nil && deleted:
-		return differs(DifferenceMissingMarker, "delete marker missing in the bucket: %s", end)
-	case h == nil:
-		return differs(DifferenceMissingEntry, "missing in the bucket: %s", end)
-	case deleted && !h.marker():
-		return differs(DifferenceEntryForMarker, "an entry in place of a delete marker in the bucket%s: %s", reflecting(h), end)
-	case h.record == nil && !deleted && h.marker():
-		return differs(DifferenceMarkerForEntry, "a delete marker that is not of appbridge in the bucket: %s", end)
-	case h.record == nil:
-		return differs(DifferenceDamagedEntry, "damaged in the bucket: %v; %s", h.err, end)
-	case h.record.sequence < r.sequence:
-		return differs(DifferenceBucketBehind, "behind in the bucket%s: %s", reflecting(h), end)
-	case h.record.sequence > r.sequence:
-		return differs(DifferenceBucketAhead, "ahead in the bucket%s: %s", reflecting(h), end)
-	case !deleted && h.marker():
-		return differs(DifferenceMarkerForEntry, "a delete marker in place of an entry in the bucket%s: %s", reflecting(h), end)
-	case h.record.uid != r.uid || h.record.resourceVersion != r.resourceVersion:
-		return differs(DifferenceBucketVersion, "another version in the bucket: version %s of uid %s, %s with version %s of uid %s",
-			h.record.resourceVersion, h.record.uid, end, r.resourceVersion, r.uid)
-	}
-	want, err := c.bucket.entry(id, r, e.header)
-	if err != nil {
-		return differs(DifferenceDamagedEntry, "the entry cannot be made: %v; %s", err, end)
-	}
-	d, other := judgeContent(id, e, h, want)
-	if !other {
+	m := c.bucket.mismatch(id, e, h, c.now)
+	if m == nil {
 		return Difference{}, false
 	}
-	// One that was written when the limit was higher is as good.
-	if whole, err := c.bucket.whole(id, r, e.header); err == nil {
-		if _, other := judgeContent(id, e, h, whole); !other {
-			return Difference{}, false
-		}
-	}
-	return d, true
-}
-
-// judgeContent compares an app's bucket entry with the one that is wanted for
-// the event e.
-func judgeContent(id subjects.AppID, e *lastEvent, h *held, want *nats.Msg) (Difference, bool) {
-	differs := func(kind DifferenceKind, format string, args ...any) (Difference, bool) {
-		return about(id, kind, SideBucket, format, args...), true
-	}
-	r := e.record
-	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
-	form := want.Header.Get(subjects.CEDataContentType)
-	if r.kind != subjects.Deleted {
-		app := r.app
-		if want.Header.Get(subjects.HeaderTruncated) != r.truncated {
-			app = &appv1.App{}
-			if err := appv1.Decode(want.Data, form, app); err != nil {
-				return differs(DifferenceDamagedEntry, "the entry cannot be made: %v; %s", err, end)
-			}
-		}
-		if !sameApp(h.record.app, app, weakerForm(h.record.contentType, r.contentType)) {
-			return differs(DifferenceBucketApp, "another App in the bucket: %s; they differ in %s", end, differingParts(h.record.app, app))
-		}
-		if got := h.record.contentType; got != form {
-			return differs(DifferenceBucketEncoding, "another encoding in the bucket: %s, want %s; %s", got, form, end)
-		}
-	}
-	if names := differingHeaders(h.header, want.Header); len(names) > 0 {
-		return differs(DifferenceBucketHeaders, "other headers in the bucket than those of the event: %s; %s", strings.Join(names, ", "), end)
-	}
-	return Difference{}, false
+	return about(id, DifferenceKind(m.kind), SideBucket, "%s", m.detail), true
 }
 
 // judgeAlone looks at an entry whose app has no event in the stream.
@@ -287,9 +190,9 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 	case c.noStream:
 	case h.record.sequence > c.streamEnd:
 		return about(id, DifferenceBucketAhead, SideBucket, "ahead in the bucket%s: the stream ends at %d, they do not belong together",
-			reflecting(h), c.streamEnd), true
+			h.reflecting(), c.streamEnd), true
 	case h.other != "":
-		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", reflecting(h), h.other), true
+		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", h.reflecting(), h.other), true
 	default:
 		subject, err := c.bucket.subject(id)
 		if err != nil {
@@ -301,68 +204,4 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 		}
 	}
 	return Difference{}, false
-}
-
-func reflecting(h *held) string {
-	if h.record == nil {
-		return ""
-	}
-	return fmt.Sprintf(", which reflects %s at %d", h.record.kind, h.record.sequence)
-}
-
-// weakerForm is the form that two Apps can be compared in: JSON keeps no
-// unknown fields.
-func weakerForm(a, b string) string {
-	if a == subjects.ContentTypeJSON || b == subjects.ContentTypeJSON {
-		return subjects.ContentTypeJSON
-	}
-	return subjects.ContentTypeProtobuf
-}
-
-// differingHeaders names the headers of an entry that are not those of its
-// event. What JetStream itself reads is not compared.
-func differingHeaders(got, want nats.Header) []string {
-	names := map[string]struct{}{}
-	for _, h := range []nats.Header{got, want} {
-		for name := range h {
-			if strings.HasPrefix(name, flyteHeaders) || strings.HasPrefix(name, cloudEventsHeaders) || name == subjects.HeaderKVOperation {
-				names[name] = struct{}{}
-			}
-		}
-	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(name string) bool {
-		if name == subjects.HeaderKVOperation && got.Get(name) != "" && want.Get(name) != "" {
-			return true // a marker is a marker, whichever way it came
-		}
-		return slices.Equal(got[name], want[name])
-	})
-}
-
-// differingParts says in which parts two Apps of the same version differ.
-func differingParts(a, b *appv1.App) string {
-	var parts []string
-	note := func(part string, same bool) {
-		if !same {
-			parts = append(parts, part)
-		}
-	}
-	x, y := a.GetStatus(), b.GetStatus()
-	if m, n := x.GetCurrentReplicas(), y.GetCurrentReplicas(); m != n {
-		parts = append(parts, fmt.Sprintf("replicas (%d, %d)", m, n))
-	}
-	if m, n := x.GetIngress().GetPublicUrl(), y.GetIngress().GetPublicUrl(); m != n {
-		parts = append(parts, fmt.Sprintf("URL (%q, %q)", m, n))
-	}
-	note("metadata", proto.Equal(a.GetMetadata(), b.GetMetadata()))
-	note("spec", proto.Equal(a.GetSpec(), b.GetSpec()))
-	if x, y = proto.CloneOf(x), proto.CloneOf(y); x != nil && y != nil {
-		x.CurrentReplicas, y.CurrentReplicas, x.Ingress, y.Ingress = 0, 0, nil, nil
-		note("status", proto.Equal(x, y))
-	} else {
-		note("status", x == nil && y == nil)
-	}
-	if len(parts) == 0 {
-		return "fields that are not known here"
-	}
-	return strings.Join(parts, ", ")
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
+// readWindow is how many messages are requested at one time.
+const readWindow = 64
+
 // subjectsOf lists the subjects that a stream holds messages of.
 func subjectsOf(ctx context.Context, js jetstream.JetStream, stream, filter string) ([]string, error) {
 	handle, err := js.Stream(ctx, stream)

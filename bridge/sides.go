@@ -15,9 +15,6 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// readWindow is how many messages are asked for at one time.
-const readWindow = 64
-
 // sides is what cluster, stream and bucket showed at one look.
 type sides struct {
 	current map[subjects.AppID]state
@@ -196,12 +193,6 @@ func (v *looker) parseEntry(subject string) (subjects.AppID, error) {
 		return subjects.AppID{}, err
 	}
 	return subjects.ParseKey(key)
-}
-
-func heldBy(m *storedMessage) *held {
-	h := &held{header: m.header, stored: m.sequence, time: m.stored}
-	h.record, h.err = recordOfEntry(m.header, m.data)
-	return h
 }
 
 // readStream reads the last message of every app, and of the subjects that are

@@ -45,13 +45,17 @@ func (r *rig) held(id subjects.AppID) *held {
 }
 
 // differs compares an app's entry with its last event as verify does.
-func (r *rig) differs(id subjects.AppID) (Difference, bool) {
+func (r *rig) differs(id subjects.AppID) (detail string, differs bool) {
 	r.t.Helper()
 	last, err := (reader{r.nc, subjects.DefaultStream, r.pub.encoder.subjects}).lastEventOf(r.t.Context(), id, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return comparison{bucket: r.bucket, now: time.Now()}.judgeEntry(id, last, r.held(id))
+	m := r.bucket.mismatch(id, last, r.held(id), time.Now())
+	if m == nil {
+		return "", false
+	}
+	return m.detail, true
 }
 
 // An entry that does not fit keeps the event's encoding or leaves fields out.

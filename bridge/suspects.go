@@ -71,7 +71,6 @@ func (p *projector) checkSuspects(ctx context.Context, snap *snapshot, send func
 	if err != nil {
 		return err
 	}
-	judge := comparison{bucket: p.bucket, now: time.Now()}
 	for _, d := range suspects {
 		none := d.last.published() == nil
 		switch {
@@ -89,8 +88,8 @@ func (p *projector) checkSuspects(ctx context.Context, snap *snapshot, send func
 			p.trust(d)
 			continue
 		}
-		difference, differs := judge.judgeEntry(d.id, d.last, d.held)
-		if !differs {
+		mismatch := p.bucket.mismatch(d.id, d.last, d.held, time.Now())
+		if mismatch == nil {
 			p.trust(d)
 			continue
 		}
@@ -105,7 +104,7 @@ func (p *projector) checkSuspects(ctx context.Context, snap *snapshot, send func
 			return err
 		}
 		p.log.Warn("restored a bucket entry that somebody else wrote", zap.Stringer("app", d.id),
-			zap.Uint64("sequence", r.sequence), zap.Stringer("difference", difference))
+			zap.Uint64("sequence", r.sequence), zap.String("difference", mismatch.detail))
 	}
 	return nil
 }

@@ -24,18 +24,18 @@ const (
 
 // The kinds of difference between the bucket and the end of the stream.
 const (
-	DifferenceMissingEntry     DifferenceKind = "missing_entry"
-	DifferenceMissingMarker    DifferenceKind = "missing_marker"
-	DifferenceEntryForMarker   DifferenceKind = "entry_for_marker" // a value although the last event is a delete
-	DifferenceMarkerForEntry   DifferenceKind = "marker_for_entry" // a delete marker although it is not
-	DifferenceBucketBehind     DifferenceKind = "bucket_behind"
-	DifferenceBucketAhead      DifferenceKind = "bucket_ahead"       // it reflects an event that the stream does not have
-	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event" // the stream has another event at that sequence
-	DifferenceBucketVersion    DifferenceKind = "bucket_other_version"
-	DifferenceBucketApp        DifferenceKind = "bucket_other_app"
-	DifferenceBucketHeaders    DifferenceKind = "bucket_headers"
-	DifferenceBucketEncoding   DifferenceKind = "bucket_encoding"
-	DifferenceDamagedEntry     DifferenceKind = "damaged_entry"
+	DifferenceMissingEntry     DifferenceKind = DifferenceKind(mismatchMissingEntry)
+	DifferenceMissingMarker    DifferenceKind = DifferenceKind(mismatchMissingMarker)
+	DifferenceEntryForMarker   DifferenceKind = DifferenceKind(mismatchEntryForMarker) // a value although the last event is a delete
+	DifferenceMarkerForEntry   DifferenceKind = DifferenceKind(mismatchMarkerForEntry) // a delete marker although it is not
+	DifferenceBucketBehind     DifferenceKind = DifferenceKind(mismatchBehind)
+	DifferenceBucketAhead      DifferenceKind = DifferenceKind(mismatchAhead) // it reflects an event that the stream does not have
+	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event"          // the stream has another event at that sequence
+	DifferenceBucketVersion    DifferenceKind = DifferenceKind(mismatchVersion)
+	DifferenceBucketApp        DifferenceKind = DifferenceKind(mismatchApp)
+	DifferenceBucketHeaders    DifferenceKind = DifferenceKind(mismatchHeaders)
+	DifferenceBucketEncoding   DifferenceKind = DifferenceKind(mismatchEncoding)
+	DifferenceDamagedEntry     DifferenceKind = DifferenceKind(mismatchDamaged)
 	DifferenceForeignKey       DifferenceKind = "foreign_key"
 )
 

@@ -1,0 +1,49 @@
+package bridge
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// weakerForm is the form that two Apps can be compared in: JSON keeps no
+// unknown fields.
+func weakerForm(a, b string) string {
+	if a == subjects.ContentTypeJSON || b == subjects.ContentTypeJSON {
+		return subjects.ContentTypeJSON
+	}
+	return subjects.ContentTypeProtobuf
+}
+
+// differingParts says in which parts two Apps of the same version differ.
+func differingParts(a, b *appv1.App) string {
+	var parts []string
+	note := func(part string, same bool) {
+		if !same {
+			parts = append(parts, part)
+		}
+	}
+	x, y := a.GetStatus(), b.GetStatus()
+	if m, n := x.GetCurrentReplicas(), y.GetCurrentReplicas(); m != n {
+		parts = append(parts, fmt.Sprintf("replicas (%d, %d)", m, n))
+	}
+	if m, n := x.GetIngress().GetPublicUrl(), y.GetIngress().GetPublicUrl(); m != n {
+		parts = append(parts, fmt.Sprintf("URL (%q, %q)", m, n))
+	}
+	note("metadata", proto.Equal(a.GetMetadata(), b.GetMetadata()))
+	note("spec", proto.Equal(a.GetSpec(), b.GetSpec()))
+	if x, y = proto.CloneOf(x), proto.CloneOf(y); x != nil && y != nil {
+		x.CurrentReplicas, y.CurrentReplicas, x.Ingress, y.Ingress = 0, 0, nil, nil
+		note("status", proto.Equal(x, y))
+	} else {
+		note("status", x == nil && y == nil)
+	}
+	if len(parts) == 0 {
+		return "fields that are not known here"
+	}
+	return strings.Join(parts, ", ")
+}
