@@ -21,6 +21,14 @@ const (
 	EncodingProtobuf Encoding = "protobuf" // binary, deterministic, keeps unknown fields
 )
 
+// contentType is the ce-datacontenttype of an encoding.
+func (e Encoding) contentType() string {
+	if e == EncodingProtobuf {
+		return subjects.ContentTypeProtobuf
+	}
+	return subjects.ContentTypeJSON
+}
+
 // Config is what a Bridge needs to know. The zero value of a field that is
 // not mentioned as optional is an error.
 type Config struct {

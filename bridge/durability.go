@@ -96,15 +96,3 @@ func unavailable(what string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
-
-// ConfigError is something that only an operator can mend: a stream of
-// another shape, another cluster's, another history.
-type ConfigError struct {
-	Field, Value    string
-	Problem, Repair string
-	Fatal           bool // ends the process also after it was live: nothing may be published past this
-}
-
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("%s %q: %s; %s", e.Field, e.Value, e.Problem, e.Repair)
-}

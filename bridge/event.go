@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,9 +14,6 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
-
-// errTooLarge says that an event does not fit even without what may be left out.
-var errTooLarge = errors.New("event is larger than the server's maximum payload")
 
 // encoder turns changes into messages. It is pure: the same change after the
 // same record gives the same bytes.

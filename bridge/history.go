@@ -1,70 +1,63 @@
 package bridge
 
 import (
-	"context"
 	"fmt"
-	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"github.com/appbridge/appbridge/subjects"
 )
 
-// historyCheck is how often a session looks whether the cluster's history is
-// still the one that it follows.
-const historyCheck = 10 * time.Second
+// deletion is the newest version of an observed deletion, and whose it was. Its zero value is none.
+type deletion struct {
+	app     subjects.AppID
+	version string
+}
 
-// watchHistory ends the process when the cluster's version steps back: etcd was
-// restored. A watch that resumes at a version which is not reached again yet
-// shows nothing, for hours perhaps, and the informers' caches are of a history
-// that is over. So only a new start can go on.
-func (s *session) watchHistory(ctx context.Context, seen string) error {
-	tick := time.NewTicker(historyCheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if shown := s.source.newestShown(); shown != "" && order(shown, seen) > 0 {
-			seen = shown
-		}
-		version, err := s.kube.version(ctx)
-		if err != nil {
-			continue // Kubernetes is away for the moment, which readiness tells
-		}
-		if order(version, seen) < 0 {
-			return steppedBack(version, seen)
-		}
-		seen = version
+// note takes in the deletion of an app at a version, which is empty if it was not observed.
+func (d *deletion) note(id subjects.AppID, version string) {
+	if version != "" && (d.version == "" || order(version, d.version) > 0) {
+		d.app, d.version = id, version
 	}
 }
 
-func steppedBack(version, seen string) error {
-	return otherHistory(version, fmt.Sprintf("its history stepped back from version %s under the running bridge", seen))
-}
-
-// contradicts tells whether the informers show a version of an object that a
-// consistent list, although it is as new, does not have: that of a standby
-// which outlived its cluster's history.
-func (s *source) contradicts(l listing) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, item := range l.items {
-		uid, version, ok := s.known(l.kind, key)
-		if ok && uid == item.UID && order(version, item.ResourceVersion) > 0 && order(version, l.version) <= 0 {
-			return steppedBack(item.ResourceVersion, version)
+// checkHistory compares the version of a consistent list with what was
+// published: a list that is older comes from another history. Records up to
+// the sequence accepted were published by one that is known to be over.
+func checkHistory(records map[subjects.AppID]*record, listed string, accepted uint64) error {
+	for id, r := range records {
+		if r.damaged || r.sequence <= accepted {
+			continue
+		}
+		version := r.resourceVersion
+		if r.kind == subjects.Deleted {
+			// Only an observed deletion has a version of its own.
+			version = r.deletedVersion
+		}
+		if version != "" && order(listed, version) < 0 {
+			return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s at version %s)", id, version))
 		}
 	}
 	return nil
 }
 
-// version is the version of the cluster's Knative Services, read consistently.
-func (k *kube) version(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
-	defer cancel()
-	list := metadataList(kindService)
-	if err := k.client.List(ctx, list, client.InNamespace(k.namespaces[0]), client.Limit(1)); err != nil {
-		return "", fmt.Errorf("read the cluster's version: %w", err)
+// checkDeletion compares the version of a consistent list with the newest deletion that was published.
+func checkDeletion(d deletion, listed string) error {
+	if d.version != "" && order(listed, d.version) < 0 {
+		return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s was deleted at version %s)", d.app, d.version))
 	}
-	return list.ResourceVersion, nil
+	return nil
+}
+
+// otherHistory ends the process: the cluster at this version is not the one
+// whose events were published.
+func otherHistory(version, problem string) error {
+	return &ConfigError{
+		Fatal: true,
+		Field: "cluster", Value: "resourceVersion " + version,
+		Problem: problem + ": etcd was restored, or this is another cluster",
+		Repair:  "if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now",
+	}
+}
+
+func steppedBack(version, seen string) error {
+	return otherHistory(version, fmt.Sprintf("its history stepped back from version %s under the running bridge", seen))
 }

@@ -48,19 +48,6 @@ type marker struct {
 	at    storedAt
 }
 
-// deletion is the newest version of an observed deletion, and whose it was. Its zero value is none.
-type deletion struct {
-	app     subjects.AppID
-	version string
-}
-
-// note takes in the deletion of an app at a version, which is empty if it was not observed.
-func (d *deletion) note(id subjects.AppID, version string) {
-	if version != "" && (d.version == "" || order(version, d.version) > 0) {
-		d.app, d.version = id, version
-	}
-}
-
 // storedAt is where, and when, the bucket's stream stored a message.
 type storedAt struct {
 	sequence uint64

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -363,15 +363,9 @@ func (s *source) nextChange() <-chan struct{} {
 	return s.changed
 }
 
-// order compares two resourceVersions of one resource; what does not compare
-// counts as newer, so that nothing is passed over.
-func order(a, b string) int {
-	if a == b {
-		return 0
-	}
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	if err != nil {
-		return 1
-	}
-	return n
+// states are the states of all apps.
+func (s *source) states() map[subjects.AppID]state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.current)
 }

@@ -67,14 +67,6 @@ func (s *source) entry(id subjects.AppID, now state) appsvc.Entry {
 	return appsvc.Entry{ID: id, Service: now.service, Revision: s.shownRevision(id, now)}
 }
 
-// later is the newer of two resourceVersions; empty stands for none.
-func later(a, b string) string {
-	if a == "" || b != "" && order(b, a) > 0 {
-		return b
-	}
-	return a
-}
-
 // Pods are the pods that carry the label of a Knative Service, in no order, with
 // only what [github.com/appbridge/appbridge/bridge/kservice.Replicas] reads, and
 // their uid. What they point to is shared and must not be changed.

@@ -1,0 +1,73 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+)
+
+// endsBefore is the error of a stream, or a bucket's stream, that ends before what it acknowledged.
+func endsBefore(acknowledged witness, stream, bucket *jetstream.StreamInfo) error {
+	for _, s := range []struct {
+		info *jetstream.StreamInfo
+		want uint64
+	}{{stream, acknowledged.Stream}, {bucket, acknowledged.Bucket}} {
+		if s.info.State.LastSeq < s.want {
+			return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, s.info.Config.Name, s.info.State.LastSeq, s.want)
+		}
+	}
+	return nil
+}
+
+// present looks whether stream and bucket are still there, the same as before,
+// and fit. Both are nil when that cannot be told at the moment.
+func (s *storage) present(ctx context.Context) (stream, bucket *jetstream.StreamInfo, err error) {
+	if stream, err = s.still(ctx, s.stream); err != nil || stream == nil {
+		return nil, nil, err
+	}
+	if bucket, err = s.still(ctx, s.bucket); err != nil || bucket == nil {
+		return nil, nil, err
+	}
+	if before := s.stream.Config; !sameConfig(stream.Config, before) {
+		s.stream = stream
+		s.log.Info("somebody changed the configuration", zap.String("stream", s.cfg.Stream))
+		if err := s.inspectStream(); err != nil {
+			return nil, nil, err
+		}
+		if stream.Config.MaxMsgSize != before.MaxMsgSize {
+			return nil, nil, fmt.Errorf("%w: stream %s", errSizeChanged, s.cfg.Stream)
+		}
+	}
+	if !sameConfig(bucket.Config, s.bucket.Config) {
+		s.bucket = bucket
+		s.log.Info("somebody changed the configuration", zap.String("bucket", s.cfg.Bucket))
+		if err := s.inspectBucket(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return stream, bucket, nil
+}
+
+func (s *storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
+	now, err := s.info(ctx, known.Config.Name)
+	switch {
+	case err != nil:
+		return nil, nil //nolint:nilerr // no answer is none of the findings
+	case now == nil:
+		return nil, fmt.Errorf("%w: %s", errStorageGone, known.Config.Name)
+	case now.State.LastSeq < known.State.LastSeq:
+		return nil, fmt.Errorf("%w: stream %s ends at sequence %d, it had ended at %d", errLostTail, known.Config.Name, now.State.LastSeq, known.State.LastSeq)
+	case !now.Created.Equal(known.Created):
+		return nil, fmt.Errorf("%w: %s is another one than before", errStorageGone, known.Config.Name)
+	}
+	return now, nil
+}
+
+// sameConfig compares all but the metadata, which bridges and servers write.
+func sameConfig(a, b jetstream.StreamConfig) bool {
+	a.Metadata, b.Metadata = nil, nil
+	return reflect.DeepEqual(a, b)
+}

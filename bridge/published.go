@@ -1,0 +1,125 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// publishedReader reads what was published of single apps, from the leaders of the streams.
+type publishedReader struct {
+	reader
+	bucket *bucket
+}
+
+// publishedOf reads the record of an app that the bucket has no entry of: its last event, or what a
+// delete marker shows whose event was removed. It is nil if nothing is known of the app.
+func (h publishedReader) publishedOf(ctx context.Context, id subjects.AppID) (*record, error) {
+	last, err := h.lastEventOf(ctx, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	r := last.published()
+	if r == nil || r.exists() {
+		marker, err := h.markerOf(ctx, id, r.previous())
+		if err != nil {
+			return nil, err
+		}
+		if marker != nil {
+			r = marker
+		}
+	}
+	if last != nil && last.foreign > 0 {
+		r = r.behind(last.foreign)
+	}
+	if r != nil && r.kind == subjects.Deleted && r.app != nil {
+		gone := *r
+		gone.app = nil // a create follows, which does not need it
+		r = &gone
+	}
+	return r, nil
+}
+
+// published is the record of the event, nil if there is none.
+func (e *lastEvent) published() *record {
+	if e == nil {
+		return nil
+	}
+	return e.record
+}
+
+// claimed is what was published of an app, and whether its entry in the bucket says to reflect an event
+// of another app.
+type claimed struct {
+	*record
+	wrongly bool
+}
+
+// confirmedBy reads what was published of an app whose entry shows had; nil: the bucket has no entry.
+func (h publishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had *record) (claimed, error) {
+	if had == nil || had.damaged || had.eventLost {
+		r, err := h.publishedOf(ctx, id)
+		return claimed{record: r}, err
+	}
+	last, err := h.lastEventOf(ctx, id, had.sequence)
+	if err != nil {
+		return claimed{}, err
+	}
+	c := claimed{record: last.published()}
+	if c.previous() < had.sequence {
+		c.wrongly, err = h.belongsToAnother(ctx, id, had.sequence)
+	}
+	if last != nil && last.foreign > 0 {
+		c.record = c.behind(last.foreign)
+	}
+	return c, err
+}
+
+// markerOf reads the delete marker of an app if it reflects an event behind a sequence, which was
+// removed then; nil if there is none. An event of a lost range, or of another app, counts for nothing.
+func (h publishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*record, error) {
+	subject, err := h.bucket.subject(id)
+	if err != nil {
+		return nil, err
+	}
+	m, err := lastMessage(ctx, h.nc, subjects.BucketStream(h.bucket.name), subject)
+	if errors.Is(err, errNoMessage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := recordOfEntry(m.header, m.data)
+	if err != nil || r.kind != subjects.Deleted || r.sequence <= behind || contains(h.bucket.lost, r.sequence) {
+		return nil, nil //nolint:nilerr // what cannot be read says nothing
+	}
+	if other, err := h.belongsToAnother(ctx, id, r.sequence); err != nil || other {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readAll reads what was published of apps, whose entries show records.
+func (h publishedReader) readAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*record) (map[subjects.AppID]claimed, error) {
+	var mu sync.Mutex
+	read := make(map[subjects.AppID]claimed, len(ids))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readWindow)
+	for id := range ids {
+		g.Go(func() error {
+			c, err := h.confirmedBy(ctx, id, records[id])
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			read[id] = c
+			return nil
+		})
+	}
+	return read, g.Wait()
+}

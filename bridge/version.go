@@ -1,0 +1,24 @@
+package bridge
+
+import "k8s.io/apimachinery/pkg/util/resourceversion"
+
+// order compares two resourceVersions of one resource; what does not compare
+// counts as newer, so that nothing is passed over.
+func order(a, b string) int {
+	if a == b {
+		return 0
+	}
+	n, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// later is the newer of two resourceVersions; empty stands for none.
+func later(a, b string) string {
+	if a == "" || b != "" && order(b, a) > 0 {
+		return b
+	}
+	return a
+}
