@@ -28,10 +28,10 @@ func (b *Bridge) newAuditor(k *kube, between time.Duration) *audit.Auditor {
 
 func (b *Bridge) newSourceAudit(k *kube) *sourceAudit {
 	return &sourceAudit{
-		source: b.source, kube: k, wait: reachWait,
+		source: b.source.shown, kube: k, wait: reachWait,
 		active: func() bool { return b.Synced() == nil },
 		disturbed: func(kind, namespace string) bool {
-			return b.reach.disturbs(kind, namespace) || k.watches.Listing(kind, namespace)
+			return b.conn.disturbs(kind, namespace) || k.watches.Listing(kind, namespace)
 		},
 	}
 }

@@ -102,7 +102,7 @@ func (l *lively) begin() {
 	l.end = func() error {
 		cancel(errStopped)
 		err := group.Wait()
-		b.source.unwatch()
+		b.source.release()
 		b.newest.Store(nil)
 		return err
 	}

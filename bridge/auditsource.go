@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/audit"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/watch"
 )
 
@@ -27,7 +27,7 @@ const (
 // sourceAudit compares what the informers showed with the API server. The subjects of its findings
 // are objects, as "Service flyte/x".
 type sourceAudit struct {
-	source *source
+	source *shown
 	kube   *kube
 	active func() bool // reports whether the informers have synced
 	// disturbed reports whether the informer of a kind and a namespace may be about to show what it
@@ -60,7 +60,7 @@ func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, e
 	for _, ns := range a.kube.namespaces {
 		for _, kind := range []string{kindRevision, kindService} {
 			found, err := a.screen(ctx, kind, ns, pace)
-			if err != nil && !isAnswer(err) {
+			if err != nil && !kubeapi.Responded(err) {
 				return nil, err
 			}
 			refused = errors.Join(refused, err)
@@ -70,33 +70,23 @@ func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, e
 	return suspects, refused
 }
 
-// isAnswer reports whether an error is what the API server answered.
-func isAnswer(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
-}
-
 // screen lists the objects of a kind and a namespace, page by page, and returns those that the source
 // does not show as new as the list.
 func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.Pace) ([]string, error) {
 	seen := map[types.NamespacedName]struct{}{}
 	l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]listed{}}
-	for next := ""; ; {
-		p, err := a.kube.page(ctx, kind, ns, "", next)
-		if err != nil {
-			return nil, err
-		}
-		for key := range p.items {
+	if err := a.kube.pages(ctx, kind, ns, func(page listing) error {
+		for key := range page.items {
 			seen[key] = struct{}{}
 		}
-		maps.Copy(l.items, a.source.outdated(listing{kind: kind, namespace: ns, version: p.version, items: p.items}))
-		l.version, next = p.version, p.next
-		if next == "" {
-			break
+		maps.Copy(l.items, a.source.outdated(page))
+		l.version = page.version
+		if page.more {
+			return pace.Step(ctx)
 		}
-		if err := pace.Step(ctx); err != nil {
-			return nil, err
-		}
+		return nil
+	}); err != nil {
+		return nil, err
 	}
 	return a.still(ctx, l, func(key types.NamespacedName) bool { _, ok := seen[key]; return ok })
 }
@@ -152,8 +142,8 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 			looked.Unsettled[name] = true
 			continue
 		}
-		p, err := a.kube.page(ctx, kind, key.Namespace, key.Name, "")
-		if isAnswer(err) {
+		p, err := a.kube.object(ctx, kind, key)
+		if kubeapi.Responded(err) {
 			looked.Unsettled[name] = true
 			continue
 		}

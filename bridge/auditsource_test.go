@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/watch"
 )
 
@@ -138,7 +140,7 @@ func TestListPage(t *testing.T) {
 		t.Run(fmt.Sprint("json ", asJSON), func(t *testing.T) {
 			l, k := newLister(t)
 			l.json = asJSON
-			const n = 2*listPage + 7
+			const n = 2*kubeapi.PageSize + 7
 			for i := range n {
 				l.has(kindService, metav1.ObjectMeta{
 					Name: fmt.Sprint("app-", i), Namespace: "flyte", UID: types.UID(fmt.Sprint("u-", i)), ResourceVersion: fmt.Sprint(100 + i), Generation: 7,
@@ -146,11 +148,7 @@ func TestListPage(t *testing.T) {
 				})
 			}
 			seen := 0
-			for next := ""; ; {
-				p, err := k.page(t.Context(), kindService, "flyte", "", next)
-				if err != nil {
-					t.Fatal(err)
-				}
+			if err := k.pages(t.Context(), kindService, "flyte", func(p listing) error {
 				for key, item := range p.items {
 					n, _ := strings.CutPrefix(key.Name, "app-")
 					i, _ := strconv.Atoi(n)
@@ -162,14 +160,14 @@ func TestListPage(t *testing.T) {
 				if p.version != "5000" {
 					t.Errorf("version %q", p.version)
 				}
-				if next = p.next; next == "" {
-					break
-				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
 			if seen != n {
 				t.Errorf("%d objects, want %d", seen, n)
 			}
-			p, err := k.page(t.Context(), kindService, "flyte", "app-3", "")
+			p, err := k.object(t.Context(), kindService, types.NamespacedName{Namespace: "flyte", Name: "app-3"})
 			if err != nil || len(p.items) != 1 || p.items[types.NamespacedName{Namespace: "flyte", Name: "app-3"}].UID != "u-3" {
 				t.Errorf("%+v, %v", p, err)
 			}
@@ -207,14 +205,14 @@ func TestAuditSource(t *testing.T) {
 		}, "the cluster has version 200 of uid , the informers show version 99 of uid "},
 		{"Kubernetes is disconnected", func(l *lister, b *Bridge) {
 			l.has(kindService, serviceAt("one", "u1", "200").ObjectMeta)
-			b.reach.note(errors.New("connection refused"))
+			b.conn.note(errors.New("connection refused"))
 		}, ""},
 		{"the list is older than what was shown", func(l *lister, b *Bridge) {
 			b.source.serviceHandler().OnUpdate(nil, serviceAt("one", "u1", "6000"))
 			l.has(kindService, serviceAt("two", "u2", "200").ObjectMeta)
 		}, ""},
 		{"the list is older than what an informer listed", func(l *lister, b *Bridge) {
-			b.source.listed(kindService, "6000") // without "two", which was deleted
+			b.source.shown.listed(kindService, "6000") // without "two", which was deleted
 			l.has(kindService, serviceAt("two", "u2", "200").ObjectMeta)
 		}, ""},
 	} {
@@ -223,7 +221,7 @@ func TestAuditSource(t *testing.T) {
 			l.has(kindRevision, testRevision("99", 2).ObjectMeta)
 			l.has(kindService, serviceAt("one", "u1", "100").ObjectMeta)
 			m := testMetrics()
-			b := &Bridge{source: newSource(zap.NewNop(), m), reach: newReachability(zap.NewNop(), m)}
+			b := &Bridge{source: newSource(zap.NewNop(), m.reject), conn: newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
 			b.source.revisionHandler().OnAdd(testRevision("99", 2), false)
 			b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
 			test.do(l, b)
@@ -251,7 +249,7 @@ func TestAuditSource(t *testing.T) {
 func TestAuditSourceUnderLoad(t *testing.T) {
 	l, k := newLister(t)
 	m := testMetrics()
-	b := &Bridge{source: newSource(zap.NewNop(), m), reach: newReachability(zap.NewNop(), m)}
+	b := &Bridge{source: newSource(zap.NewNop(), m.reject), conn: newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
 	b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
 	a := b.newSourceAudit(k)
 	a.wait = 20 * time.Millisecond
@@ -278,10 +276,10 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 	k.namespaces, l.refused = []string{"other", "flyte"}, "other"
 	l.has(kindService, serviceAt("one", "u1", "200").ObjectMeta)
 	m := testMetrics()
-	b := &Bridge{source: newSource(zap.NewNop(), m), reach: newReachability(zap.NewNop(), m)}
-	k.watches = b.reach.watches
+	b := &Bridge{source: newSource(zap.NewNop(), m.reject), conn: newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
+	k.watches = b.conn.watches
 	b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
-	b.reach.asked("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
+	b.conn.requested("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
 	a := b.newSourceAudit(k)
 	a.wait = 20 * time.Millisecond
 	suspects, err := a.Screen(t.Context(), &audit.Pace{})
@@ -293,7 +291,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 		t.Errorf("got %+v, %v", looked, err)
 	}
 	// Not while the very informer has no watch.
-	b.reach.asked("/prefix/apis/serving.knative.dev/v1/namespaces/flyte/services")
+	b.conn.requested("/prefix/apis/serving.knative.dev/v1/namespaces/flyte/services")
 	if looked, err = a.Look(t.Context(), []string{"Service flyte/one"}); err != nil || len(looked.Differences) != 0 {
 		t.Errorf("got %+v, %v without a watch", looked, err)
 	}

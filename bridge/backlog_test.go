@@ -115,9 +115,9 @@ func TestRemainingKnowsWhichDelete(t *testing.T) {
 // the new queue the bytes of other apps may be there first.
 func TestCarriedChangesAreOwed(t *testing.T) {
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m)
+	s := newSource(zap.NewNop(), m.reject)
 	before := newQueue(100, 1<<20, m)
-	s.sink = before.add
+	s.connect(func(view) sink { return before.add }, nil)
 	h := s.serviceHandler()
 	for version := 1; version <= 4; version++ {
 		h.OnAdd(testService("u1", fmt.Sprint(version), "True"), false)
@@ -132,7 +132,7 @@ func TestCarriedChangesAreOwed(t *testing.T) {
 	q := newQueue(100, before.bytes/3, m) // as many bytes as make updates merge
 	defer q.close()
 	owed := 0
-	_, carried, _ := s.connect(q, before, nil, nil, nil, kservice.Config{}, func(string) bool { return true },
+	_, carried, _ := connect(s, q, before, nil, nil, nil, kservice.Config{}, func(string) bool { return true },
 		func() func() { owed++; return func() { owed-- } }, func(error) {})
 	if carried != 24 || owed != 24 || q.length != 24 {
 		t.Errorf("carried %d, owed %d, queued %d, want 24 of each", carried, owed, q.length)

@@ -21,15 +21,15 @@ type belief struct {
 func (s *session) believe(ids []subjects.AppID) map[subjects.AppID]belief {
 	beliefs := make(map[subjects.AppID]belief, len(ids))
 	// A change goes from the source to the queue under the source's lock.
-	s.source.mu.Lock()
-	for _, id := range ids {
-		var b belief
-		b.state, b.there = s.source.current[id]
-		b.waits = s.source.awaits[id] != nil
-		beliefs[id] = b
-	}
-	s.queue.believe(beliefs)
-	s.source.mu.Unlock()
+	s.source.read(func(v view) {
+		for _, id := range ids {
+			var b belief
+			b.state, b.there = v.states()[id]
+			b.waits = v.awaits(id)
+			beliefs[id] = b
+		}
+		s.queue.believe(beliefs)
+	})
 	s.projector.believe(beliefs)
 	return beliefs
 }
@@ -84,17 +84,6 @@ func (q *queue) known() []subjects.AppID {
 		if a.record != nil {
 			ids = append(ids, id)
 		}
-	}
-	return ids
-}
-
-// present are the apps that the cluster has.
-func (s *source) present() []subjects.AppID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := make([]subjects.AppID, 0, len(s.current))
-	for id := range s.current {
-		ids = append(ids, id)
 	}
 	return ids
 }

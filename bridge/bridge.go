@@ -51,7 +51,7 @@ type Bridge struct {
 	removed []subjects.LostRange
 	// reported is the loss that was reported last and is not healed yet.
 	reported loss
-	reach    *reachability
+	conn     *connection
 
 	// auditor compares while the bridge runs; nil if it does not.
 	auditor atomic.Pointer[audit.Auditor]
@@ -92,12 +92,11 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	m := newMetrics(reg)
 	b := &Bridge{
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, appends: appends, log: log, metrics: m,
-		source: newSource(log, m),
+		source: newSource(log, m.reject),
 		found:  map[subjects.AppID]*storedMessage{},
-		reach:  newReachability(log, m),
+		conn:   newConnection(watch.NewGroup(cfg.WatchLimits, log), log, newKubeMetrics(reg)),
 	}
-	b.reach.watches = watch.NewGroup(cfg.WatchLimits, log)
-	reg.MustRegister(b.reach.watches)
+	reg.MustRegister(b.conn.watches)
 	b.setStatus("starting")
 	b.setUnread(unreadStarting)
 	m.watch(reg, b)
@@ -175,14 +174,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	defer end()
 
-	k, err := newKube(b.rest, b.cfg.Namespaces, b.source, b.reach, b.log, b.metrics)
+	k, err := newKube(b.rest, b.cfg.Namespaces, b.source, b.conn, b.log)
 	if err != nil {
 		return err
 	}
 	if b.cfg.LeaderElect {
 		k.lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
 	}
-	if b.pods, err = newPods(b.rest, k.namespaces, b.reach.watches, b.log); err != nil {
+	if b.pods, err = newPods(b.rest, k.namespaces, b.conn.watches, b.log); err != nil {
 		return err
 	}
 	b.setStatus("waiting for Kubernetes")
@@ -209,7 +208,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 // observe connects the source to the informers and publishes what they show.
 func (b *Bridge) observe(ctx context.Context, k *kube) error {
 	b.setStatus("waiting for the informers to sync")
-	if err := k.watch(ctx, b.source); err != nil {
+	if err := k.sync(ctx, b.source); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -7,32 +7,37 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-func (s *source) unclaim(id subjects.AppID, key types.NamespacedName) {
-	delete(s.claims[id], key)
-	if len(s.claims[id]) == 0 {
-		delete(s.claims, id)
+// claims are the Knative Services that claim to be an app.
+type claims map[subjects.AppID]map[types.NamespacedName]*kservice.Service
+
+func (c claims) add(id subjects.AppID, key types.NamespacedName, svc *kservice.Service) {
+	if c[id] == nil {
+		c[id] = map[types.NamespacedName]*kservice.Service{}
+	}
+	c[id][key] = svc
+}
+
+func (c claims) remove(id subjects.AppID, key types.NamespacedName) {
+	delete(c[id], key)
+	if len(c[id]) == 0 {
+		delete(c, id)
 	}
 }
 
-// winner picks the object that is the app where several claim to be: the one
-// with the canonical name, else the oldest. The others are reported.
-func (s *source) winner(id subjects.AppID) *kservice.Service {
-	claims := s.claims[id]
-	if len(claims) == 1 {
-		for _, svc := range claims {
-			return svc
-		}
-	}
-	var best *kservice.Service
-	canonical := kservice.Name(id)
-	for _, svc := range claims {
-		if best == nil || wins(svc, best, canonical) {
+// winner is the Knative Service that is the app where several claim to be: the one with the
+// canonical name, else the oldest. It is nil if there is no claim.
+func (c claims) winner(id subjects.AppID) (best *kservice.Service) {
+	canonical := ""
+	for _, svc := range c[id] {
+		if best == nil {
 			best = svc
+			continue
 		}
-	}
-	for key, svc := range claims {
-		if svc != best {
-			s.reject(key, svc, reasonConflict, errConflict(id, best))
+		if canonical == "" {
+			canonical = kservice.Name(id)
+		}
+		if wins(svc, best, canonical) {
+			best = svc
 		}
 	}
 	return best

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 )
 
 const (
@@ -46,7 +48,7 @@ func (b *Bridge) leads(ctx context.Context, k *kube) error {
 		return nil
 	}
 	name := b.cfg.LeaseNamespace + "/" + b.cfg.LeaseName
-	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
 	lease, err := k.clientset.CoordinationV1().Leases(b.cfg.LeaseNamespace).Get(ctx, b.cfg.LeaseName, metav1.GetOptions{})
 	if err != nil {

@@ -275,33 +275,33 @@ func TestRemainingOfEvicted(t *testing.T) {
 // apps whose event was removed, and what waits for them is carried.
 func TestCarriedChangesOfDeletedApps(t *testing.T) {
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m)
+	s := newSource(zap.NewNop(), m.reject)
 	before := newQueue(100, 1<<20, m)
 	before.reached = 7
 	before.load(testID, &record{kind: subjects.Deleted, uid: "u0", resourceVersion: "1", sequence: 7})
 	before.load(appID("quiet"), &record{kind: subjects.Deleted, uid: "u9", resourceVersion: "1", sequence: 6})
-	s.sink = before.add
+	s.connect(func(view) sink { return before.add }, nil)
 	s.serviceHandler().OnAdd(testService("u1", "20", "True"), false)
 	before.close()
 	q := newQueue(100, 1<<20, m)
 	defer q.close()
 	records := map[subjects.AppID]*record{}
-	_, carried, _ := s.connect(q, before, records, nil, nil, kservice.Config{}, func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
+	_, carried, _ := connect(s, q, before, records, nil, nil, kservice.Config{}, func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if carried != 1 || q.apps[appID("quiet")] != nil || !q.isUnread(testID) {
 		t.Errorf("carried %d; the queue knows %v", carried, q.apps)
 	}
 }
 
-// What queue, projector and source hold does not grow with the apps that came and went.
+// What queue and projector hold does not grow with the apps that came and went.
 func TestMemoryOfDeletedApps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const rounds, apps, alive = 4, 2500, 100
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m)
+	s := newSource(zap.NewNop(), m.reject)
 	services := s.serviceHandler()
 	pub := r.publisher(testEncoder(), m)
-	s.sink = pub.queue.add
+	s.connect(func(view) sink { return pub.queue.add }, nil)
 	p := r.follow()
 	taken(p)
 	version := 0
@@ -330,18 +330,11 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 		p.takeTouched()
 		pub.queue.evict(p.written.Load())
 		pub = r.publishAll(pub)
-		s.mu.Lock()
-		s.sink = pub.queue.add
-		s.mu.Unlock()
+		s.connect(func(view) sink { return pub.queue.add }, nil)
 	}
 	if len(pub.queue.apps) > alive+recentlyDeleted || keysOf(p) != alive || len(p.refused)+len(p.flying) > 0 || len(pub.queue.gone) > recentlyDeleted {
 		t.Errorf("the queue knows %d apps, the projector %d keys", len(pub.queue.apps), keysOf(p))
 	}
-	s.mu.Lock()
-	if n := len(s.current) + len(s.objects) + len(s.claims) + len(s.users) + len(s.rejected); n > 5*alive {
-		t.Errorf("the source holds %d entries of %d apps", n, alive)
-	}
-	s.mu.Unlock()
 	if got := r.keysIn(); len(got) != alive+rounds*apps || !slices.Contains(got, "a0-0") {
 		t.Errorf("the bucket holds %d keys", len(got))
 	}

@@ -100,7 +100,7 @@ func (s *session) watchHistory(ctx context.Context, seen string) error {
 			return nil
 		case <-tick.C:
 		}
-		if shown := s.source.newestShown(); shown != "" && order(shown, seen) > 0 {
+		if shown := s.source.shown.newest(); shown != "" && order(shown, seen) > 0 {
 			seen = shown
 		}
 		version, err := s.kube.version(ctx)

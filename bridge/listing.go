@@ -3,12 +3,14 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 )
 
 // listing is what one consistent list of the API server showed.
@@ -16,6 +18,7 @@ type listing struct {
 	kind, namespace string
 	version         string
 	items           map[types.NamespacedName]listed
+	more            bool // it is one page, and another follows
 }
 
 // listed is what is kept of an object of a list.
@@ -28,9 +31,6 @@ func (l listing) covers(namespace string) bool {
 	return l.namespace == metav1.NamespaceAll || l.namespace == namespace
 }
 
-// listPage is how many objects one request of a list asks for.
-const listPage = 500
-
 // list reads uid and version of everything that is watched, consistently
 // (resourceVersion unset): the API server asks etcd how far it is. No more than
 // one page of metadata is in memory at one time.
@@ -39,16 +39,12 @@ func (k *kube) list(ctx context.Context) ([]listing, error) {
 	for _, ns := range k.namespaces {
 		for _, kind := range []string{kindRevision, kindService} {
 			l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]listed{}}
-			for next := ""; ; {
-				p, err := k.page(ctx, kind, ns, "", next)
-				if err != nil {
-					return nil, err
-				}
-				maps.Copy(l.items, p.items)
-				l.version = p.version // every page is of the first one's version
-				if next = p.next; next == "" {
-					break
-				}
+			if err := k.pages(ctx, kind, ns, func(page listing) error {
+				maps.Copy(l.items, page.items)
+				l.version = page.version
+				return nil
+			}); err != nil {
+				return nil, err
 			}
 			listings = append(listings, l)
 		}
@@ -56,74 +52,81 @@ func (k *kube) list(ctx context.Context) ([]listing, error) {
 	return listings, nil
 }
 
-// page is one page of a consistent list.
-type page struct {
-	version, next string
-	items         map[types.NamespacedName]listed
+// pages calls each with every page of a consistent list of the objects that are watched.
+func (k *kube) pages(ctx context.Context, kind, namespace string, each func(page listing) error) error {
+	refused := error(nil)
+	err := kubeapi.EachPage(ctx, k.client, func() *metav1.PartialObjectMetadataList { return metadataList(kind) },
+		func(page *metav1.PartialObjectMetadataList) error {
+			refused = each(listingOf(kind, namespace, page))
+			return refused
+		}, watched(kind, namespace)...)
+	if err != nil && refused == nil {
+		return listError(kind, namespace, err)
+	}
+	return err
 }
 
-// page reads one page of a consistent list of the objects that are watched; next is
-// what the page before it ended with. A name confines the list to one object.
-func (k *kube) page(ctx context.Context, kind, namespace, name, next string) (page, error) {
-	opts := []client.ListOption{client.InNamespace(namespace), client.Limit(listPage), client.Continue(next)}
+// object reads an object by a consistent list, which has its version.
+func (k *kube) object(ctx context.Context, kind string, key types.NamespacedName) (listing, error) {
+	list := metadataList(kind)
+	opts := append(watched(kind, key.Namespace), client.MatchingFields{metav1.ObjectNameField: key.Name})
+	if err := kubeapi.List(ctx, k.client, list, opts...); err != nil {
+		return listing{}, listError(kind, key.Namespace, err)
+	}
+	return listingOf(kind, key.Namespace, list), nil
+}
+
+func listError(kind, namespace string, err error) error {
+	return fmt.Errorf("list %ss in %s: %w", kind, kubeapi.NamespaceText(namespace), err)
+}
+
+func listingOf(kind, namespace string, list *metav1.PartialObjectMetadataList) listing {
+	l := listing{kind: kind, namespace: namespace, version: list.ResourceVersion, more: list.Continue != "", items: make(map[types.NamespacedName]listed, len(list.Items))}
+	for i := range list.Items {
+		item := &list.Items[i]
+		l.items[client.ObjectKeyFromObject(item)] = listed{item.UID, item.ResourceVersion}
+	}
+	return l
+}
+
+// watched are the options of a list of the objects of a kind and a namespace that are watched.
+func watched(kind, namespace string) []client.ListOption {
+	opts := []client.ListOption{client.InNamespace(namespace)}
 	if kind == kindService {
 		opts = append(opts, client.MatchingLabelsSelector{Selector: managedSelector()})
 	}
-	if name != "" {
-		opts = append(opts, client.MatchingFields{metav1.ObjectNameField: name})
-	}
-	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
-	defer cancel()
-	list := metadataList(kind)
-	if err := k.client.List(ctx, list, opts...); err != nil {
-		return page{}, fmt.Errorf("list %ss in %s: %w", kind, namespaceText(namespace), err)
-	}
-	p := page{version: list.ResourceVersion, next: list.Continue, items: make(map[types.NamespacedName]listed, len(list.Items))}
-	for i := range list.Items {
-		item := &list.Items[i]
-		p.items[client.ObjectKeyFromObject(item)] = listed{item.UID, item.ResourceVersion}
-	}
-	return p, nil
+	return opts
 }
 
-func (s *source) known(kind string, key types.NamespacedName) (types.UID, string, bool) {
-	if kind == kindRevision {
-		if r := s.revisions[key]; r != nil {
-			return r.UID, r.ResourceVersion, true
-		}
-		return "", "", false
-	}
-	if o := s.objects[key]; o != nil {
-		return o.service.UID, o.service.ResourceVersion, true
-	}
-	return "", "", false
-}
-
-// versions yields every known object of a kind with its version.
-func (s *source) versions(kind string) iter.Seq2[types.NamespacedName, string] {
-	return func(yield func(types.NamespacedName, string) bool) {
-		if kind == kindRevision {
-			for key, r := range s.revisions {
-				if !yield(key, r.ResourceVersion) {
-					return
-				}
-			}
-			return
-		}
-		for key, o := range s.objects {
-			if !yield(key, o.service.ResourceVersion) {
-				return
-			}
-		}
-	}
+func metadataList(kind string) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kservice.GroupVersion().WithKind(kind + "List"))
+	return list
 }
 
 // serviceVersion is the version of the consistent list of Knative Services.
 func serviceVersion(listings []listing) (version string) {
 	for _, l := range listings {
-		if l.kind == kindService && (version == "" || order(l.version, version) < 0) {
-			version = l.version
+		if l.kind == kindService {
+			version = earlier(version, l.version)
 		}
 	}
 	return version
+}
+
+// earlier is the older of two resourceVersions; empty stands for none.
+func earlier(a, b string) string {
+	if a == "" || order(b, a) < 0 {
+		return b
+	}
+	return a
+}
+
+// version is the version of the cluster's Knative Services, read consistently.
+func (k *kube) version(ctx context.Context) (string, error) {
+	list := metadataList(kindService)
+	if err := kubeapi.List(ctx, k.client, list, client.InNamespace(k.namespaces[0]), client.Limit(1)); err != nil {
+		return "", fmt.Errorf("read the cluster's version: %w", err)
+	}
+	return list.ResourceVersion, nil
 }

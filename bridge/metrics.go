@@ -24,10 +24,6 @@ type metrics struct {
 	snapshotWrites     prometheus.Counter
 	snapshotSkipped    prometheus.Counter
 	resyncs            *prometheus.CounterVec
-	watchErrors        prometheus.Counter
-	kubeErrors         prometheus.Counter
-	kubeReachable      prometheus.Gauge
-	watches            prometheus.Gauge
 	latency            prometheus.Histogram
 	pendingChanges     prometheus.Gauge
 	pendingBytes       prometheus.Gauge
@@ -65,10 +61,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
 		snapshotSkipped:    counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
 		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
-		watchErrors:        counter("watch_errors_total", "Lists and watches that the Kubernetes API refused or broke off."),
-		kubeErrors:         counter("kubernetes_errors_total", "Requests that did not reach the Kubernetes API or brought no answer."),
-		kubeReachable:      gauge("kubernetes_reachable", "1 if the last request to the Kubernetes API was answered, else 0."),
-		watches:            gauge("kubernetes_watches", "Watches on the Kubernetes API that are open: two for each watched namespace."),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
@@ -87,9 +79,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.published.WithLabelValues(string(kind))
 	}
 	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences, m.removedSequences,
-		m.projectionRestarts, m.snapshotWrites, m.snapshotSkipped, m.resyncs, m.watchErrors, m.kubeErrors, m.kubeReachable, m.watches, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+		m.projectionRestarts, m.snapshotWrites, m.snapshotSkipped, m.resyncs, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }
+
+// reject counts a version of a Knative Service that is not published.
+func (m *metrics) reject(reason string) { m.rejected.WithLabelValues(reason).Inc() }
 
 func (m *metrics) pending(changes int, bytes int64) {
 	m.pendingChanges.Set(float64(changes))

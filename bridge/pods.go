@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -19,29 +18,26 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 // pods are the pods of Knative Services in the watched namespaces.
 //
-// They have informers and a client of their own. What is in the cache of the
-// events is waited for until it is there, by controller-runtime even after the
-// cache has ended, and a request of its client that fails makes the bridge not
-// ready: that is right for what events are made of, and wrong for pods.
+// They have informers and a client of their own. controller-runtime waits for
+// the cache of the events until it is in sync, even after the cache has ended, and
+// a failed request of its client makes the bridge not ready: events depend on that
+// cache, and nothing but replicas depends on pods.
 //
 // A pod takes about 3 KB of memory, with two containers and its place in the
-// index; those without the label are not asked for.
+// index. Pods without the label are not listed.
 type pods struct {
 	informers map[string]*podInformer // by namespace, or one of all namespaces
 }
 
 func newPods(cfg *rest.Config, namespaces []string, watches *watch.Group, log *zap.Logger) (*pods, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // no client-side rate limit, as for apps
-	cfg.ContentType = runtime.ContentTypeProtobuf
-	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg = kubeapi.Protobuf(kubeapi.Unlimited(cfg))
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return watch.Transport{RoundTripper: rt} })
 	client, err := corev1client.NewForConfig(cfg)
 	if err != nil {
@@ -74,7 +70,7 @@ func (p *pods) of(namespace, service string) ([]corev1.Pod, error) {
 		i = p.informers[metav1.NamespaceAll]
 	}
 	if i == nil {
-		return nil, fmt.Errorf("the pods in %s are not known: it is not watched", namespaceText(namespace))
+		return nil, fmt.Errorf("the pods in %s are not known: it is not watched", kubeapi.NamespaceText(namespace))
 	}
 	if err := i.unknown(); err != nil {
 		return nil, err
@@ -119,26 +115,26 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, watches *w
 	lw := watches.Add(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.LabelSelector = kservice.LabelService
-			return inquire(ctx, i.listed, func() (*corev1.PodList, error) { return source.List(ctx, opts) })
+			return noted(ctx, i.listed, func() (*corev1.PodList, error) { return source.List(ctx, opts) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 			opts.LabelSelector = kservice.LabelService
-			return inquire(ctx, i.watched, func() (apiwatch.Interface, error) { return source.Watch(ctx, opts) })
+			return noted(ctx, i.watched, func() (apiwatch.Interface, error) { return source.Watch(ctx, opts) })
 		},
 	}, watch.Options{Kind: kindPod, Namespace: namespace, Optional: true})
 	i.informer = toolscache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
 	return i, errors.Join(
 		i.informer.SetTransform(trimPod),
 		i.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
-			// Not an error of the bridge, and what asks for pods is told.
+			// Not an error of the bridge. The requests that need pods return it.
 			log.Debug("the informer of pods starts again", zap.String("namespace", namespace), zap.Error(err))
 		}),
 	)
 }
 
-// inquire makes a request and notes its outcome, unless it was given up for
+// noted makes a request and notes its outcome, unless the request was given up for
 // another reason than that nothing came.
-func inquire[T any](ctx context.Context, note func(error), request func() (T, error)) (T, error) {
+func noted[T any](ctx context.Context, note func(error), request func() (T, error)) (T, error) {
 	answer, err := request()
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), watch.ErrNoProgress) {
 		note(err)
@@ -158,7 +154,7 @@ func (i *podInformer) watched(err error) {
 	})
 }
 
-// note says once that a right is missing, and once that it is not any more.
+// note logs once that a right is missing, and once that it is there again.
 func (i *podInformer) note(change func()) {
 	i.mu.Lock()
 	before := i.denied()
@@ -167,38 +163,36 @@ func (i *podInformer) note(change func()) {
 	i.mu.Unlock()
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
-		i.log.Warn("the replicas of apps cannot be told", zap.Error(now))
+		i.log.Warn("the replicas of apps are unknown", zap.Error(now))
 	case now == nil && before != nil:
-		i.log.Info("the replicas of apps can be told again", zap.String("namespace", i.namespace))
+		i.log.Info("the replicas of apps are known again", zap.String("namespace", i.namespace))
 	}
 }
 
-// denied says what the API server does not let this program do; it does not get
-// better by waiting. mu must be held.
+// denied is the error for what the API server does not allow this program to do. mu must be held.
 func (i *podInformer) denied() error {
-	if apierrors.IsUnauthorized(i.list) || apierrors.IsUnauthorized(i.watch) {
-		return &appsvc.DeniedError{Text: "the credentials of --kubeconfig are not accepted"}
+	if kubeapi.ReasonOf(i.list) == kubeapi.Unauthorized || kubeapi.ReasonOf(i.watch) == kubeapi.Unauthorized {
+		return &kubeapi.DeniedError{Text: "the credentials of --kubeconfig are not accepted"}
 	}
 	var verbs []string
-	if apierrors.IsForbidden(i.list) {
+	if kubeapi.ReasonOf(i.list) == kubeapi.Forbidden {
 		verbs = append(verbs, "list")
 	}
-	if apierrors.IsForbidden(i.watch) {
+	if kubeapi.ReasonOf(i.watch) == kubeapi.Forbidden {
 		verbs = append(verbs, "watch")
 	}
 	switch len(verbs) {
 	case 0:
 		return nil
 	case 1:
-		return &appsvc.DeniedError{Text: fmt.Sprintf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], namespaceText(i.namespace))}
+		return &kubeapi.DeniedError{Text: fmt.Sprintf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], kubeapi.NamespaceText(i.namespace))}
 	default:
-		return &appsvc.DeniedError{Text: fmt.Sprintf("the rights %s on pods in %s are missing: grant them by RBAC", strings.Join(verbs, " and "), namespaceText(i.namespace))}
+		return &kubeapi.DeniedError{Text: fmt.Sprintf("the rights %s on pods in %s are missing: grant them by RBAC", strings.Join(verbs, " and "), kubeapi.NamespaceText(i.namespace))}
 	}
 }
 
-// unknown says why the pods are not known. Those that were seen before the API
-// server went away still are, as the apps are; those from before a right was
-// taken away are not.
+// unknown is the reason why the pods are not known. They stay known, as the apps do, while the API
+// server is unavailable, but not after a right was taken away.
 func (i *podInformer) unknown() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -208,16 +202,15 @@ func (i *podInformer) unknown() error {
 	if i.informer.HasSynced() {
 		return nil
 	}
-	text := "the pods in " + namespaceText(i.namespace) + " are not known yet"
+	text := "the pods in " + kubeapi.NamespaceText(i.namespace) + " are not known yet"
 	if err := cmp.Or(i.list, i.watch); err != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}
 	return errors.New(text)
 }
 
-// trimPod is an informer's transform: a pod with what kservice.Replicas reads,
-// its uid and version. It does not change what it is given. Anything else, such
-// as a tombstone, is returned as it is.
+// trimPod is an informer's transform: a copy of a pod with what kservice.Replicas reads, its uid and
+// version. Any other object, such as a tombstone, is returned as it is.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

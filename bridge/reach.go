@@ -5,23 +5,110 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// reach waits until the handlers have seen everything up to the listings.
-// noteDeletes must have been called before the listings were made. Whenever
-// nothing of what a listing shows was seen for the limit, stuck is called with one
-// of the objects.
-func (s *source) reach(ctx context.Context, listings []listing, limit time.Duration, stuck func(l listing, what string)) error {
+// observed is what the informers have shown of one object.
+type observed struct {
+	uid     types.UID
+	version string
+	exists  bool   // false: they show no such object, uid and version are empty
+	watched string // the highest version of its kind that a watch of its namespace has shown
+	listed  string // the highest version of a list of its kind that an informer took
+}
+
+// agrees reports whether the informers show an object as a consistent list at version has it, or as it
+// was later; item is nil if the list does not have it.
+func (o observed) agrees(item *listed, version string) bool {
+	switch {
+	case item == nil:
+		return !o.exists || order(o.version, version) > 0
+	case !o.exists:
+		return false // it may have been deleted since
+	case o.uid == item.UID:
+		return order(o.version, item.ResourceVersion) >= 0
+	default:
+		return order(o.version, version) > 0
+	}
+}
+
+// observed returns what the informers have shown of an object.
+func (s *shown) observed(kind string, key types.NamespacedName) observed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known(kind, key)
+}
+
+// known is observed with mu held.
+func (s *shown) known(kind string, key types.NamespacedName) observed {
+	v := s.versions[kind]
+	known := observed{watched: v.watched[key.Namespace], listed: v.list}
+	if r := s.revisions[key]; kind == kindRevision && r != nil {
+		known.uid, known.version, known.exists = r.UID, r.ResourceVersion, true
+	}
+	if o := s.services[key]; kind == kindService && o != nil {
+		known.uid, known.version, known.exists = o.service.UID, o.service.ResourceVersion, true
+	}
+	return known
+}
+
+// stale yields the objects that the informers show although they were deleted before the list was
+// taken: those that are not in it and are no newer. mu must be held.
+func (s *shown) stale(l listing, inList func(types.NamespacedName) bool) iter.Seq[types.NamespacedName] {
+	return func(yield func(types.NamespacedName) bool) {
+		check := func(key types.NamespacedName, version string) bool {
+			return inList(key) || !l.covers(key.Namespace) || order(version, l.version) > 0 || yield(key)
+		}
+		if l.kind == kindRevision {
+			for key, r := range s.revisions {
+				if !check(key, r.ResourceVersion) {
+					return
+				}
+			}
+			return
+		}
+		for key, o := range s.services {
+			if !check(key, o.service.ResourceVersion) {
+				return
+			}
+		}
+	}
+}
+
+// missing yields what the informers have not shown yet of a listing, object by object: while an
+// informer lists again, a high version of one object says nothing about another. mu must be held.
+func (s *shown) missing(l listing) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key, item := range l.items {
+			deletion, deleted := s.deleted[incarnation{l.kind, item.UID}]
+			switch {
+			case deleted && (deletion == "" || order(deletion, item.ResourceVersion) > 0):
+			case s.known(l.kind, key).agrees(&item, l.version):
+			case !yield(l.kind + " " + key.String()):
+				return
+			}
+		}
+		inList := func(key types.NamespacedName) bool { _, ok := l.items[key]; return ok }
+		for key := range s.stale(l, inList) {
+			if !yield(l.kind + " " + key.String() + " is gone") {
+				return
+			}
+		}
+	}
+}
+
+// reach waits until the informers have shown everything up to the listings. noteDeletes must have
+// been called before the listings were made. stuck is called with one of the objects whenever no
+// object of a listing was shown for the limit.
+func (s *shown) reach(ctx context.Context, listings []listing, limit time.Duration, stuck func(l listing, what string)) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for _, l := range listings {
 		timer.Reset(limit)
 		least := s.unseen(l)
 		for {
-			s.mu.Lock()
-			behind := s.behind(l)
-			changed := s.nextChange()
-			s.mu.Unlock()
+			behind, changed := s.behind(l)
 			if behind == "" {
 				break
 			}
@@ -42,48 +129,63 @@ func (s *source) reach(ctx context.Context, listings []listing, limit time.Durat
 	return nil
 }
 
-// behind says what the source has not seen yet of a listing, "" if nothing. It
-// goes by each object: while an informer lists again, a high version of one
-// object says nothing about another. mu must be held.
-func (s *source) behind(l listing) string {
-	for what := range s.missing(l) {
-		return what
-	}
-	return ""
-}
-
-// unseen is how many objects of a listing the source has not seen yet.
-func (s *source) unseen(l listing) int {
+// behind returns one object that the informers have not shown yet of a listing, "" if there is none,
+// and a channel that is closed at the next callback.
+func (s *shown) behind(l listing) (what string, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	for what = range s.missing(l) {
+		break
+	}
+	return what, s.nextChange()
+}
+
+// unseen is how many objects of a listing the informers have not shown yet.
+func (s *shown) unseen(l listing) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for range s.missing(l) {
 		n++
 	}
 	return n
 }
 
-// missing yields what the source has not seen yet of a listing. mu must be held.
-func (s *source) missing(l listing) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for key, item := range l.items {
-			uid, version, ok := s.known(l.kind, key)
-			deletion, deleted := s.deleted[incarnation{l.kind, item.UID}]
-			switch {
-			case deleted && (deletion == "" || order(deletion, item.ResourceVersion) > 0):
-			case !ok, uid != item.UID && order(version, l.version) <= 0, uid == item.UID && order(version, item.ResourceVersion) < 0:
-				if !yield(l.kind + " " + key.String()) {
-					return
-				}
-			}
-		}
-		// What is known, not listed and no newer than the list was deleted before it.
-		for key, version := range s.versions(l.kind) {
-			if _, listed := l.items[key]; !listed && l.covers(key.Namespace) && order(version, l.version) <= 0 {
-				if !yield(l.kind + " " + key.String() + " is gone") {
-					return
-				}
-			}
+// outdated returns the objects of a consistent list with which the informers do not agree.
+func (s *shown) outdated(l listing) map[types.NamespacedName]listed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outdated := map[types.NamespacedName]listed{}
+	for key, item := range l.items {
+		if !s.known(l.kind, key).agrees(&item, l.version) {
+			outdated[key] = item
 		}
 	}
+	return outdated
+}
+
+// undeleted returns up to limit objects that the informers show although they were deleted before a
+// consistent list was taken. inList reports whether an object is in the list.
+func (s *shown) undeleted(l listing, inList func(types.NamespacedName) bool, limit int) (keys []types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.stale(l, inList) {
+		if keys = append(keys, key); len(keys) == limit {
+			break
+		}
+	}
+	return keys
+}
+
+// contradicts is an error if the informers show a version of an object that a consistent list,
+// although it is as new, does not have: that of a standby that outlived its cluster's history.
+func (s *shown) contradicts(l listing) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, item := range l.items {
+		o := s.known(l.kind, key)
+		if o.exists && o.uid == item.UID && order(o.version, item.ResourceVersion) > 0 && order(o.version, l.version) <= 0 {
+			return steppedBack(item.ResourceVersion, o.version)
+		}
+	}
+	return nil
 }

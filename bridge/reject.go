@@ -14,15 +14,15 @@ func errConflict(id subjects.AppID, winner *kservice.Service) error {
 	return fmt.Errorf("app %s is already Knative Service %s/%s", id, winner.Namespace, winner.Name)
 }
 
-// reject counts and logs an object that is left out, once per version. mu must be held.
+// reject counts and logs an object that is not published, once per version. mu must be held.
 func (s *source) reject(key types.NamespacedName, svc *kservice.Service, reason string, err error) {
 	seen := string(svc.UID) + "/" + svc.ResourceVersion + "/" + reason
-	if s.rejected[key] == seen {
+	if s.reported[key] == seen {
 		return
 	}
-	s.rejected[key] = seen
-	s.metrics.rejected.WithLabelValues(reason).Inc()
-	s.log.Warn("Knative Service is left out",
+	s.reported[key] = seen
+	s.rejected(reason)
+	s.log.Warn("Knative Service is rejected",
 		zap.Stringer("service", key), zap.String("resourceVersion", svc.ResourceVersion),
 		zap.String("reason", reason), zap.Error(err))
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -67,7 +68,7 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 		group.Go(func() error { return s.stopWith(ctx, stop) })
 	}
 	waited := group.Wait()
-	b.source.unwatch()
+	b.source.release()
 	b.setStatus("not publishing")
 	b.newest.Store(nil)
 	if s.projector != nil {
@@ -150,7 +151,7 @@ func (s *session) start(ctx context.Context) error {
 // reach waits until the source has seen everything that the API server has,
 // checks that it is of the history that was published, and returns its version.
 func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record, deleted deletion) (version string, err error) {
-	s.source.noteDeletes()
+	s.source.shown.noteDeletes()
 	var listings []listing
 	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
 		listings, err = s.kube.list(ctx)
@@ -159,16 +160,16 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record,
 		return "", err
 	}
 	limit := s.kube.watches.Limits().NoProgress
-	if err := s.source.reach(ctx, listings, limit, func(l listing, what string) {
+	if err := s.source.shown.reach(ctx, listings, limit, func(l listing, what string) {
 		s.setStatus(fmt.Sprintf("comparing the cluster with what was published: for %s the informer of %ss in %s has not shown %s",
-			limit, l.kind, namespaceText(l.namespace), what))
+			limit, l.kind, kubeapi.NamespaceText(l.namespace), what))
 		s.log.Warn("an informer does not show what the cluster has", zap.String("kind", l.kind), zap.String("namespace", l.namespace), zap.String("missing", what))
 		s.kube.relist(l.kind, l.namespace, watch.CauseBehind)
 	}); err != nil {
 		return "", err
 	}
 	for _, l := range listings {
-		if err := s.source.contradicts(l); err != nil {
+		if err := s.source.shown.contradicts(l); err != nil {
 			return "", err
 		}
 	}
@@ -201,7 +202,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		}
 	}
 	s.setStatus("publishing the differences that the comparison found")
-	differences, carried, unwatched := s.source.connect(s.queue, before, records, published, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)

@@ -1,77 +1,232 @@
 package bridge
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"sync"
 
-// observed is what the informers have shown of one object.
-type observed struct {
-	uid     types.UID
-	version string
-	exists  bool   // false: they show no such object, uid and version are empty
-	watched string // the highest version of its kind that a watch of its namespace has shown
-	listed  string // the highest version of a list of its kind that an informer took
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// object is a managed Knative Service as the informer showed it last.
+type object struct {
+	service *kservice.Service
+	app     subjects.AppID
+	valid   bool // app is a publishable identity
 }
 
-// observed returns what the informers have shown of an object.
-func (s *source) observed(kind string, key types.NamespacedName) observed {
+// shown is what the informers have shown: the objects, and how far each kind is. The source writes
+// it. Its methods are safe for concurrent use.
+type shown struct {
+	mu        sync.Mutex
+	services  map[types.NamespacedName]*object
+	revisions map[types.NamespacedName]*kservice.Revision
+	// users are the Knative Services whose status names a Revision.
+	users    map[types.NamespacedName]map[types.NamespacedName]struct{}
+	versions map[string]*versions // by kind
+	// deleted are the objects whose deletion was observed since noteDeletes, with its version if that
+	// is known; nil while deletions are not noted.
+	deleted map[incarnation]string
+	changed chan struct{} // closed at the next callback; nil while nothing waits for it
+}
+
+// incarnation is one object, from its creation to its deletion.
+type incarnation struct {
+	kind string
+	uid  types.UID
+}
+
+// versions is how far the informers of a kind are.
+type versions struct {
+	newest  string
+	list    string            // of the newest list that an informer took
+	watched map[string]string // the highest one of a watch, by namespace
+}
+
+// relisted reports whether a version is from a list. While a list is under way it may report so of a
+// version from a watch, which marks an event that need not be marked.
+func (v *versions) relisted(version string) bool {
+	return v.list != "" && order(version, v.list) <= 0
+}
+
+func (v *versions) note(namespace, version string) {
+	v.newest = later(v.newest, version)
+	if !v.relisted(version) { // a list is shown in no order
+		v.watched[namespace] = later(v.watched[namespace], version)
+	}
+}
+
+func newShown() *shown {
+	return &shown{
+		services:  map[types.NamespacedName]*object{},
+		revisions: map[types.NamespacedName]*kservice.Revision{},
+		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
+		versions: map[string]*versions{
+			kindService:  {watched: map[string]string{}},
+			kindRevision: {watched: map[string]string{}},
+		},
+	}
+}
+
+func (s *shown) service(key types.NamespacedName) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := observed{watched: s.shown[key.Namespace], listed: s.lists[kind]}
-	if kind == kindRevision {
-		o.watched = s.shownRevisions[key.Namespace]
-	}
-	o.uid, o.version, o.exists = s.known(kind, key)
-	return o
+	return s.services[key]
 }
 
-// agrees reports whether the informers show an object as a consistent list at version has it, or as it
-// was later; item is nil if the list does not have it.
-func (o observed) agrees(item *listed, version string) bool {
-	switch {
-	case item == nil:
-		return !o.exists || order(o.version, version) > 0
-	case !o.exists:
-		return false // it may have been deleted since
-	case o.uid == item.UID:
-		return order(o.version, item.ResourceVersion) >= 0
-	default:
-		return order(o.version, version) > 0
-	}
-}
-
-// outdated returns the objects of a consistent list with which the informers do not agree.
-func (s *source) outdated(l listing) map[types.NamespacedName]listed {
+// setService stores what the informer shows of a Knative Service.
+func (s *shown) setService(key types.NamespacedName, now *object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	outdated := map[types.NamespacedName]listed{}
-	for key, item := range l.items {
-		var o observed
-		if o.uid, o.version, o.exists = s.known(l.kind, key); !o.agrees(&item, l.version) {
-			outdated[key] = item
-		}
+	old := s.services[key]
+	if old != nil && old.service.UID != now.service.UID {
+		s.noteDelete(kindService, old.service.UID, "")
 	}
-	return outdated
+	s.services[key] = now
+	s.index(key, old, now)
+	s.versions[kindService].note(key.Namespace, now.service.ResourceVersion)
 }
 
-// undeleted returns up to limit objects that the informers show although they were deleted before a
-// consistent list was taken. inList reports whether an object is in the list.
-func (s *source) undeleted(l listing, inList func(types.NamespacedName) bool, limit int) []types.NamespacedName {
+// removeService takes a Knative Service out; version is that of its deletion, empty if it is not
+// known.
+func (s *shown) removeService(key types.NamespacedName, last *kservice.Service, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []types.NamespacedName
-	for key, version := range s.versions(l.kind) {
-		if inList(key) || !l.covers(key.Namespace) || order(version, l.version) > 0 {
-			continue
-		}
-		if keys = append(keys, key); len(keys) == limit {
-			break
-		}
-	}
-	return keys
+	s.noteDelete(kindService, last.UID, version)
+	s.index(key, s.services[key], nil)
+	delete(s.services, key)
+	s.versions[kindService].note(key.Namespace, last.ResourceVersion)
 }
 
-// changes returns a channel that is closed at the next change that the informers show.
-func (s *source) changes() <-chan struct{} {
+// setRevision stores what the informer shows of a Revision.
+func (s *shown) setRevision(key types.NamespacedName, now *kservice.Revision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.revisions[key]; old != nil && old.UID != now.UID {
+		s.noteDelete(kindRevision, old.UID, "")
+	}
+	s.revisions[key] = now
+	s.versions[kindRevision].note(key.Namespace, now.ResourceVersion)
+}
+
+func (s *shown) removeRevision(key types.NamespacedName, last *kservice.Revision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteDelete(kindRevision, last.UID, "")
+	delete(s.revisions, key)
+	s.versions[kindRevision].note(key.Namespace, last.ResourceVersion)
+}
+
+// revisionOf is the Revision that a Service names, nil while there is none.
+func (s *shown) revisionOf(svc *kservice.Service) *kservice.Revision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
+}
+
+// index keeps users in step with the Revision that an object names. mu must be held.
+func (s *shown) index(key types.NamespacedName, old, now *object) {
+	if old != nil {
+		before := types.NamespacedName{Namespace: key.Namespace, Name: old.service.Status.LatestReadyRevisionName}
+		if delete(s.users[before], key); len(s.users[before]) == 0 {
+			delete(s.users, before)
+		}
+	}
+	if now != nil && now.service.Status.LatestReadyRevisionName != "" {
+		after := types.NamespacedName{Namespace: key.Namespace, Name: now.service.Status.LatestReadyRevisionName}
+		if s.users[after] == nil {
+			s.users[after] = map[types.NamespacedName]struct{}{}
+		}
+		s.users[after][key] = struct{}{}
+	}
+}
+
+// appsOf are the apps whose Knative Service names a Revision.
+func (s *shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for user := range s.users[revision] {
+		if o := s.services[user]; o != nil && o.valid {
+			ids = append(ids, o.app)
+		}
+	}
+	return ids
+}
+
+// listed notes that an informer is about to show the result of a list.
+func (s *shown) listed(kind, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.versions[kind]
+	v.list = later(v.list, version)
+}
+
+// relisted reports whether a version of a kind is from a list, not from a watch.
+func (s *shown) relisted(kind, version string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.versions[kind].relisted(version)
+}
+
+// stepBack forgets the versions above one at which the cluster's history goes on.
+func (s *shown) stepBack(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.versions {
+		clear(v.watched)
+	}
+	s.versions[kindService].newest = version
+}
+
+// newest is the highest version of a Knative Service that was shown, "" if none was.
+func (s *shown) newest() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.versions[kindService].newest
+}
+
+// noteDeletes starts to note deletions, for reach.
+func (s *shown) noteDeletes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleted = map[incarnation]string{}
+}
+
+func (s *shown) forgetDeletes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleted = nil
+}
+
+// noteDelete notes a deletion; version is "" if it is not known. mu must be held.
+func (s *shown) noteDelete(kind string, uid types.UID, version string) {
+	if s.deleted != nil {
+		s.deleted[incarnation{kind, uid}] = version
+	}
+}
+
+// notify closes the channel of changes.
+func (s *shown) notify() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// changes returns a channel that is closed at the next callback of an informer.
+func (s *shown) changes() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nextChange()
+}
+
+// nextChange is changes with mu held.
+func (s *shown) nextChange() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
 }

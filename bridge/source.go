@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -20,59 +18,29 @@ import (
 // must not block.
 type sink func(subjects.AppID, *change)
 
-// object is a managed Knative Service as the informer last showed it.
-type object struct {
-	service *kservice.Service
-	app     subjects.AppID
-	valid   bool // app is a publishable identity
-}
-
 // source turns what the informers show into states of apps. Its handlers only
 // update maps under a mutex and enqueue; they never wait.
 //
-// It runs all the time, whether this bridge publishes or not: going live is
-// comparing what it has with what was published and connecting a sink.
+// It runs all the time, whether this bridge publishes or not: a session compares the states with what
+// was published and connects a sink.
 type source struct {
-	log     *zap.Logger
-	metrics *metrics
+	log      *zap.Logger
+	rejected func(reason string) // is called for each version that is not published
 
-	mu        sync.Mutex
-	objects   map[types.NamespacedName]*object
-	claims    map[subjects.AppID]map[types.NamespacedName]*kservice.Service
-	current   map[subjects.AppID]state // what each app is now
-	revisions map[types.NamespacedName]*kservice.Revision
-	// users are the Knative Services whose status names a Revision.
-	users map[types.NamespacedName]map[types.NamespacedName]struct{}
-	// deleted are the objects whose deletion was seen since noteDeletes, with
-	// its version if that is known; nil while nobody compares with a list.
-	deleted map[incarnation]string
-	// newest is the highest version of a Knative Service that was shown.
-	newest string
-	// shown is the highest version in each namespace, and in all, that was shown by a
-	// watch.
-	shown map[string]string
-	// shownRevisions is the same of Revisions, in each namespace.
-	shownRevisions map[string]string
-	// lists holds, per kind, the version of the newest list an informer took.
-	lists map[string]string
-	sink  sink
-	// changed is closed at the next callback; nil while nobody waits.
-	changed chan struct{}
-	// rejected holds the version of each object that was last reported.
-	rejected map[types.NamespacedName]string
+	// shown has a mutex of its own. It is written with mu held.
+	shown *shown
+
+	mu       sync.Mutex
+	claims   claims
+	current  map[subjects.AppID]state // what each app is now
+	standIns standIns
+	// reported holds the version and the reason of each object that was rejected last.
+	reported map[types.NamespacedName]string
+	sink     sink
 	reset    context.CancelCauseFunc // ends the session when an object's version steps back
-	// awaits are the apps whose Service names a Revision that is not known yet.
-	awaits map[subjects.AppID]*awaited
-	after  afterFunc
-	closed bool
 }
 
-// incarnation is one object, from its creation to its deletion.
-type incarnation struct {
-	kind string
-	uid  types.UID
-}
-
+// The kinds that are watched.
 const (
 	kindService  = "Service"
 	kindRevision = "Revision"
@@ -82,22 +50,16 @@ const (
 // errStepBack ends a session that an object's version stepped back in.
 var errStepBack = errors.New("an object's version stepped back")
 
-func newSource(log *zap.Logger, m *metrics) *source {
+// newSource makes a source without a sink.
+func newSource(log *zap.Logger, rejected func(reason string)) *source {
 	return &source{
-		log:       log,
-		metrics:   m,
-		objects:   map[types.NamespacedName]*object{},
-		claims:    map[subjects.AppID]map[types.NamespacedName]*kservice.Service{},
-		current:   map[subjects.AppID]state{},
-		revisions: map[types.NamespacedName]*kservice.Revision{},
-		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
-		rejected:  map[types.NamespacedName]string{},
-		lists:     map[string]string{},
-		shown:     map[string]string{},
-
-		shownRevisions: map[string]string{},
-		awaits:         map[subjects.AppID]*awaited{},
-		after:          afterTime,
+		log:      log,
+		rejected: rejected,
+		shown:    newShown(),
+		claims:   claims{},
+		current:  map[subjects.AppID]state{},
+		standIns: standIns{after: afterTime, apps: map[subjects.AppID]*awaited{}},
+		reported: map[types.NamespacedName]string{},
 	}
 }
 
@@ -111,9 +73,8 @@ func (s *source) revisionHandler() toolscache.ResourceEventHandler {
 	return handler(s, s.upsertRevision, s.deleteRevision)
 }
 
-// handler makes informer callbacks of two functions that run with mu held.
-// remove is told when the object is only the last state known, not that of
-// the deletion.
+// handler makes informer callbacks of two functions that run with mu held. unknown is true if the
+// object is only the last state known, not that of the deletion.
 func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
 	locked := func(obj any, do func(T)) {
 		typed, ok := obj.(T)
@@ -122,9 +83,9 @@ func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool))
 			return
 		}
 		s.mu.Lock()
+		defer s.shown.notify()
 		defer s.mu.Unlock()
 		do(typed)
-		s.notify()
 	}
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { locked(obj, upsert) },
@@ -141,80 +102,29 @@ func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool))
 
 func (s *source) upsertRevision(rev *kservice.Revision) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	if old := s.revisions[key]; old != nil && old.UID != rev.UID {
-		s.sawDelete(kindRevision, old.UID, "")
-	}
-	s.revisions[key] = rev
-	s.showedRevision(rev)
-	s.settleUsers(key, observation{relisted: s.relisted(kindRevision, rev.ResourceVersion)})
+	s.shown.setRevision(key, rev)
+	s.settleUsers(key, observation{relisted: s.shown.relisted(kindRevision, rev.ResourceVersion)})
 }
 
 func (s *source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	s.sawDelete(kindRevision, rev.UID, "")
-	delete(s.revisions, key)
-	s.showedRevision(rev)
+	s.shown.removeRevision(key, rev)
 	s.settleUsers(key, observation{relisted: unknown})
 }
 
-// showedRevision notes a version that the informer showed. mu must be held.
-func (s *source) showedRevision(rev *kservice.Revision) {
-	if !s.relisted(kindRevision, rev.ResourceVersion) {
-		s.shownRevisions[rev.Namespace] = later(s.shownRevisions[rev.Namespace], rev.ResourceVersion)
-	}
-}
-
-// settleUsers looks again at the apps that a Revision counts for. mu must be held.
+// settleUsers settles the apps that a Revision counts for. mu must be held.
 func (s *source) settleUsers(revision types.NamespacedName, seen observation) {
-	for user := range s.users[revision] {
-		if o := s.objects[user]; o != nil && o.valid {
-			s.settle(o.app, seen)
-		}
+	for _, id := range s.shown.appsOf(revision) {
+		s.settle(id, seen)
 	}
-}
-
-// showed notes a version that the informer showed. mu must be held.
-func (s *source) showed(namespace, version string) {
-	s.newest = later(s.newest, version)
-	if s.relisted(kindService, version) {
-		return // lists are shown in no order
-	}
-	s.shown[namespace] = later(s.shown[namespace], version)
-	s.shown[metav1.NamespaceAll] = later(s.shown[metav1.NamespaceAll], version)
-}
-
-// newestShown is the highest version of a Knative Service that was shown, "" if
-// none was.
-func (s *source) newestShown() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.newest
 }
 
 func (s *source) upsertService(svc *kservice.Service) {
-	s.showed(svc.Namespace, svc.ResourceVersion)
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	old := s.objects[key]
-	switch {
-	case old == nil:
-	case old.service.UID != svc.UID:
-		s.sawDelete(kindService, old.service.UID, "")
-	default:
-		switch order(svc.ResourceVersion, old.service.ResourceVersion) {
-		case 0: // the informer's own resync
-			return
-		case -1:
-			s.log.Error("Knative Service stepped back to an older version",
-				zap.Stringer("service", key), zap.String("had", old.service.ResourceVersion), zap.String("got", svc.ResourceVersion))
-			// The next session finds out whether the cluster's history was
-			// reset, before anything of it is published.
-			s.sink, s.newest = nil, svc.ResourceVersion
-			clear(s.shown)
-			clear(s.shownRevisions)
-			if s.reset != nil {
-				s.reset(errStepBack)
-			}
-		}
+	old := s.shown.service(key)
+	same := old != nil && old.service.UID == svc.UID
+	if same && svc.ResourceVersion == old.service.ResourceVersion {
+		return // the informer's own resync
 	}
 
 	now := &object{service: svc}
@@ -224,78 +134,74 @@ func (s *source) upsertService(svc *kservice.Service) {
 	} else {
 		now.app, now.valid = id, true
 	}
-	s.objects[key] = now
-	s.index(key, old, now)
-	seen := observation{relisted: s.relisted(kindService, svc.ResourceVersion)}
+	s.shown.setService(key, now)
+	if same && order(svc.ResourceVersion, old.service.ResourceVersion) < 0 {
+		s.stepBack(key, old.service.ResourceVersion, svc.ResourceVersion)
+	}
+	seen := observation{relisted: s.shown.relisted(kindService, svc.ResourceVersion)}
 
-	if old != nil && old.valid && (!now.valid || old.app != now.app || old.service.UID != svc.UID) {
-		s.unclaim(old.app, key)
-		// The object that was there went without being seen to go; if it is
+	if old != nil && old.valid && (!now.valid || old.app != now.app || !same) {
+		s.claims.remove(old.app, key)
+		// The deletion of the object that was there was not observed; if it is
 		// still there under another app's name, nothing is unknown.
 		gone := seen
-		gone.finalStateUnknown = old.service.UID != svc.UID
+		gone.finalStateUnknown = !same
 		s.settle(old.app, gone)
 	}
 	if now.valid {
-		if s.claims[id] == nil {
-			s.claims[id] = map[types.NamespacedName]*kservice.Service{}
-		}
-		s.claims[id][key] = svc
+		s.claims.add(id, key, svc)
 		s.settle(id, seen)
+	}
+}
+
+// stepBack ends the session. The next one finds out whether the cluster's history was reset, before
+// anything of it is published. mu must be held.
+func (s *source) stepBack(key types.NamespacedName, from, to string) {
+	s.log.Error("Knative Service stepped back to an older version",
+		zap.Stringer("service", key), zap.String("had", from), zap.String("got", to))
+	s.sink = nil
+	s.shown.stepBack(to)
+	if s.reset != nil {
+		s.reset(errStepBack)
 	}
 }
 
 func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	s.showed(svc.Namespace, svc.ResourceVersion)
 	gone := observation{relisted: unknown, finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
 	if !unknown {
 		// A tombstone's object is the last one cached: its version is not
 		// that of the deletion.
 		gone.deletedVersion = svc.ResourceVersion
 	}
-	s.sawDelete(kindService, svc.UID, gone.deletedVersion)
-	old := s.objects[key]
-	delete(s.objects, key)
-	delete(s.rejected, key)
-	s.index(key, old, nil)
+	old := s.shown.service(key)
+	s.shown.removeService(key, svc, gone.deletedVersion)
+	delete(s.reported, key)
 	if old != nil && old.valid {
-		s.unclaim(old.app, key)
+		s.claims.remove(old.app, key)
 		s.settle(old.app, gone)
 	}
 }
 
-// index keeps users in step with the Revision that an object names.
-func (s *source) index(key types.NamespacedName, old, now *object) {
-	revision := func(o *object) (types.NamespacedName, bool) {
-		if o == nil || o.service.Status.LatestReadyRevisionName == "" {
-			return types.NamespacedName{}, false
-		}
-		return types.NamespacedName{Namespace: key.Namespace, Name: o.service.Status.LatestReadyRevisionName}, true
-	}
-	before, had := revision(old)
-	after, has := revision(now)
-	if had && before != after {
-		delete(s.users[before], key)
-		if len(s.users[before]) == 0 {
-			delete(s.users, before)
+// winner is the Knative Service that is the app, nil if there is none. The others that claim to be it
+// are rejected. mu must be held.
+func (s *source) winner(id subjects.AppID) *kservice.Service {
+	best := s.claims.winner(id)
+	for key, svc := range s.claims[id] {
+		if svc != best {
+			s.reject(key, svc, reasonConflict, errConflict(id, best))
 		}
 	}
-	if has {
-		if s.users[after] == nil {
-			s.users[after] = map[types.NamespacedName]struct{}{}
-		}
-		s.users[after][key] = struct{}{}
-	}
+	return best
 }
 
-// settle brings current in line with the objects that claim an app and tells
-// the sink what changed. mu must be held.
+// settle brings current in line with the objects that claim an app and emits the changes. mu must be
+// held.
 func (s *source) settle(id subjects.AppID, seen observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)
 	if svc == nil {
-		s.arrive(id)
+		s.standIns.end(id)
 		if had {
 			delete(s.current, id)
 			s.emit(id, removalOf(was, seen))
@@ -323,49 +229,4 @@ func (s *source) emit(id subjects.AppID, c *change) {
 	if s.sink != nil {
 		s.sink(id, c)
 	}
-}
-
-// revisionOf is the Revision that a Service names, nil while there is none.
-func (s *source) revisionOf(svc *kservice.Service) *kservice.Revision {
-	if svc.Status.LatestReadyRevisionName == "" {
-		return nil
-	}
-	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
-}
-
-// noteDeletes starts to remember deletions, for reach.
-func (s *source) noteDeletes() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deleted = map[incarnation]string{}
-}
-
-// sawDelete remembers a deletion while somebody asks; version is "" if it is
-// not known. mu must be held.
-func (s *source) sawDelete(kind string, uid types.UID, version string) {
-	if s.deleted != nil {
-		s.deleted[incarnation{kind, uid}] = version
-	}
-}
-
-func (s *source) notify() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
-}
-
-// nextChange returns a channel that is closed at the next callback. mu must be held.
-func (s *source) nextChange() <-chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
-}
-
-// states are the states of all apps.
-func (s *source) states() map[subjects.AppID]state {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.current)
 }

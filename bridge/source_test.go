@@ -15,24 +15,26 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// observedSource is a source whose sink writes down what it gets.
+// observedSource is a source whose sink records the changes.
 func observedSource() (*source, *[]string) {
-	s := newSource(zap.NewNop(), testMetrics())
+	s := newSource(zap.NewNop(), func(string) {})
 	log := &[]string{}
-	s.sink = func(id subjects.AppID, c *change) {
-		var text string
-		switch {
-		case c.remove && c.finalStateUnknown:
-			text = "lost " + id.Name
-		case c.remove:
-			text = "gone at " + c.deletedVersion + " " + id.Name
-		case c.mergeable:
-			text = fmt.Sprintf("update %s@%s %s x%d", c.state.service.UID, c.state.service.ResourceVersion, id.Name, replicas(c.state))
-		default:
-			text = fmt.Sprintf("new %s@%s %s", c.state.service.UID, c.state.service.ResourceVersion, id.Name)
+	s.connect(func(view) sink {
+		return func(id subjects.AppID, c *change) {
+			var text string
+			switch {
+			case c.remove && c.finalStateUnknown:
+				text = "lost " + id.Name
+			case c.remove:
+				text = "gone at " + c.deletedVersion + " " + id.Name
+			case c.mergeable:
+				text = fmt.Sprintf("update %s@%s %s x%d", c.state.service.UID, c.state.service.ResourceVersion, id.Name, replicas(c.state))
+			default:
+				text = fmt.Sprintf("new %s@%s %s", c.state.service.UID, c.state.service.ResourceVersion, id.Name)
+			}
+			*log = append(*log, text)
 		}
-		*log = append(*log, text)
-	}
+	}, nil)
 	return s, log
 }
 
@@ -43,11 +45,11 @@ func version(svc *kservice.Service, v string) *kservice.Service {
 }
 
 func TestSource(t *testing.T) {
-	one := testService("u1", "10", "True")
-	named := testService("u2", "20", "True")
+	one := watchedService("u1", "10", "True")
+	named := watchedService("u2", "20", "True")
 	named.Name = "vision-development-stream"
-	canonical := testService("u3", "30", "True")
-	canonical.Name = kservice.Name(testID)
+	canonical := watchedService("u3", "30", "True")
+	canonical.Name = kservice.Name(watchedID)
 	later := named.DeepCopy()
 	later.Name, later.UID, later.CreationTimestamp = "later", "u4", v1.NewTime(named.CreationTimestamp.Add(time.Hour))
 	renamed := version(one, "11")
@@ -95,18 +97,18 @@ func TestSource(t *testing.T) {
 		}, []string{"new u2@20 stream.lit", "gone at  stream.lit", "new u3@30 stream.lit"}},
 		{"replicas", func(s, r toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
-			r.OnAdd(testRevision("11", 2), false)
-			r.OnUpdate(nil, testRevision("12", 2))
-			r.OnUpdate(nil, testRevision("13", 0))
-			r.OnDelete(testRevision("14", 0))
-			unused := testRevision("15", 7)
+			r.OnAdd(watchedRevision("11", 2), false)
+			r.OnUpdate(nil, watchedRevision("12", 2))
+			r.OnUpdate(nil, watchedRevision("13", 0))
+			r.OnDelete(watchedRevision("14", 0))
+			unused := watchedRevision("15", 7)
 			unused.Name = "rev-2"
 			r.OnAdd(unused, false)
 		}, []string{"new u1@10 stream.lit", "update u1@10 stream.lit x2", "update u1@10 stream.lit x0"}},
 		{"a Revision that goes takes its count with it", func(s, r toolscache.ResourceEventHandler) {
-			r.OnAdd(testRevision("9", 3), true)
+			r.OnAdd(watchedRevision("9", 3), true)
 			s.OnAdd(one, true)
-			r.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: testRevision("9", 3)})
+			r.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: watchedRevision("9", 3)})
 		}, []string{"new u1@10 stream.lit", "update u1@10 stream.lit x0"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -119,39 +121,39 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// A version that steps back ends the session before anything is told of it.
 // A standby that did not see the count go and come back must not publish an older version of the
 // Revision than the leader did.
 func TestSourceKeepsNewestRevision(t *testing.T) {
 	s, log := observedSource()
-	s.revisionHandler().OnAdd(testRevision("99", 2), false)
-	svc := testService("u1", "100", "True")
+	s.revisionHandler().OnAdd(watchedRevision("99", 2), false)
+	svc := watchedService("u1", "100", "True")
 	s.serviceHandler().OnAdd(svc, false)
 	*log = nil
-	s.revisionHandler().OnUpdate(nil, testRevision("120", 2))
+	s.revisionHandler().OnUpdate(nil, watchedRevision("120", 2))
 	if len(*log) > 0 {
 		t.Errorf("got %q, want nothing for the same count", *log)
 	}
-	if got := s.current[testID].revision; got == nil || got.ResourceVersion != "120" {
+	if got := s.current[watchedID].revision; got == nil || got.ResourceVersion != "120" {
 		t.Errorf("got Revision %+v, want version 120", got)
 	}
 }
 
+// A version that steps back ends the session before anything of it is emitted.
 func TestSourceStepsBack(t *testing.T) {
 	s, got := observedSource()
 	var reset error
 	s.reset = func(err error) { reset = err }
 	h := s.serviceHandler()
-	h.OnAdd(testService("u1", "10", "True"), false)
-	h.OnUpdate(nil, testService("u1", "9", "False"))
+	h.OnAdd(watchedService("u1", "10", "True"), false)
+	h.OnUpdate(nil, watchedService("u1", "9", "False"))
 	if reset == nil || len(*got) != 1 {
-		t.Errorf("reset %v, told %q", reset, *got)
+		t.Errorf("reset %v, emitted %q", reset, *got)
 	}
 }
 
 func TestBehind(t *testing.T) {
 	seen := func(name, uid, version string) *kservice.Service {
-		svc := testService(uid, version, "True")
+		svc := watchedService(uid, version, "True")
 		svc.Name = name
 		return svc
 	}
@@ -210,7 +212,7 @@ func TestBehind(t *testing.T) {
 			s, _ := observedSource()
 			h := s.serviceHandler()
 			h.OnAdd(seen("a", "u1", "10"), true)
-			s.noteDeletes()
+			s.shown.noteDeletes()
 			if test.play != nil {
 				test.play(h)
 			}
@@ -218,9 +220,29 @@ func TestBehind(t *testing.T) {
 			for _, item := range test.items {
 				l.items[types.NamespacedName{Namespace: "flyte", Name: item.name}] = listed{types.UID(item.uid), item.version}
 			}
-			if got := s.behind(l); (got != "") != test.behind {
+			if got, _ := s.shown.behind(l); (got != "") != test.behind {
 				t.Errorf("got %q", got)
 			}
 		})
 	}
+}
+
+// The memory of a source does not grow with the apps that came and went.
+func TestSourceForgetsDeletedApps(t *testing.T) {
+	s, _ := observedSource()
+	h := s.serviceHandler()
+	for i := range 1000 {
+		svc := watchedService(fmt.Sprint("u", i), fmt.Sprint(2*i), "True")
+		svc.Name = fmt.Sprint("app-", i)
+		svc.Annotations[kservice.AnnotationAppID] = fmt.Sprint("p/d/a", i%10, "-", i)
+		if i%2 == 0 {
+			svc.Annotations[kservice.AnnotationAppID] = "" // is rejected
+		}
+		h.OnAdd(svc, false)
+		h.OnDelete(version(svc, fmt.Sprint(2*i+1)))
+	}
+	if n := len(s.current) + len(s.shown.services) + len(s.claims) + len(s.shown.users) + len(s.reported) + len(s.standIns.apps); n != 0 {
+		t.Errorf("the source holds %d entries of no app", n)
+	}
+	s.close()
 }

@@ -46,7 +46,7 @@ func (t *timers) pass() (fired int) {
 }
 
 func revisionNamed(name, version string, replicas int32) *kservice.Revision {
-	rev := testRevision(version, replicas)
+	rev := watchedRevision(version, replicas)
 	rev.Name = name
 	return rev
 }
@@ -56,9 +56,9 @@ func notReady(rev *kservice.Revision) *kservice.Revision {
 	return rev
 }
 
-// naming is a version of testService that names a Revision.
+// naming is a version of watchedService that names a Revision.
 func naming(v, revision string) *kservice.Service {
-	svc := testService("u1", v, "True")
+	svc := watchedService("u1", v, "True")
 	svc.Status.LatestReadyRevisionName = revision
 	return svc
 }
@@ -150,7 +150,7 @@ func TestStandIn(t *testing.T) {
 			r.OnUpdate(nil, revisionNamed("rev-2", "23", 1))
 		}, []string{"21 x3 of rev-2@20", "21 x0 of rev-2@22", "21 x1 of rev-2@23"}},
 		{"from zero", func(s, r handler, pass func()) {
-			r.OnUpdate(nil, testRevision("11", 0))
+			r.OnUpdate(nil, watchedRevision("11", 0))
 			rollout(s, r)
 			r.OnAdd(revisionNamed("rev-2", "20", 2), false)
 			pass()
@@ -175,12 +175,12 @@ func TestStandIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, _ := observedSource()
 			clock := &timers{}
-			s.after = clock.after
+			s.setAfter(clock.after)
 			services, revisions := s.serviceHandler(), s.revisionHandler()
-			revisions.OnAdd(testRevision("9", 3), true)
+			revisions.OnAdd(watchedRevision("9", 3), true)
 			services.OnAdd(naming("10", "rev-1"), true)
 			var got []string
-			s.sink = func(_ subjects.AppID, c *change) { got = append(got, countOf(t, c)) }
+			s.connect(func(view) sink { return func(_ subjects.AppID, c *change) { got = append(got, countOf(c)) } }, nil)
 			test.play(services, revisions, func() { clock.pass() })
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
@@ -193,22 +193,17 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
-// countOf is a change with the count that its event shows and where that is from.
-func countOf(t *testing.T, c *change) string {
-	t.Helper()
+// countOf is a change with the count of its state and the Revision that gives it.
+func countOf(c *change) string {
 	switch {
 	case c.remove && c.finalStateUnknown:
 		return "lost"
 	case c.remove:
 		return "gone"
 	}
-	ev, err := testEncoder().encode(testID, c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := fmt.Sprintf("%s x%d", ev.record.resourceVersion, ev.record.app.GetStatus().GetCurrentReplicas())
-	if ev.record.revision != "" {
-		text += fmt.Sprintf(" of %s@%s", ev.msg.Header.Get(subjects.HeaderRevision), ev.msg.Header.Get(subjects.HeaderRevisionResourceVersion))
+	text := fmt.Sprintf("%s x%d", c.state.service.ResourceVersion, replicas(c.state))
+	if rev := c.state.revision; rev != nil {
+		text += fmt.Sprintf(" of %s@%s", rev.Name, rev.ResourceVersion)
 	}
 	if !c.mergeable {
 		text = "new " + text
@@ -220,18 +215,18 @@ func countOf(t *testing.T, c *change) string {
 func TestStandInIsShown(t *testing.T) {
 	s, _ := observedSource()
 	clock := &timers{}
-	s.after = clock.after
-	b := &Bridge{source: s}
+	s.setAfter(clock.after)
 	services, revisions := s.serviceHandler(), s.revisionHandler()
-	revisions.OnAdd(testRevision("9", 3), true)
+	revisions.OnAdd(watchedRevision("9", 3), true)
 	services.OnAdd(naming("10", "rev-1"), true)
 	shows := func(what, want string) {
 		t.Helper()
-		entry, _ := b.App(testID)
 		got := "none"
-		if entry.Revision != nil {
-			got = fmt.Sprintf("%s@%s", entry.Revision.Name, entry.Revision.ResourceVersion)
-		}
+		s.read(func(v view) {
+			if rev := v.newestRevision(watchedID, v.states()[watchedID]); rev != nil {
+				got = fmt.Sprintf("%s@%s", rev.Name, rev.ResourceVersion)
+			}
+		})
 		if got != want {
 			t.Errorf("%s: got %s, want %s", what, got, want)
 		}
@@ -246,120 +241,15 @@ func TestStandInIsShown(t *testing.T) {
 	shows("once the time is over", "none")
 }
 
-// A bridge that starts in the middle of a rollout goes by the last count that was published.
-func TestStandInAtStart(t *testing.T) {
-	one := state{service: naming("10", "rev-1"), revision: testRevision("9", 3)}
-	before := state{service: naming("21", "rev-2"), revision: testRevision("9", 3)}
-	zero := state{service: naming("21", "rev-2")}
-	for _, test := range []struct {
-		name      string
-		published state
-		revision  *kservice.Revision // known at the start
-		over      bool               // the time was over before
-		want      []string
-		after     []string // the time is over after that
-		known     []string // or rev-2 is known with 3 replicas
-	}{
-		{"published before the rollout", one, nil, false, []string{"21 x3 of rev-1@9"}, []string{"21 x0"}, nil},
-		{"published in it", before, nil, false, nil, []string{"21 x0"}, nil},
-		{"published in it, not ready", before, notReady(revisionNamed("rev-2", "15", 0)), false, nil, []string{"21 x0 of rev-2@15"}, nil},
-		{"published in it, known", before, revisionNamed("rev-2", "20", 3), false, nil, nil, nil},
-		{"published in it, known with another count", before, revisionNamed("rev-2", "20", 2), false, []string{"21 x2 of rev-2@20"}, nil, []string{"21 x3 of rev-2@30"}},
-		{"published after its time", zero, nil, false, nil, nil, []string{"21 x3 of rev-2@30"}},
-		{"started long before", one, nil, true, []string{"21 x0"}, nil, []string{"21 x3 of rev-2@30"}},
-	} {
-		for _, arrives := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, arrives %t", test.name, arrives), func(t *testing.T) {
-				m := testMetrics()
-				s, _ := observedSource()
-				s.sink = nil
-				clock := &timers{}
-				s.after = clock.after
-				services, revisions := s.serviceHandler(), s.revisionHandler()
-				if test.revision != nil {
-					revisions.OnAdd(test.revision, true)
-				}
-				services.OnAdd(naming("21", "rev-2"), true)
-				if test.over {
-					clock.pass()
-				}
-				q := newQueue(100, 1<<20, m)
-				defer q.close()
-				s.connect(q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().app,
-					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
-				want := test.want
-				if arrives {
-					want = append(slices.Clone(want), test.known...)
-					revisions.OnAdd(revisionNamed("rev-2", "30", 3), false)
-				} else {
-					want = append(slices.Clone(want), test.after...)
-				}
-				clock.pass()
-				var got []string
-				for q.length > 0 {
-					id, c, _, _ := q.next()
-					got = append(got, countOf(t, c))
-					q.done(id, nil)
-				}
-				if !slices.Equal(got, want) {
-					t.Errorf("got  %q\nwant %q", got, want)
-				}
-			})
-		}
-	}
-}
-
-// A new session goes on with the changes of the one before, also at a rollout.
-func TestStandInIsCarried(t *testing.T) {
-	m := testMetrics()
-	s, _ := observedSource()
-	s.after = (&timers{}).after
-	services, revisions := s.serviceHandler(), s.revisionHandler()
-	revisions.OnAdd(testRevision("9", 3), true)
-	services.OnAdd(naming("10", "rev-1"), true)
-	before := newQueue(100, 1<<20, m)
-	r := publishedAs(t, state{service: naming("10", "rev-1"), revision: testRevision("9", 3)})
-	before.load(testID, r)
-	s.sink = before.add
-	services.OnUpdate(nil, naming("21", "rev-2"))
-	services.OnUpdate(nil, naming("22", "rev-2"))
-	before.close()
-	q := newQueue(100, 1<<20, m)
-	defer q.close()
-	differences, carried, _ := s.connect(q, before, map[subjects.AppID]*record{testID: r}, nil, nil, testEncoder().app,
-		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
-	if differences != 0 || carried != 2 {
-		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)
-	}
-}
-
-// A difference that a bridge may rightly hold on to is borne for longer than others.
-func TestStandInIsBorne(t *testing.T) {
-	c := testComparison()
-	published := eventOf(t, state{service: naming("21", "rev-2"), revision: testRevision("9", 3)})
-	entry := entryOf(t, published)
-	current := map[subjects.AppID]state{testID: {service: naming("21", "rev-2")}}
-	for _, awaited := range []map[subjects.AppID]*awaited{nil, {testID: {}}} {
-		c.awaits = awaited
-		differences, _ := c.compare(current, map[subjects.AppID]*lastEvent{testID: published}, map[subjects.AppID]*held{testID: entry})
-		if len(differences) != 1 {
-			t.Fatalf("got %v, want one difference", differences)
-		}
-		if got, want := differences[0].bear > standInTime, awaited != nil; got != want {
-			t.Errorf("borne for %s with %d apps awaited", differences[0].bear, len(awaited))
-		}
-	}
-}
-
 // The timer of a source is a real one, and is stopped with it.
 func TestStandInStops(t *testing.T) {
 	s, _ := observedSource()
 	services, revisions := s.serviceHandler(), s.revisionHandler()
-	revisions.OnAdd(testRevision("9", 3), true)
+	revisions.OnAdd(watchedRevision("9", 3), true)
 	services.OnAdd(naming("10", "rev-1"), true)
 	services.OnUpdate(nil, naming("21", "rev-2"))
 	s.mu.Lock()
-	a := s.awaits[testID]
+	a := s.standIns.apps[watchedID]
 	s.mu.Unlock()
 	s.close()
 	var err error
@@ -367,7 +257,7 @@ func TestStandInStops(t *testing.T) {
 		err = errors.New("the timer runs after close")
 	}
 	services.OnUpdate(nil, naming("22", "rev-3"))
-	if len(s.awaits) != 0 {
+	if len(s.standIns.apps) != 0 {
 		err = errors.Join(err, errors.New("a timer was started after close"))
 	}
 	if err != nil {

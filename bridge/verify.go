@@ -53,7 +53,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 	if err != nil {
 		return report, err
 	}
-	k, err := newKube(kube, cfg.Namespaces, b.source, b.reach, log, b.metrics)
+	k, err := newKube(kube, cfg.Namespaces, b.source, b.conn, log)
 	if err != nil {
 		return report, err
 	}
@@ -368,7 +368,7 @@ func (v *verifier) until(ctx context.Context, what string, op func(context.Conte
 		if wait.Err() == nil || last == nil {
 			last = err
 		}
-		return doubt.bear(err)
+		return doubt.check(err)
 	}, func(err error, _ time.Duration) { v.log.Debug("waiting for "+what, zap.Error(err)) })
 	if errors.Is(err, errNoAnswer) {
 		return fmt.Errorf("%s did not answer within %s: %w", what, v.opts.Timeout, last)

@@ -34,37 +34,30 @@ func (b *Bridge) Synced() error {
 	return nil
 }
 
-// App is an app as the informers show it. Of several Knative Services that claim its id it is the one that
-// is published. What the entry points to is shared and must not be changed.
-func (b *Bridge) App(id subjects.AppID) (appsvc.Entry, bool) {
-	b.source.mu.Lock()
-	defer b.source.mu.Unlock()
-	now, ok := b.source.current[id]
-	if !ok {
-		return appsvc.Entry{}, false
-	}
-	return b.source.entry(id, now), true
+// App is an app as the informers show it, with the newest version of its Revision. Of several Knative
+// Services that claim its id it is the published one. The objects are shared and must not be changed.
+func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
+	b.source.read(func(v view) {
+		var now state
+		if now, ok = v.states()[id]; ok {
+			entry = appsvc.Entry{ID: id, Service: now.service, Revision: v.newestRevision(id, now)}
+		}
+	})
+	return entry, ok
 }
 
 // Services are the Knative Services of the apps that match, as the informers show them at one
-// instant, in no order. What they point to is shared and must not be changed. match must be
+// instant, in no order. The objects are shared and must not be changed. match must be
 // quick, and must not call the Bridge.
-func (b *Bridge) Services(match func(*kservice.Service) bool) []*kservice.Service {
-	b.source.mu.Lock()
-	defer b.source.mu.Unlock()
-	var found []*kservice.Service
-	for _, now := range b.source.current {
-		if match(now.service) {
-			found = append(found, now.service)
+func (b *Bridge) Services(match func(*kservice.Service) bool) (found []*kservice.Service) {
+	b.source.read(func(v view) {
+		for _, now := range v.states() {
+			if match(now.service) {
+				found = append(found, now.service)
+			}
 		}
-	}
+	})
 	return found
-}
-
-// entry has the newest version of the Revision: who compares versions must not wait for another
-// count. mu must be held.
-func (s *source) entry(id subjects.AppID, now state) appsvc.Entry {
-	return appsvc.Entry{ID: id, Service: now.service, Revision: s.shownRevision(id, now)}
 }
 
 // Pods are the pods that carry the label of a Knative Service, in no order, with

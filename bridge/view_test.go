@@ -52,8 +52,8 @@ func TestTrimPod(t *testing.T) {
 		{"done", corev1.PodStatus{Phase: corev1.PodSucceeded}, "STOPPED", "pod completed", []corev1.ContainerStatus{container(false, terminated)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			id := &appv1.Identifier{Project: testID.Project, Domain: testID.Domain, Name: testID.Name}
-			service := kservice.Name(testID)
+			id := &appv1.Identifier{Project: watchedID.Project, Domain: watchedID.Domain, Name: watchedID.Name}
+			service := kservice.Name(watchedID)
 			pod := &corev1.Pod{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 				ObjectMeta: metav1.ObjectMeta{
@@ -131,8 +131,8 @@ func TestPodsUnknown(t *testing.T) {
 		noList   = "the right list on pods in namespace flyte is missing: grant it by RBAC"
 		noWatch  = "the right watch on pods in namespace flyte is missing: grant it by RBAC"
 		notYet   = "the pods in namespace flyte are not known yet"
-		told     = "the replicas of apps cannot be told"
-		toldEnd  = "the replicas of apps can be told again"
+		unknown  = "the replicas of apps are unknown"
+		known    = "the replicas of apps are known again"
 	)
 	for _, test := range []struct {
 		name     string
@@ -146,12 +146,12 @@ func TestPodsUnknown(t *testing.T) {
 		{"in sync", true, []outcome{{"watch", nil}}, "", nil},
 		{"away since", true, []outcome{{"watch", nil}, {"watch", away}}, "", nil},
 		{"a watch that was too old", true, []outcome{{"watch", expired}}, "", nil},
-		{"no rights", false, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", forbidden}}, noRights, []string{told, told}},
-		{"no right to list", false, []outcome{{"watch", expired}, {"list", forbidden}}, noList, []string{told}},
-		{"no right to watch", true, []outcome{{"watch", forbidden}, {"list", nil}}, noWatch, []string{told}},
-		{"rights taken away", true, []outcome{{"watch", nil}, {"watch", forbidden}, {"list", forbidden}}, noRights, []string{told, told}},
-		{"rights given", true, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", nil}}, "", []string{told, told, toldEnd}},
-		{"credentials refused", true, []outcome{{"watch", apierrors.NewUnauthorized("who")}}, "the credentials of --kubeconfig are not accepted", []string{told}},
+		{"no rights", false, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", forbidden}}, noRights, []string{unknown, unknown}},
+		{"no right to list", false, []outcome{{"watch", expired}, {"list", forbidden}}, noList, []string{unknown}},
+		{"no right to watch", true, []outcome{{"watch", forbidden}, {"list", nil}}, noWatch, []string{unknown}},
+		{"rights taken away", true, []outcome{{"watch", nil}, {"watch", forbidden}, {"list", forbidden}}, noRights, []string{unknown, unknown}},
+		{"rights given", true, []outcome{{"watch", forbidden}, {"list", forbidden}, {"watch", nil}}, "", []string{unknown, unknown, known}},
+		{"credentials refused", true, []outcome{{"watch", apierrors.NewUnauthorized("who")}}, "the credentials of --kubeconfig are not accepted", []string{unknown}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)

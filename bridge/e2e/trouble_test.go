@@ -531,7 +531,7 @@ func TestAPIServerRestart(t *testing.T) {
 	must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
 	reachable(1)
 	w.waitFor(2, "updated one")
-	for _, message := range []string{"Kubernetes is away; its changes are seen once it is back", "Kubernetes answers again"} {
+	for _, message := range []string{"Kubernetes is unavailable; its changes are read once it is back", "Kubernetes is available again"} {
 		if r.logs.FilterMessage(message).Len() == 0 {
 			t.Errorf("the log does not say %q", message)
 		}

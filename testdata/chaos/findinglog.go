@@ -33,7 +33,7 @@ const sideSource = "source"
 // watchMessages name a view of Kubernetes that stood still, whatever it hid.
 var watchMessages = []string{
 	logPlainList, logNoBookmark, logRelist,
-	"Kubernetes is away; its changes are seen once it is back", "lost the Lease", "standing by",
+	"Kubernetes is unavailable; its changes are read once it is back", "lost the Lease", "standing by",
 }
 
 // storageMessages name a hand in the bucket or in the stream that is noticed without the audit.

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -27,15 +30,14 @@ func ask(t *testing.T, ctx context.Context, tr http.RoundTripper, url string) (e
 	return resp.Body.Close
 }
 
-// A watch is missing from the moment somebody wants it, while it is refused, and
-// again when it ends.
+// A watch is missing from its first request on, while it is refused, and again when it ends.
 func TestWatchIsMissing(t *testing.T) {
-	seen := newReachability(zap.NewNop(), testMetrics())
+	seen := newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))
 	status := http.StatusServiceUnavailable
 	tr := transport{roundTripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 	}), seen}
-	const list, watch = "http://kubernetes/services", "http://kubernetes/services?watch=true"
+	const list, open = "http://kubernetes/services", "http://kubernetes/services?watch=true"
 	check := func(when, want string) {
 		t.Helper()
 		if what, _, _ := seen.trouble(); what != want {
@@ -45,10 +47,10 @@ func TestWatchIsMissing(t *testing.T) {
 	const missing = "there has been no watch on Kubernetes"
 	ask(t, t.Context(), tr, list)
 	check("after a list", "")
-	ask(t, t.Context(), tr, watch)
+	ask(t, t.Context(), tr, open)
 	check("after a watch that was refused", missing)
 	status = http.StatusOK
-	end := ask(t, t.Context(), tr, watch)
+	end := ask(t, t.Context(), tr, open)
 	check("with a watch", "")
 	if err := end(); err != nil {
 		t.Fatal(err)
@@ -56,23 +58,23 @@ func TestWatchIsMissing(t *testing.T) {
 	check("after the watch", missing)
 }
 
-// An API server that answers nothing within our own deadlines is away; a
-// request that was given up says nothing.
-func TestHangingAPIServerIsAway(t *testing.T) {
+// An API server that does not respond within our own deadlines is unavailable. The outcome of a
+// request that was given up is unknown.
+func TestHangingAPIServerIsUnavailable(t *testing.T) {
 	tr := transport{roundTripper(func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	}), newReachability(zap.NewNop(), testMetrics())}
+	}), newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
 	ask(t, given, tr, "http://kubernetes/services")
-	if what, _, _ := tr.seen.trouble(); what != "" {
+	if what, _, _ := tr.conn.trouble(); what != "" {
 		t.Errorf("after a request that was given up: %s", what)
 	}
 	timed, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	ask(t, timed, tr, "http://kubernetes/services")
-	if what, _, _ := tr.seen.trouble(); what != "Kubernetes has not answered" {
+	if what, _, _ := tr.conn.trouble(); what != "Kubernetes has not answered" {
 		t.Errorf("after a request without an answer: %q", what)
 	}
 }

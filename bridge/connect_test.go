@@ -1,0 +1,170 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// waits are timers that end when a test calls over.
+type waits []func()
+
+func (w *waits) after(_ time.Duration, do func()) (stop func() bool) {
+	*w = append(*w, do)
+	return func() bool { return true }
+}
+
+func (w *waits) over() {
+	for _, do := range *w {
+		do()
+	}
+	*w = nil
+}
+
+func rolledOut(name, version string, replicas int32) *kservice.Revision {
+	rev := testRevision(version, replicas)
+	rev.Name = name
+	return rev
+}
+
+// rollout is a version of testService that names a Revision.
+func rollout(v, revision string) *kservice.Service {
+	svc := testService("u1", v, "True")
+	svc.Status.LatestReadyRevisionName = revision
+	return svc
+}
+
+// countIn is a change with the count that its event shows and where that is from.
+func countIn(t *testing.T, c *change) string {
+	t.Helper()
+	switch {
+	case c.remove && c.finalStateUnknown:
+		return "lost"
+	case c.remove:
+		return "gone"
+	}
+	ev, err := testEncoder().encode(testID, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("%s x%d", ev.record.resourceVersion, ev.record.app.GetStatus().GetCurrentReplicas())
+	if ev.record.revision != "" {
+		text += fmt.Sprintf(" of %s@%s", ev.msg.Header.Get(subjects.HeaderRevision), ev.msg.Header.Get(subjects.HeaderRevisionResourceVersion))
+	}
+	if !c.mergeable {
+		text = "new " + text
+	}
+	return text
+}
+
+// A bridge that starts in the middle of a rollout goes by the last count that was published.
+func TestStandInAtStart(t *testing.T) {
+	unready := rolledOut("rev-2", "15", 0)
+	unready.Status.NotReady = true
+	one := state{service: rollout("10", "rev-1"), revision: testRevision("9", 3)}
+	before := state{service: rollout("21", "rev-2"), revision: testRevision("9", 3)}
+	zero := state{service: rollout("21", "rev-2")}
+	for _, test := range []struct {
+		name      string
+		published state
+		revision  *kservice.Revision // known at the start
+		over      bool               // the time was over before
+		want      []string
+		after     []string // the time is over after that
+		known     []string // or rev-2 is known with 3 replicas
+	}{
+		{"published before the rollout", one, nil, false, []string{"21 x3 of rev-1@9"}, []string{"21 x0"}, nil},
+		{"published in it", before, nil, false, nil, []string{"21 x0"}, nil},
+		{"published in it, not ready", before, unready, false, nil, []string{"21 x0 of rev-2@15"}, nil},
+		{"published in it, known", before, rolledOut("rev-2", "20", 3), false, nil, nil, nil},
+		{"published in it, known with another count", before, rolledOut("rev-2", "20", 2), false, []string{"21 x2 of rev-2@20"}, nil, []string{"21 x3 of rev-2@30"}},
+		{"published after its time", zero, nil, false, nil, nil, []string{"21 x3 of rev-2@30"}},
+		{"started long before", one, nil, true, []string{"21 x0"}, nil, []string{"21 x3 of rev-2@30"}},
+	} {
+		for _, arrives := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, arrives %t", test.name, arrives), func(t *testing.T) {
+				m := testMetrics()
+				s := newSource(zap.NewNop(), m.reject)
+				var clock waits
+				s.setAfter(clock.after)
+				services, revisions := s.serviceHandler(), s.revisionHandler()
+				if test.revision != nil {
+					revisions.OnAdd(test.revision, true)
+				}
+				services.OnAdd(rollout("21", "rev-2"), true)
+				if test.over {
+					clock.over()
+				}
+				q := newQueue(100, 1<<20, m)
+				defer q.close()
+				connect(s, q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().app,
+					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
+				want := test.want
+				if arrives {
+					want = append(slices.Clone(want), test.known...)
+					revisions.OnAdd(rolledOut("rev-2", "30", 3), false)
+				} else {
+					want = append(slices.Clone(want), test.after...)
+				}
+				clock.over()
+				var got []string
+				for q.length > 0 {
+					id, c, _, _ := q.next()
+					got = append(got, countIn(t, c))
+					q.done(id, nil)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("got  %q\nwant %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// A new session goes on with the changes of the one before, also at a rollout.
+func TestStandInIsCarried(t *testing.T) {
+	m := testMetrics()
+	s := newSource(zap.NewNop(), m.reject)
+	s.setAfter(new(waits).after)
+	services, revisions := s.serviceHandler(), s.revisionHandler()
+	revisions.OnAdd(testRevision("9", 3), true)
+	services.OnAdd(rollout("10", "rev-1"), true)
+	before := newQueue(100, 1<<20, m)
+	r := publishedAs(t, state{service: rollout("10", "rev-1"), revision: testRevision("9", 3)})
+	before.load(testID, r)
+	s.connect(func(view) sink { return before.add }, nil)
+	services.OnUpdate(nil, rollout("21", "rev-2"))
+	services.OnUpdate(nil, rollout("22", "rev-2"))
+	before.close()
+	q := newQueue(100, 1<<20, m)
+	defer q.close()
+	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*record{testID: r}, nil, nil, testEncoder().app,
+		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
+	if differences != 0 || carried != 2 {
+		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)
+	}
+}
+
+// A difference that a bridge may rightly hold on to is borne for longer than others.
+func TestStandInIsBorne(t *testing.T) {
+	c := testComparison()
+	published := eventOf(t, state{service: rollout("21", "rev-2"), revision: testRevision("9", 3)})
+	entry := entryOf(t, published)
+	current := map[subjects.AppID]state{testID: {service: rollout("21", "rev-2")}}
+	for _, awaited := range []map[subjects.AppID]*awaited{nil, {testID: {}}} {
+		c.awaits = awaited
+		differences, _ := c.compare(current, map[subjects.AppID]*lastEvent{testID: published}, map[subjects.AppID]*held{testID: entry})
+		if len(differences) != 1 {
+			t.Fatalf("got %v, want one difference", differences)
+		}
+		if got, want := differences[0].bear > standInTime, awaited != nil; got != want {
+			t.Errorf("borne for %s with %d apps awaited", differences[0].bear, len(awaited))
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/watch"
+)
+
+// connection is the state of the connection to the API server, by the outcomes of requests. client-go
+// retries by itself while the API server is unavailable and does not report it; a watch that is
+// missing makes no error at all.
+type connection struct {
+	log     *zap.Logger
+	metrics *kubeMetrics
+	watches *watch.Group // of the informers
+
+	mu      sync.Mutex
+	down    time.Time // since when requests fail; zero while they are answered
+	why     string
+	perPath map[string]*openWatch
+}
+
+// openWatch is the state of one informer's watch.
+type openWatch struct {
+	open  int
+	since time.Time // since when there is none; zero while there is one
+}
+
+func newConnection(watches *watch.Group, log *zap.Logger, m *kubeMetrics) *connection {
+	return &connection{log: log, metrics: m, watches: watches, perPath: map[string]*openWatch{}}
+}
+
+// trouble returns what is wrong with the connection to Kubernetes, since when, and why; what is empty
+// while nothing is.
+func (c *connection) trouble() (what string, since time.Time, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.down.IsZero() {
+		return "Kubernetes has not answered", c.down, c.why
+	}
+	for path, w := range c.perPath {
+		if w.open == 0 && (since.IsZero() || w.since.Before(since)) {
+			what, since, why = "there has been no watch on Kubernetes", w.since, path
+		}
+	}
+	if what != "" {
+		return what, since, why
+	}
+	if kind, namespace, at, ok := c.watches.Suspect(); ok {
+		return "a watch on Kubernetes was silent and has not shown anything", at, kind + "s in " + kubeapi.NamespaceText(namespace)
+	}
+	return "", time.Time{}, ""
+}
+
+// disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does not
+// answer, or its watch is missing or was silent.
+func (c *connection) disturbs(kind, namespace string) bool {
+	path := "/" + kservice.GroupVersion().Version + "/" + strings.ToLower(kind) + "s"
+	if namespace != metav1.NamespaceAll {
+		path = "/namespaces/" + namespace + "/" + strings.ToLower(kind) + "s"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.down.IsZero() {
+		return true
+	}
+	for of, w := range c.perPath {
+		if w.open == 0 && strings.HasSuffix(of, path) {
+			return true
+		}
+	}
+	return c.watches.Silent(kind, namespace)
+}
+
+// transport reports the outcomes of one HTTP transport to a connection.
+type transport struct {
+	http.RoundTripper
+	conn *connection
+}
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isWatch(req) {
+		t.conn.requested(req.URL.Path)
+	}
+	resp, err := t.RoundTripper.RoundTrip(req)
+	givenUp := errors.Is(err, context.Canceled) || errors.Is(req.Context().Err(), context.Canceled)
+	if cause := context.Cause(req.Context()); err != nil && errors.Is(cause, watch.ErrNoProgress) {
+		givenUp, err = false, cause // nothing came
+	}
+	if err == nil || !givenUp { // the outcome of a request that was given up is unknown; one that ran out of time failed
+		t.conn.note(err)
+	}
+	if err == nil && resp.StatusCode == http.StatusOK && isWatch(req) {
+		path := req.URL.Path
+		t.conn.opened(path)
+		resp.Body = &watchBody{ReadCloser: resp.Body, closed: func() { t.conn.closed(path) }}
+	}
+	return resp, err
+}
+
+func isWatch(req *http.Request) bool {
+	w := req.URL.Query().Get("watch")
+	return w == "true" || w == "1"
+}
+
+// watchBody is the body of a watch's response, which lasts as long as the watch.
+type watchBody struct {
+	io.ReadCloser
+	once   sync.Once
+	closed func()
+}
+
+func (b *watchBody) Close() error {
+	b.once.Do(b.closed)
+	return b.ReadCloser.Close()
+}
+
+// requested notes the request of a watch: from the first one on it counts as
+// missing while it is not open.
+func (c *connection) requested(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.perPath[path] == nil {
+		c.perPath[path] = &openWatch{since: time.Now()}
+	}
+}
+
+func (c *connection) opened(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.perPath[path]
+	w.open++
+	w.since = time.Time{}
+	c.metrics.watches.Inc()
+}
+
+func (c *connection) closed(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.perPath[path]
+	if w.open--; w.open == 0 {
+		w.since = time.Now()
+	}
+	c.metrics.watches.Dec()
+}
+
+func (c *connection) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		if !c.down.IsZero() {
+			c.log.Info("Kubernetes is available again")
+		}
+		c.down, c.why = time.Time{}, ""
+		c.metrics.reachable.Set(1)
+		return
+	}
+	if c.down.IsZero() {
+		c.log.Warn("Kubernetes is unavailable; its changes are read once it is back", zap.Error(err))
+		c.down = time.Now()
+	}
+	c.why = err.Error()
+	c.metrics.errors.Inc()
+	c.metrics.reachable.Set(0)
+}

@@ -1,0 +1,136 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+)
+
+// identify waits for the API server, checks that this program may do what it
+// needs, and returns the cluster's identity: the uid of kube-system. status
+// receives the reason of the wait. An error that waiting does not mend is returned.
+func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, error) {
+	var uid types.UID
+	var doubt patience
+	report := waitLog{log: k.log}
+	err := retry(ctx, func() error {
+		var err error
+		if uid, err = k.probe(ctx); err == nil {
+			return nil
+		}
+		status(err.Error())
+		return doubt.check(err)
+	}, func(err error, _ time.Duration) { report.warn("waiting for Kubernetes", err) })
+	return uid, err
+}
+
+// terminalAfter is how long a terminal error (a refused identity, a missing CRD)
+// is tried again: an API server that has just started returns some of them for a moment.
+const terminalAfter = 5 * time.Second
+
+// patience retries terminal errors for terminalAfter. The zero value is ready for use.
+type patience struct {
+	since time.Time // of the first terminal error in a row
+}
+
+// check returns err, permanent once terminal errors have come for terminalAfter.
+func (p *patience) check(err error) error {
+	if !kubeapi.Terminal(err) {
+		p.since = time.Time{}
+		return err
+	}
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if time.Since(p.since) < terminalAfter {
+		return err
+	}
+	return permanent(err)
+}
+
+// probe lists one object of each kind, checks the other rights, and returns the cluster's identity.
+func (k *kube) probe(ctx context.Context) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
+	defer cancel()
+	for _, ns := range k.namespaces {
+		for _, kind := range []string{kindService, kindRevision} {
+			if err := k.client.List(ctx, metadataList(kind), client.InNamespace(ns), client.Limit(1)); err != nil {
+				return "", explainList(err, kind, ns)
+			}
+			if err := k.may(ctx, ns, resourceOf(kind), "", "watch"); err != nil {
+				return "", err
+			}
+		}
+	}
+	if l := k.lease; l.Name != "" {
+		// A create has no name yet when it is authorized.
+		for _, need := range []struct{ verb, name string }{{"get", l.Name}, {"create", ""}, {"update", l.Name}} {
+			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, need.name, need.verb); err != nil {
+				return "", err
+			}
+		}
+	}
+	return k.uid(ctx)
+}
+
+func resourceOf(kind string) schema.GroupResource {
+	return schema.GroupResource{Group: kservice.GroupVersion().Group, Resource: strings.ToLower(kind) + "s"}
+}
+
+// explainList is the error of a list of a kind in a namespace.
+func explainList(err error, kind, namespace string) error {
+	resource := resourceOf(kind)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("kubernetes has no %s/%s: install the CRDs of Knative Serving: %w", resource, kservice.GroupVersion().Version, err)
+	}
+	return kubeapi.Explain(err, kubeapi.Right{Verb: "list", Resource: resource.String(), Namespace: namespace}.String())
+}
+
+// may is an error if this program lacks a right that a probe cannot simply try out.
+func (k *kube) may(ctx context.Context, namespace string, resource schema.GroupResource, name, verb string) error {
+	review, err := k.clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: resource.Group, Resource: resource.Resource, Name: name,
+		}},
+	}, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		return nil // a cluster that does not allow the review: the watch itself fails then
+	}
+	if err != nil {
+		return kubeapi.Explain(err, "asking for rights")
+	}
+	if !review.Status.Allowed {
+		return kubeapi.Lacks(kubeapi.Right{Verb: verb, Resource: resource.String(), Namespace: namespace}.String())
+	}
+	return nil
+}
+
+// uid is the cluster's identity.
+func (k *kube) uid(ctx context.Context) (types.UID, error) {
+	uid, err := k.namespaceUID(ctx, metav1.NamespaceSystem)
+	if err != nil {
+		return "", kubeapi.Explain(err, "get on namespace "+metav1.NamespaceSystem+" (its uid is the cluster's identity)")
+	}
+	return uid, nil
+}
+
+// namespaceUID reads a namespace. The error is that of the request.
+func (k *kube) namespaceUID(ctx context.Context, name string) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
+	defer cancel()
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	err := k.client.Get(ctx, types.NamespacedName{Name: name}, ns)
+	return ns.UID, err
+}
