@@ -22,7 +22,7 @@ var errAudit = errors.New("the audit found that the stream lacks what was publis
 func (b *Bridge) newAuditor(k *kube, between time.Duration) *audit.Auditor {
 	return audit.New(audit.Config{
 		Interval: b.cfg.AuditInterval, Between: between, Log: b.log, Metrics: b.metrics.audit,
-		Parts: []audit.Part{b.newSourceAudit(k), &storageAudit{bridge: b, watched: watching(k.namespaces)}},
+		Parts: []audit.Part{b.newSourceAudit(k), b.newStorageAudit(k.namespaces)},
 	})
 }
 
@@ -34,6 +34,16 @@ func (b *Bridge) newSourceAudit(k *kube) *sourceAudit {
 			return b.conn.disturbs(kind, namespace) || k.watches.Listing(kind, namespace)
 		},
 	}
+}
+
+func (b *Bridge) newStorageAudit(namespaces []string) *storageAudit {
+	target := b.target(namespaces)
+	target.Storage = func() *storage {
+		s := b.newStorage()
+		s.log = zap.NewNop() // the session logs what is wrong with their configuration
+		return s
+	}
+	return &storageAudit{target: target, session: b.audited}
 }
 
 // audits runs the audit until ctx is done, if there is one.
@@ -76,16 +86,4 @@ func (b *Bridge) unrepaired() error {
 	default:
 		return fmt.Errorf("the audit found %d differences that are not repaired yet: %s: %s", n, printable(first.Name), first.Detail)
 	}
-}
-
-// found turns a difference into one of the audit.
-func (d Difference) found() audit.Difference {
-	a := audit.Difference{Subject: d.subject(), Field: "key", Name: d.Key, Kind: string(d.Kind), Side: string(d.Side), Detail: d.Detail}
-	if d.App != nil {
-		a.Field, a.Name = "app", d.id.String()
-	}
-	if d.Kind == DifferenceForeignKey {
-		a.Subject, a.Leave = d.at, true
-	}
-	return a
 }

@@ -49,7 +49,7 @@ func newLively(t testing.TB, url string) *lively {
 	}
 	b.clusterUID = "c1"
 	b.setUnread("")
-	l := &lively{t: t, bridge: b, js: b.js, version: 1000, audit: &storageAudit{bridge: b, watched: watching([]string{"flyte"})}}
+	l := &lively{t: t, bridge: b, js: b.js, version: 1000, audit: b.newStorageAudit([]string{"flyte"})}
 	b.source.revisionHandler().OnAdd(testRevision("99", 2), false)
 	l.begin()
 	t.Cleanup(func() {
@@ -177,21 +177,21 @@ func (l *lively) screens() []string {
 }
 
 // finds screens, looks at the suspects and returns the differences as "app kind side".
-func (l *lively) finds() (found []audit.Difference, words []string) {
+func (l *lively) finds() (found []audit.Finding, words []string) {
 	l.t.Helper()
 	suspects := l.screens()
 	looked, err := l.audit.Look(l.t.Context(), suspects)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	for _, d := range looked.Differences {
+	for _, d := range looked.Findings {
 		words = append(words, strings.TrimPrefix(d.Name, "p/d/")+" "+d.Kind+" "+d.Side)
 		l.t.Log(d.Name, d.Detail)
 	}
 	for name := range looked.Unsettled {
 		words = append(words, name+" unsettled")
 	}
-	return looked.Differences, words
+	return looked.Findings, words
 }
 
 func (l *lively) stream(name string) jetstream.Stream {

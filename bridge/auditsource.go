@@ -168,7 +168,7 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 			looked.Unsettled[name] = true
 			continue
 		}
-		looked.Differences = append(looked.Differences, a.difference(name, w))
+		looked.Findings = append(looked.Findings, a.finding(name, w))
 	}
 	return looked, nil
 }
@@ -201,10 +201,10 @@ func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
 	}
 }
 
-// difference is that of an object which the source does not show as the API server has it. Two looks
+// finding is that of an object which the source does not show as the API server has it. Two looks
 // agree if the source showed the same of it, and if its watch stood still or is past the change: what
 // a watch shows is in order.
-func (a *sourceAudit) difference(name string, w want) audit.Difference {
+func (a *sourceAudit) finding(name string, w want) audit.Finding {
 	o := a.source.observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.
 	has, shows, changed := "does not have it", "do not show it", w.version
@@ -214,7 +214,7 @@ func (a *sourceAudit) difference(name string, w want) audit.Difference {
 	if o.exists {
 		shows = fmt.Sprintf("show version %s of uid %s", o.version, o.uid)
 	}
-	d := audit.Difference{
+	d := audit.Finding{
 		Subject: name, Field: "object", Name: name, Kind: string(DifferenceSourceBehind), Side: string(SideSource),
 		Detail: fmt.Sprintf("the cluster %s, the informers %s", has, shows),
 	}
@@ -226,10 +226,10 @@ func (a *sourceAudit) difference(name string, w want) audit.Difference {
 }
 
 // Repair has the informers list again.
-func (a *sourceAudit) Repair(_ context.Context, differences []audit.Difference) error {
+func (a *sourceAudit) Repair(_ context.Context, findings []audit.Finding) error {
 	type informer struct{ kind, namespace string }
 	again := map[informer]bool{}
-	for _, d := range differences {
+	for _, d := range findings {
 		kind, key := objectOf(d.Subject)
 		again[informer{kind, a.informed(key.Namespace)}] = true
 	}

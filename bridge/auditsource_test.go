@@ -235,7 +235,7 @@ func TestAuditSource(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			switch found := looked.Differences; {
+			switch found := looked.Findings; {
 			case test.want == "" && len(found) > 0:
 				t.Errorf("found %+v", found)
 			case test.want != "" && (len(found) != 1 || found[0].Detail != test.want):
@@ -260,10 +260,10 @@ func TestAuditSourceUnderLoad(t *testing.T) {
 	look := func() string {
 		t.Helper()
 		looked, err := a.Look(t.Context(), []string{"Service flyte/one"})
-		if err != nil || len(looked.Differences) != 1 {
+		if err != nil || len(looked.Findings) != 1 {
 			t.Fatalf("got %+v, %v", looked, err)
 		}
-		return looked.Differences[0].Same
+		return looked.Findings[0].Same
 	}
 	if first, second := look(), look(); first != second {
 		t.Errorf("the looks do not agree: %q, %q", first, second)
@@ -287,12 +287,12 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 		t.Errorf("got %v and %v", suspects, err)
 	}
 	looked, err := a.Look(t.Context(), []string{"Service other/two", "Service flyte/one"})
-	if err != nil || len(looked.Differences) != 1 || looked.Differences[0].Subject != "Service flyte/one" || !looked.Unsettled["Service other/two"] {
+	if err != nil || len(looked.Findings) != 1 || looked.Findings[0].Subject != "Service flyte/one" || !looked.Unsettled["Service other/two"] {
 		t.Errorf("got %+v, %v", looked, err)
 	}
 	// Not while the very informer has no watch.
 	b.conn.requested("/prefix/apis/serving.knative.dev/v1/namespaces/flyte/services")
-	if looked, err = a.Look(t.Context(), []string{"Service flyte/one"}); err != nil || len(looked.Differences) != 0 {
+	if looked, err = a.Look(t.Context(), []string{"Service flyte/one"}); err != nil || len(looked.Findings) != 0 {
 		t.Errorf("got %+v, %v without a watch", looked, err)
 	}
 }

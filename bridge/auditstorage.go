@@ -3,62 +3,38 @@ package bridge
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// storageAudit compares stream and bucket with each other and with what the live session believes.
-// Its subjects are keys of apps, and subjects of the bucket's stream that are no app's key.
+// storageAudit compares stream and bucket with each other and with what the live session believes. The
+// subjects of its findings are keys of apps, and subjects of the bucket's stream that are no app's key.
 type storageAudit struct {
-	bridge  *Bridge
-	watched func(namespace string) bool
-}
-
-// session is the one that is live, nil if none is.
-func (a *storageAudit) session() *session {
-	if s := a.bridge.newest.Load(); s != nil && s.live.Load() {
-		return s
-	}
-	return nil
+	target  *Target
+	session func() LiveSession // nil if none is live
 }
 
 func (a *storageAudit) Active() bool { return a.session() != nil }
 
 // ends reads the ends of stream and bucket from their leaders. It returns audit.ErrInactive if they
-// are not those of the session, or end before what they acknowledged: that is for the guard.
-func (a *storageAudit) ends(ctx context.Context, s *session) (stream, bucket *jetstream.StreamInfo, err error) {
-	if !s.nc.IsConnected() {
+// are not those of the session.
+func (a *storageAudit) ends(ctx context.Context, s LiveSession) (stream, bucket *jetstream.StreamInfo, err error) {
+	if a.target.Connected() != nil {
 		return nil, nil, audit.ErrInactive
 	}
-	acknowledged := s.acknowledged.get()
-	if stream, err = s.storage.info(ctx, s.cfg.Stream); err != nil {
+	fits, storage := s.Anchor(), a.target.Storage()
+	if err := storage.lookUp(ctx); err != nil {
 		return nil, nil, err
 	}
-	if bucket, err = s.storage.info(ctx, subjects.BucketStream(s.cfg.Bucket)); err != nil {
-		return nil, nil, err
-	}
-	return stream, bucket, a.fits(s, acknowledged, stream, bucket)
-}
-
-// fits returns audit.ErrInactive unless stream and bucket are those that the session stands on.
-func (a *storageAudit) fits(s *session, acknowledged witness, stream, bucket *jetstream.StreamInfo) error {
-	if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.looked.Load() ||
-		!stream.Created.Equal(s.storage.stream.Created) || !bucket.Created.Equal(s.storage.bucket.Created) ||
-		endsBefore(acknowledged, stream, bucket) != nil {
-		return audit.ErrInactive
-	}
-	return nil
+	return storage.stream, storage.bucket, fits(storage.stream, storage.bucket)
 }
 
 func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, error) {
-	s := a.session()
+	s, t := a.session(), a.target
 	if s == nil {
 		return nil, audit.ErrInactive
 	}
@@ -66,26 +42,26 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	screen := audit.NewScreen(s.subjects, s.cfg.Bucket, stream.State.FirstSeq, stream.State.LastSeq, func(stored time.Time) bool {
-		return s.bucket.outlived(stored, time.Now())
+	screen := audit.NewScreen(t.Subjects, t.Bucket, stream.State.FirstSeq, stream.State.LastSeq, func(stored time.Time) bool {
+		return t.Entries.outlived(stored, time.Now())
 	})
-	if err := a.headers(ctx, s, s.cfg.Stream, s.subjects.Events(), pace, screen.AddEvent); err != nil {
+	if err := a.headers(ctx, t.Stream, t.Subjects.Events(), pace, screen.AddEvent); err != nil {
 		return nil, err
 	}
 	_, bucket, err := a.ends(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	known := s.queue.known()
-	beliefs := make([]audit.Belief, 0, len(known))
+	published := s.Published()
+	beliefs := make([]audit.Expected, 0, len(published))
 	doubtful := map[string]struct{}{}
-	for _, ids := range [][]subjects.AppID{known, s.source.present()} {
-		for id, b := range s.believe(ids) {
-			screened := b.screened(id)
-			if b.doubtful(a.watched) {
+	for _, ids := range [][]subjects.AppID{published, s.Present()} {
+		for id, b := range s.Believe(ids) {
+			screened := b.expected(id)
+			if b.doubtful(t.Watched) {
 				doubtful[screened.Key] = struct{}{}
 			}
-			if b.record != nil && len(beliefs) < cap(beliefs) {
+			if b.Record != nil && len(beliefs) < cap(beliefs) {
 				beliefs = append(beliefs, screened)
 			}
 		}
@@ -94,24 +70,24 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 	for key := range doubtful {
 		screen.Suspect(key)
 	}
-	// Whatever the bucket's stream holds, also what is no key.
-	if err := a.headers(ctx, s, subjects.BucketStream(s.cfg.Bucket), allMessages, pace, screen.AddEntry); err != nil {
+	// Everything in the bucket's stream, also what is no key.
+	if err := a.headers(ctx, subjects.BucketStream(t.Bucket), allMessages, pace, screen.AddEntry); err != nil {
 		return nil, err
 	}
 	if a.session() != s {
 		return nil, audit.ErrInactive
 	}
 	return screen.Suspects(func(sequence uint64) (string, error) {
-		m, err := messageAt(ctx, s.nc, s.cfg.Stream, sequence)
+		m, err := messageAt(ctx, t.NATS, t.Stream, sequence)
 		if errors.Is(err, errNoMessage) {
 			return "", nil
 		}
 		if err != nil {
 			return "", err
 		}
-		id, _, err := s.subjects.ParseEvent(m.subject)
+		id, _, err := t.Subjects.ParseEvent(m.subject)
 		if err != nil {
-			return "", nil //nolint:nilerr // it is another message by now, and no event
+			return "", nil //nolint:nilerr // another message has that sequence by now, and it is no event
 		}
 		return id.Key()
 	})
@@ -119,8 +95,8 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 
 // headers reads the headers of the newest messages of each subject, at least as far as the leader
 // has them.
-func (a *storageAudit) headers(ctx context.Context, s *session, stream, filter string, pace *audit.Pace, visit func(audit.Message)) error {
-	return followLast(ctx, s.js, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+func (a *storageAudit) headers(ctx context.Context, stream, filter string, pace *audit.Pace, visit func(audit.Message)) error {
+	return followLast(ctx, a.target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		visit(audit.Message{Subject: msg.Subject(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
 		return pace.Step(ctx)
 	})
@@ -141,8 +117,8 @@ func (a *storageAudit) selected(names []string) (*selection, []subjects.AppID) {
 	return only, ids
 }
 
-// Look compares as verify does. The cluster's side is the source. An app of which the belief changed
-// meanwhile is not judged, nor one of which the stream has a newer event than the belief.
+// Look compares as verify does, with the source as the cluster's side. An app whose belief changed
+// meanwhile is not judged, nor one whose last event in the stream is later than the belief.
 func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, error) {
 	looked := audit.Looked{Unsettled: map[string]bool{}}
 	s := a.session()
@@ -150,55 +126,51 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 		return looked, audit.ErrInactive
 	}
 	only, ids := a.selected(names)
-	acknowledged, followed := s.acknowledged.get(), s.projector.followed.Load()
-	before := s.believe(ids)
-	v := &looker{a.bridge, a.watched}
-	sd := &sides{
-		storage: a.bridge.newStorage(), current: map[subjects.AppID]state{}, believed: map[subjects.AppID]*record{},
-		events: map[subjects.AppID]*lastEvent{}, entries: map[subjects.AppID]*held{}, keys: map[string]uint64{},
-	}
-	sd.storage.log = zap.NewNop() // the session reports what is to be said of their configuration
-	if err := v.readNATS(ctx, sd, only); err != nil {
+	fits, followed := s.Anchor(), s.Followed()
+	before := s.Believe(ids)
+	sd := a.target.newSides()
+	sd.believed = map[subjects.AppID]*record{}
+	if err := a.target.readNATS(ctx, sd, only); err != nil {
 		return looked, err
 	}
 	if len(sd.blocked) > 0 {
 		return looked, audit.ErrInactive
 	}
-	if err := a.fits(s, acknowledged, sd.storage.stream, sd.storage.bucket); err != nil {
+	if err := fits(sd.storage.stream, sd.storage.bucket); err != nil {
 		return looked, err
 	}
-	after := s.believe(ids)
+	after := s.Believe(ids)
 	if a.session() != s {
 		return looked, audit.ErrInactive
 	}
 	for _, id := range ids {
 		b := before[id]
 		last := sd.events[id].sequence()
-		if b != after[id] || !b.settled() || last > followed || b.record != nil && last > b.record.fence() {
+		if b != after[id] || b.Pending || last > followed || b.Record != nil && last > b.Record.fence() {
 			key, _ := id.Key() // it was parsed from one
 			looked.Unsettled[key] = true
 			delete(sd.events, id)
 			delete(sd.entries, id)
 			continue
 		}
-		sd.believed[id] = b.record
-		if b.there {
-			sd.current[id] = b.state
+		sd.believed[id] = b.Record
+		if b.Present {
+			sd.current[id] = b.State
 		}
 	}
-	differences, _ := v.judge(sd)
+	differences, _ := a.target.judge(sd)
 	for _, d := range differences {
 		if d.App != nil && a.tolerates(d, before[d.id], sd.entries[d.id], sd.events[d.id]) {
 			continue
 		}
-		looked.Differences = append(looked.Differences, d.found())
+		looked.Findings = append(looked.Findings, d.finding())
 	}
 	return looked, nil
 }
 
-// tolerates reports whether a difference is one that the bridge itself made and would make again.
-func (a *storageAudit) tolerates(d Difference, b belief, h *held, e *lastEvent) bool {
-	own := h != nil && b.entry > 0 && h.stored == b.entry // written by this bridge, or read when the session began
+// tolerates reports whether this bridge made a difference itself and would make it again.
+func (a *storageAudit) tolerates(d Difference, b Belief, h *held, e *lastEvent) bool {
+	own := h != nil && b.Key.Entry > 0 && h.stored == b.Key.Entry // written by this bridge, or read when the session began
 	switch d.Kind {
 	case DifferenceBucketEncoding:
 		return own // one that does not fit in the configured encoding keeps its own
@@ -206,27 +178,27 @@ func (a *storageAudit) tolerates(d Difference, b belief, h *held, e *lastEvent) 
 		return own && h.header.Get(subjects.HeaderTruncated) != e.header.Get(subjects.HeaderTruncated)
 	case DifferenceMissingEntry, DifferenceMissingMarker:
 		// An entry that cannot be made.
-		_, err := a.bridge.newBucket(a.bridge.js).entry(d.id, e.record, e.header)
+		_, err := a.target.Entries.entry(d.id, e.record, e.header)
 		return err != nil
 	case DifferenceDamagedEntry:
 		return h == nil || h.record != nil // likewise
 	case DifferenceApp:
-		// Whether the count of an entry without a status is the present one, only its event could show.
+		// Without a status the entry does not show its replica count, and its event is gone.
 		return e == nil && h != nil && h.record != nil && h.record.leftOut(subjects.TruncatedStatus)
 	}
 	return false
 }
 
-// Repair has the projector write from the stream what is wrong in the bucket. What the stream lacks,
-// the next session publishes.
-func (a *storageAudit) Repair(ctx context.Context, differences []audit.Difference) error {
+// Repair has the live session write the wrong entries from the stream. What the stream lacks, the next
+// session publishes.
+func (a *storageAudit) Repair(ctx context.Context, findings []audit.Finding) error {
 	s := a.session()
 	if s == nil {
-		return nil // the next one begins by comparing
+		return nil // the next one starts with a reconciliation
 	}
 	var ids, ghosts []subjects.AppID
 	stream := false
-	for _, d := range differences {
+	for _, d := range findings {
 		id, err := subjects.ParseKey(d.Subject)
 		switch {
 		case err != nil:
@@ -237,44 +209,22 @@ func (a *storageAudit) Repair(ctx context.Context, differences []audit.Differenc
 			stream = stream || d.Side == string(SideStream)
 		}
 	}
-	s.projector.disown(ghosts...)
+	s.Purge(ghosts)
 	if !stream {
-		s.projector.distrust(false, ids...)
+		s.Rewrite(ids)
 		return nil
 	}
-	if err := s.leads(ctx, s.kube); err != nil {
-		return fmt.Errorf("confirm that this bridge leads: %w", err)
-	}
-	a.bridge.doubt(ids)
-	s.cancel(errAudit)
-	return nil
+	return s.Restart(ctx, ids)
 }
 
-// doubt has the next session take the entries of apps for damaged.
-func (b *Bridge) doubt(ids []subjects.AppID) {
-	b.doubtMu.Lock()
-	defer b.doubtMu.Unlock()
-	for _, id := range ids {
-		if !slices.Contains(b.doubted, id) {
-			b.doubted = append(b.doubted, id)
-		}
+// finding is the difference as a finding of the audit.
+func (d Difference) finding() audit.Finding {
+	a := audit.Finding{Subject: d.subject(), Field: "key", Name: d.Key, Kind: string(d.Kind), Side: string(d.Side), Detail: d.Detail}
+	if d.App != nil {
+		a.Field, a.Name = "app", d.id.String()
 	}
-}
-
-// takeDoubted returns the apps whose entries count as damaged, once.
-func (b *Bridge) takeDoubted() []subjects.AppID {
-	b.doubtMu.Lock()
-	defer b.doubtMu.Unlock()
-	ids := b.doubted
-	b.doubted = nil
-	return ids
-}
-
-// doubtEntry marks an app's entry as damaged, so that its last event says what was published of it.
-func (snap *snapshot) doubtEntry(id subjects.AppID) {
-	r := snap.records[id]
-	if r.isDamaged() {
-		return
+	if d.Kind == DifferenceForeignKey {
+		a.Subject, a.Leave = d.at, true
 	}
-	snap.records[id] = &record{damaged: true, entry: snap.stored[id].sequence, held: r}
+	return a
 }

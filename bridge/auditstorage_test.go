@@ -125,12 +125,12 @@ func TestAuditHands(t *testing.T) {
 }
 
 // heals repairs what was found and waits until nothing is left.
-func (l *lively) heals(found []audit.Difference) {
+func (l *lively) heals(found []audit.Finding) {
 	l.t.Helper()
 	if err := l.audit.Repair(l.t.Context(), found); err != nil {
 		l.t.Fatal(err)
 	}
-	if slices.ContainsFunc(found, func(d audit.Difference) bool { return d.Side == string(SideStream) }) {
+	if slices.ContainsFunc(found, func(d audit.Finding) bool { return d.Side == string(SideStream) }) {
 		if err := l.end(); err == nil || !strings.Contains(err.Error(), errAudit.Error()) {
 			l.t.Logf("the session ended with %v", err)
 		}
@@ -146,8 +146,8 @@ func (l *lively) heals(found []audit.Difference) {
 		if err != nil {
 			return err
 		}
-		if len(looked.Differences) > 0 {
-			return &ConfigError{Problem: looked.Differences[0].Detail}
+		if len(looked.Findings) > 0 {
+			return &ConfigError{Problem: looked.Findings[0].Detail}
 		}
 		if len(looked.Unsettled) > 0 {
 			return errAudit

@@ -1,114 +1,89 @@
 package bridge
 
 import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// belief is what a live session believes of one app. Two of them can be compared with ==.
-type belief struct {
-	record *record // of the app's last event; nil: there is none, or it is not kept
-	state  state   // zero if the cluster does not have the app
-	there  bool    // it does
-	waits  bool    // something of the app is under way
-	key    bool    // the bucket has its key
-	exists bool    // which is no delete marker
-	event  uint64  // the sequence that the key reflects, 0 if that is not known
-	entry  uint64  // where in the bucket's stream it is stored, 0 if that is not known
+// LiveSession is the session that publishes at present, as the audit reads it. Two of them can be
+// compared with ==. Its methods are safe for concurrent use.
+type LiveSession interface {
+	// Anchor returns a check of what stream and bucket are later against what the session has seen
+	// acknowledged by now. The check returns audit.ErrInactive if they are not those of the session, or
+	// lack acknowledged messages: the session finds that itself.
+	Anchor() func(stream, bucket *jetstream.StreamInfo) error
+	// Followed is the sequence up to which the session has read the stream.
+	Followed() uint64
+	// Published returns the apps of which the session has a record, Present those that the cluster has.
+	Published() []subjects.AppID
+	Present() []subjects.AppID
+	// Believe returns what the session believes of apps; the zero Belief of an unknown one.
+	Believe(ids []subjects.AppID) map[subjects.AppID]Belief
+	// Rewrite has the entries of apps compared with their last events and written if they differ.
+	Rewrite(ids []subjects.AppID)
+	// Purge has the entries of apps purged that were never published.
+	Purge(ids []subjects.AppID)
+	// Restart ends the session, so that the next one publishes what the stream lacks of apps.
+	Restart(ctx context.Context, ids []subjects.AppID) error
 }
 
-// believe returns what a session believes of apps. An app of which it knows nothing has the zero belief.
-func (s *session) believe(ids []subjects.AppID) map[subjects.AppID]belief {
-	beliefs := make(map[subjects.AppID]belief, len(ids))
-	// A change goes from the source to the queue under the source's lock.
-	s.source.read(func(v view) {
-		for _, id := range ids {
-			var b belief
-			b.state, b.there = v.states()[id]
-			b.waits = v.awaits(id)
-			beliefs[id] = b
-		}
-		s.queue.believe(beliefs)
-	})
-	s.projector.believe(beliefs)
-	return beliefs
+// Belief is what a live session believes of one app. Two of them can be compared with ==.
+type Belief struct {
+	Record  *record // of the app's last event; nil: there is none, or it is not kept
+	State   state   // zero if the cluster does not have the app
+	Present bool    // the cluster has the app
+	Pending bool    // a change of the app is in progress
+	Key     BelievedKey
 }
 
-// believe adds the records, and whether changes wait.
-func (q *queue) believe(beliefs map[subjects.AppID]belief) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for id, b := range beliefs {
-		b.waits = b.waits || q.full
-		if a := q.apps[id]; a != nil {
-			b.record, b.waits = a.record, b.waits || a.underWay || len(a.changes) > 0
-		}
-		beliefs[id] = b
+// BelievedKey is what a live session believes of an app's key in the bucket.
+type BelievedKey struct {
+	Known  bool   // the session tracks the key
+	Exists bool   // the key holds an entry, no delete marker
+	Event  uint64 // the sequence that it reflects, 0 if that is not known
+	Entry  uint64 // its sequence in the bucket's stream, 0 if that is not known
+}
+
+// WithKey adds what the session believes of the app's key. written is the sequence up to which the
+// bucket reflects the stream, touched that of an event on the app's subject that is not judged yet.
+func (b Belief) WithKey(key BelievedKey, written, touched uint64) Belief {
+	r := b.Record
+	b.Key = key
+	b.Pending = b.Pending || written < r.stands() || touched > r.fence()
+	if r.exists() {
+		// An entry that is not known, or cannot be made, is not expected.
+		b.Pending = b.Pending || key.Entry == 0 || !key.Exists || key.Event != r.stands()
+	} else {
+		b.Pending = b.Pending || r != nil && key.Known && key.Exists
 	}
+	return b
 }
 
-// believe adds what is known of the keys, and whether the bucket is behind.
-func (p *projector) believe(beliefs map[subjects.AppID]belief) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, b := range beliefs {
-		k, ok := p.keys[id]
-		b.know(k, ok)
-		// Of an event that the session does not know, it learns with its next look at what was touched.
-		b.waits = b.waits || p.written.Load() < b.record.stands() || p.touched[id] > b.record.fence()
-		beliefs[id] = b
-	}
-}
-
-// know adds what is known of the app's key.
-func (b *belief) know(k key, ok bool) {
-	b.key, b.exists, b.event, b.entry = ok && k.at.sequence > 0, k.exists, k.event, k.at.sequence
-	switch r := b.record; {
-	case r.exists():
-		// An entry that cannot be made is none to look for.
-		b.waits = b.waits || !b.key || !b.exists || b.event != r.stands()
-	default:
-		b.waits = b.waits || r != nil && ok && k.exists
-	}
-}
-
-// settled reports whether nothing of the app is under way.
-func (b belief) settled() bool { return !b.waits }
-
-// known are the apps that the queue has a record of.
-func (q *queue) known() []subjects.AppID {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ids := make([]subjects.AppID, 0, len(q.apps))
-	for id, a := range q.apps {
-		if a.record != nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// screened is the belief as the audit's screen takes it.
-func (b belief) screened(id subjects.AppID) audit.Belief {
+// expected is the part of the belief that the screen compares.
+func (b Belief) expected(id subjects.AppID) audit.Expected {
 	key, _ := id.Key() // an app with a bad id is on no side
-	return audit.Belief{
-		Key: key, Settled: b.settled(), Exists: b.record.exists(), Sequence: b.record.stands(), Fence: b.record.fence(),
-		Entry: b.entry, Event: b.event,
+	return audit.Expected{
+		Key: key, Settled: !b.Pending, Exists: b.Record.exists(), Sequence: b.Record.stands(), Fence: b.Record.fence(),
+		Entry: b.Key.Entry, Event: b.Key.Event,
 	}
 }
 
-// doubtful reports whether the source and the record differ in what is cheap to compare, without a
-// change that waits.
-func (b belief) doubtful(watched func(namespace string) bool) bool {
-	r := b.record
+// doubtful reports whether the cluster and the record differ in what is cheap to compare, with no
+// change in progress.
+func (b Belief) doubtful(watched func(namespace string) bool) bool {
+	r := b.Record
 	switch {
-	case !b.settled():
+	case b.Pending:
 		return false
-	case !b.there:
+	case !b.Present:
 		return r.exists() && watched(r.namespace)
 	case !r.exists():
 		return true
 	}
-	svc := b.state.service
-	return r.uid != string(svc.UID) || r.resourceVersion != svc.ResourceVersion || int32(r.app.GetStatus().GetCurrentReplicas()) != replicas(b.state)
+	svc := b.State.service
+	return r.uid != string(svc.UID) || r.resourceVersion != svc.ResourceVersion || int32(r.app.GetStatus().GetCurrentReplicas()) != replicas(b.State)
 }

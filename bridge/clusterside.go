@@ -3,30 +3,48 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"time"
 
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/subjects"
 )
 
-// checkNamespaces is an error when a namespace that is to be watched does not exist: it would
-// look like one without apps. Where only listing is allowed, whether it exists stays open: if
-// nothing is in it, a note says so.
-func (v *verifier) checkNamespaces(ctx context.Context) error {
-	v.unchecked = map[string]bool{}
-	for _, name := range v.kube.namespaces {
+// clusterReader reads the apps of the cluster without informers.
+type clusterReader struct {
+	kube      *kube
+	unchecked map[string]bool // the namespaces that may not exist
+}
+
+// clusterApps are the apps of the cluster.
+type clusterApps struct {
+	current map[subjects.AppID]state
+	pending map[subjects.AppID]bool        // those whose Revision the lists did not show
+	version string                         // of the list of Knative Services
+	skipped map[types.NamespacedName]error // the Knative Services that are no app, with the reason
+	unknown []string                       // namespaces that are empty and may not exist
+}
+
+// checkNamespaces returns an error if a watched namespace does not exist: it would look like one
+// without apps. Without the right get on it, whether it exists is not known.
+func (r *clusterReader) checkNamespaces(ctx context.Context) error {
+	r.unchecked = map[string]bool{}
+	for _, name := range r.kube.namespaces {
 		if name == metav1.NamespaceAll {
 			continue
 		}
-		_, err := v.kube.namespaceUID(ctx, name)
+		_, err := r.kube.namespaceUID(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err):
 			return permanent(fmt.Errorf("namespaces %q: there is no such namespace", name))
 		case kubeapi.ReasonOf(err) == kubeapi.Forbidden:
-			v.unchecked[name] = true
+			r.unchecked[name] = true
 		case err != nil:
 			return kubeapi.Explain(err, "get on namespace "+name)
 		}
@@ -34,24 +52,66 @@ func (v *verifier) checkNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// readCluster reads what the cluster holds.
-func (v *verifier) readCluster(ctx context.Context, s *sides) error {
-	c, err := v.kube.read(ctx)
-	if err != nil {
-		return err
+// read lists the Knative Services and Revisions consistently. Which object is which app, the source
+// decides as it does for informers.
+func (r *clusterReader) read(ctx context.Context) (*clusterApps, error) {
+	src := newSource(zap.NewNop(), func(string) {})
+	src.setAfter(func(time.Duration, func()) (stop func() bool) { return func() bool { return false } }) // no time passes
+	apps := &clusterApps{current: src.current, pending: map[subjects.AppID]bool{}, skipped: map[types.NamespacedName]error{}}
+	for _, ns := range r.kube.namespaces {
+		objects := 0
+		if err := listObjects(ctx, r.kube, kindRevision, ns, func(page *kservice.RevisionList) {
+			objects += len(page.Items)
+			for i := range page.Items {
+				_, _ = kservice.Trim(&page.Items[i])
+				src.upsertRevision(&page.Items[i])
+			}
+		}); err != nil {
+			return nil, err
+		}
+		version := ""
+		if err := listObjects(ctx, r.kube, kindService, ns, func(page *kservice.ServiceList) {
+			objects += len(page.Items)
+			version = page.ResourceVersion
+			for i := range page.Items {
+				_, _ = kservice.Trim(&page.Items[i])
+				src.upsertService(&page.Items[i])
+			}
+		}); err != nil {
+			return nil, err
+		}
+		if objects == 0 && r.unchecked[ns] {
+			apps.unknown = append(apps.unknown, ns)
+		}
+		apps.version = earlier(apps.version, version)
 	}
-	s.current, s.awaits, s.version, s.leftOut = c.current, c.awaits, c.version, nil
-	for _, ns := range c.empty {
-		if v.unchecked[ns] {
-			s.leftOut = append(s.leftOut, Note{
-				Kind:   NoteNamespace,
-				Detail: fmt.Sprintf("nothing is in namespace %s, and whether it exists is not known: the right get on it is missing", ns),
-			})
+	for id := range src.standIns.apps {
+		apps.pending[id] = true
+	}
+	for key, o := range src.shown.services {
+		_, err := identity(o.service)
+		if winner := src.current[o.app].service; err == nil && winner != o.service {
+			err = errConflict(o.app, winner)
+		}
+		if err != nil {
+			apps.skipped[key] = err
 		}
 	}
-	for key, err := range c.rejected {
-		s.leftOut = append(s.leftOut, Note{Kind: NoteLeftOut, Detail: fmt.Sprintf("Knative Service %s is left out: %v", key, err)})
+	return apps, nil
+}
+
+// listObjects lists the objects of a kind consistently. Every page is a list of its own: what was
+// taken from one stays.
+func listObjects[T any, L interface {
+	*T
+	client.ObjectList
+}](ctx context.Context, k *kube, kind, ns string, each func(L)) error {
+	err := kubeapi.EachPage(ctx, k.client, func() L { return new(T) }, func(page L) error {
+		each(page)
+		return nil
+	}, watched(kind, ns)...)
+	if err != nil {
+		return explainList(err, kind, ns)
 	}
-	slices.SortFunc(s.leftOut, func(a, b Note) int { return strings.Compare(a.Detail, b.Detail) })
 	return nil
 }

@@ -26,7 +26,7 @@ type comparison struct {
 	believed map[subjects.AppID]*record
 	noStream bool // there is none, so the bucket is all that was published
 	noBucket bool
-	awaits   map[subjects.AppID]*awaited // apps whose Revision is not known
+	pending  map[subjects.AppID]bool // apps whose Revision is not known
 }
 
 // lastPublished is what was published last of each app.
@@ -70,7 +70,7 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 		now, there := current[o.app]
 		if there {
 			if err := c.refused(o.app, now, published[o.app]); err != nil {
-				notes = append(notes, noteOn(o.app, NoteLeftOut, "version %s is left out: %v", now.service.ResourceVersion, err))
+				notes = append(notes, noteOn(o.app, NoteSkipped, "version %s is skipped: %v", now.service.ResourceVersion, err))
 				continue
 			}
 		}
@@ -120,8 +120,8 @@ func (c comparison) judgeBelief(id subjects.AppID, r *record, current map[subjec
 
 // fill adds what the sides show of an app.
 func (c comparison) fill(d Difference, current map[subjects.AppID]state, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) Difference {
-	if c.awaits[d.id] != nil {
-		d.bear = standInTime + time.Second // for the event to arrive
+	if c.pending[d.id] {
+		d.tolerated = standInTime + time.Second // for the event to arrive
 	}
 	now, there := current[d.id]
 	if there {

@@ -107,7 +107,7 @@ func TestCompare(t *testing.T) {
 		{name: "another version, after retention", now: &later, entry: entry, want: "stream other_version"},
 		{name: "another replica count", now: &scaled, event: event, entry: entry, want: "stream other_app"},
 		{name: "another base domain", now: &one, event: event, entry: entry, want: "stream other_app", also: func(c *comparison) { c.app.BaseDomain = "example.org" }},
-		{name: "too large", now: &later, event: event, entry: entry, note: NoteLeftOut, also: func(c *comparison) {
+		{name: "too large", now: &later, event: event, entry: entry, note: NoteSkipped, also: func(c *comparison) {
 			c.refused = func(subjects.AppID, state, *record) error { return errTooLarge }
 		}},
 		{name: "not watched", event: &lastEvent{record: &unwatched, header: event.header}, entry: entry, note: NoteUnwatched, want: ""},

@@ -41,8 +41,8 @@ func (l *lively) quiet() {
 		if err != nil {
 			return err
 		}
-		if len(looked.Differences) > 0 {
-			return fmt.Errorf("%s: %s", looked.Differences[0].Name, looked.Differences[0].Detail)
+		if len(looked.Findings) > 0 {
+			return fmt.Errorf("%s: %s", looked.Findings[0].Name, looked.Findings[0].Detail)
 		}
 		return nil
 	})

@@ -166,3 +166,12 @@ func differingHeaders(got, want nats.Header) []string {
 		return slices.Equal(got[name], want[name])
 	})
 }
+
+// doubtEntry marks an app's entry as damaged, so that its last event says what was published of it.
+func (snap *snapshot) doubtEntry(id subjects.AppID) {
+	r := snap.records[id]
+	if r.isDamaged() {
+		return
+	}
+	snap.records[id] = &record{damaged: true, entry: snap.stored[id].sequence, held: r}
+}

@@ -69,7 +69,7 @@ func (k *kube) pages(ctx context.Context, kind, namespace string, each func(page
 // object reads an object by a consistent list, which has its version.
 func (k *kube) object(ctx context.Context, kind string, key types.NamespacedName) (listing, error) {
 	list := metadataList(kind)
-	opts := append(watched(kind, key.Namespace), client.MatchingFields{metav1.ObjectNameField: key.Name})
+	opts := append(watched(kind, key.Namespace), client.Limit(kubeapi.PageSize), client.MatchingFields{metav1.ObjectNameField: key.Name})
 	if err := kubeapi.List(ctx, k.client, list, opts...); err != nil {
 		return listing{}, listError(kind, key.Namespace, err)
 	}

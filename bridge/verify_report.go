@@ -75,7 +75,7 @@ type NoteKind string
 const (
 	NoteNamespace      NoteKind = "namespace"       // a namespace of which it is not known whether it exists
 	NoteUnwatched      NoteKind = "unwatched"       // a published app of a namespace that is not watched
-	NoteLeftOut        NoteKind = "left_out"        // an object or a state that is not published
+	NoteSkipped        NoteKind = "left_out"        // an object or a state that is not published
 	NoteForeignMessage NoteKind = "foreign_message" // a message of the stream that is no event
 	NoteChanging       NoteKind = "changing"        // an app that changed at every look
 )
@@ -104,9 +104,9 @@ type Difference struct {
 
 	id subjects.AppID // of App
 	at string         // the subject of a foreign key
-	// bear is for how much longer than others it may persist: a bridge may rightly hold on to the last
-	// count of replicas.
-	bear time.Duration
+	// tolerated is for how much longer than others it may persist: a bridge may rightly keep the last
+	// count of replicas for a while.
+	tolerated time.Duration
 }
 
 // String is the difference in one line.
@@ -134,7 +134,7 @@ type Repair struct {
 // String is the repair in one line.
 func (r Repair) String() string { return line(r.App, r.Key, "", r.Detail) }
 
-// Report is the outcome of Verify.
+// Report is the result of Verify.
 type Report struct {
 	Differences []Difference `json:"differences"` // those that are left
 	Notes       []Note       `json:"notes"`
@@ -142,6 +142,11 @@ type Report struct {
 	Sequence    uint64       `json:"sequence"` // the last of the stream when it was read
 	Repaired    int          `json:"repaired"`
 	Repairs     []Repair     `json:"repairs"`
+}
+
+// NewReport returns an empty report. Its JSON has empty lists.
+func NewReport() *Report {
+	return &Report{Differences: []Difference{}, Notes: []Note{}, Repairs: []Repair{}}
 }
 
 func line(app *AppName, key string, side Side, detail string) string {
@@ -179,6 +184,10 @@ func sortDifferences(differences []Difference) {
 			cmp.Compare(a.Kind, b.Kind),
 		)
 	})
+}
+
+func compareNotes(a, b Note) int {
+	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Detail, b.Detail))
 }
 
 // about is a difference of an app, with what the sides show of it.

@@ -67,22 +67,22 @@ type Auditor struct {
 
 	mu       sync.Mutex
 	complete time.Time // when the last complete round ended; at first: when the Auditor was made
-	open     []map[string]*finding
+	open     []map[string]*openFinding
 }
 
-// finding is what two looks agreed on and no later look has found right.
-type finding struct {
-	differences []Difference
-	found       time.Time
-	repair      time.Time     // when it is to be repaired next
-	wait        time.Duration // before the repair after that
+// openFinding is what two comparisons agreed on, until a later one finds nothing wrong.
+type openFinding struct {
+	findings []Finding
+	found    time.Time
+	repair   time.Time     // when it is to be repaired next
+	wait     time.Duration // before the repair after that
 }
 
 // New makes an Auditor.
 func New(cfg Config) *Auditor {
 	a := &Auditor{cfg: cfg, now: make(chan string, 1), soon: make(chan struct{}, 1), complete: time.Now()}
 	for range cfg.Parts {
-		a.open = append(a.open, map[string]*finding{})
+		a.open = append(a.open, map[string]*openFinding{})
 	}
 	return a
 }
@@ -107,7 +107,7 @@ func (a *Auditor) Soon() {
 
 // Unrepaired is how many subjects of active parts are found wrong and not repaired yet, and the
 // first of their differences.
-func (a *Auditor) Unrepaired() (n int, first Difference) {
+func (a *Auditor) Unrepaired() (n int, first Finding) {
 	active := make([]bool, len(a.cfg.Parts))
 	for i, part := range a.cfg.Parts {
 		active[i] = part.Active()
@@ -125,7 +125,7 @@ func (a *Auditor) Unrepaired() (n int, first Difference) {
 			}
 			n++
 			if since.IsZero() || f.found.Before(since) || f.found.Equal(since) && subject < first.Subject {
-				since, first = f.found, f.differences[0]
+				since, first = f.found, f.findings[0]
 			}
 		}
 	}
@@ -133,8 +133,8 @@ func (a *Auditor) Unrepaired() (n int, first Difference) {
 }
 
 // leave reports whether there is nothing to be repaired.
-func (f *finding) leave() bool {
-	return !slices.ContainsFunc(f.differences, func(d Difference) bool { return !d.Leave })
+func (f *openFinding) leave() bool {
+	return !slices.ContainsFunc(f.findings, func(d Finding) bool { return !d.Leave })
 }
 
 func (a *Auditor) lastComplete() time.Time {
@@ -293,18 +293,18 @@ func (a *Auditor) work(d time.Duration) {
 
 // find takes a subject's differences into the findings, and reports whether there is something new to
 // be repaired. What is known is not reported again.
-func (a *Auditor) find(i int, subject string, differences []Difference) (fresh bool) {
+func (a *Auditor) find(i int, subject string, findings []Finding) (fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.open[i][subject]
 	if f == nil {
-		f = &finding{found: time.Now(), wait: repairAgain}
+		f = &openFinding{found: time.Now(), wait: repairAgain}
 		a.open[i][subject] = f
 	}
-	known := f.differences
-	f.differences = differences
-	for _, d := range differences {
-		if slices.ContainsFunc(known, func(k Difference) bool { return k.Kind == d.Kind && k.Side == d.Side }) {
+	known := f.findings
+	f.findings = findings
+	for _, d := range findings {
+		if slices.ContainsFunc(known, func(k Finding) bool { return k.Kind == d.Kind && k.Side == d.Side }) {
 			continue
 		}
 		f.repair = time.Time{}
@@ -327,7 +327,7 @@ func (a *Auditor) right(i int, subject string) {
 		return
 	}
 	delete(a.open[i], subject)
-	for _, d := range f.differences {
+	for _, d := range f.findings {
 		if d.Leave {
 			continue
 		}
@@ -356,7 +356,7 @@ func (a *Auditor) mend(ctx context.Context, i, looks int) {
 
 // check looks at the open findings of a part, takes out those that are right and returns those that
 // are wrong. ok is false if there is nothing left to be repaired, or nothing can be.
-func (a *Auditor) check(ctx context.Context, i int) (wrong map[string][]Difference, ok bool) {
+func (a *Auditor) check(ctx context.Context, i int) (wrong map[string][]Finding, ok bool) {
 	subjects := a.subjects(i, false)
 	if len(subjects) == 0 || !a.cfg.Parts[i].Active() {
 		return nil, false
@@ -396,17 +396,17 @@ func (a *Auditor) subjects(i int, all bool) []string {
 }
 
 // due are the differences of wrong subjects that are to be repaired now.
-func (a *Auditor) due(i int, wrong map[string][]Difference) []Difference {
+func (a *Auditor) due(i int, wrong map[string][]Finding) []Finding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var due []Difference
+	var due []Finding
 	now := time.Now()
 	for subject, f := range a.open[i] {
 		if len(wrong[subject]) == 0 || f.leave() || now.Before(f.repair) {
 			continue
 		}
 		f.repair, f.wait = now.Add(f.wait), min(2*f.wait, maxRepairAgain)
-		due = append(due, slices.DeleteFunc(slices.Clone(f.differences), func(d Difference) bool { return d.Leave })...)
+		due = append(due, slices.DeleteFunc(slices.Clone(f.findings), func(d Finding) bool { return d.Leave })...)
 	}
 	return due
 }

@@ -23,7 +23,7 @@ type script struct {
 	looks    []Looked // the last one stays
 	err      error
 	looked   [][]string
-	repaired [][]Difference
+	repaired [][]Finding
 	repair   func(*script)
 }
 
@@ -50,10 +50,10 @@ func (s *script) Look(_ context.Context, subjects []string) (Looked, error) {
 	return l, nil
 }
 
-func (s *script) Repair(_ context.Context, differences []Difference) error {
+func (s *script) Repair(_ context.Context, findings []Finding) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.repaired = append(s.repaired, differences)
+	s.repaired = append(s.repaired, findings)
 	if s.repair != nil {
 		s.repair(s)
 	}
@@ -71,7 +71,7 @@ func count(t *testing.T, c prometheus.Counter) float64 {
 }
 
 func wrong(subject, detail string) Looked {
-	return Looked{Differences: []Difference{{Subject: subject, Field: "app", Name: subject, Kind: "broken", Side: "bucket", Detail: detail}}}
+	return Looked{Findings: []Finding{{Subject: subject, Field: "app", Name: subject, Kind: "broken", Side: "bucket", Detail: detail}}}
 }
 
 func unsettled() Looked { return Looked{Unsettled: map[string]bool{"a": true}} }
@@ -142,8 +142,8 @@ func TestConfirmEnds(t *testing.T) {
 func TestFindAndMend(t *testing.T) {
 	part := &script{suspects: []string{"a", "f"}}
 	both := wrong("a", "x")
-	both.Differences = append(both.Differences, Difference{Subject: "f", Field: "key", Name: "f", Kind: "foreign", Side: "bucket", Leave: true})
-	foreign := Looked{Differences: both.Differences[1:]}
+	both.Findings = append(both.Findings, Finding{Subject: "f", Field: "key", Name: "f", Kind: "foreign", Side: "bucket", Leave: true})
+	foreign := Looked{Findings: both.Findings[1:]}
 	part.looks = []Looked{both, both, both, unsettled(), foreign}
 	a, logs := newTestAuditor(t, part)
 	if err := a.round(t.Context()); err != nil {
@@ -331,7 +331,7 @@ func TestRepairDoesNotWait(t *testing.T) {
 	part := &script{suspects: []string{"a", "busy"}}
 	for i := range 2 * maxLooks {
 		l := wrong("a", "x")
-		l.Differences = append(l.Differences, wrong("busy", fmt.Sprint(i)).Differences...)
+		l.Findings = append(l.Findings, wrong("busy", fmt.Sprint(i)).Findings...)
 		part.looks = append(part.looks, l)
 	}
 	looks := 0

@@ -8,8 +8,8 @@ import (
 
 // Part is one thing that is audited. The Auditor calls its methods one at a time.
 type Part interface {
-	// Active reports whether there is anything to audit at present. Differences of a part that is
-	// not active count for nothing.
+	// Active reports whether there is anything to audit at present. Findings of a part that is
+	// not active do not count.
 	Active() bool
 	// Screen goes over everything and returns the subjects that may be wrong. With an error it has not
 	// gone over everything.
@@ -17,7 +17,7 @@ type Part interface {
 	// Look looks at the subjects in full. ErrInactive: the part is not active any more.
 	Look(ctx context.Context, subjects []string) (Looked, error)
 	// Repair starts the repair of differences. Whether it helped, a later look shows.
-	Repair(ctx context.Context, differences []Difference) error
+	Repair(ctx context.Context, findings []Finding) error
 }
 
 // ErrInactive is the error of a part that cannot be audited at present.
@@ -25,13 +25,13 @@ var ErrInactive = errors.New("there is nothing to audit at present")
 
 // Looked is what a look showed.
 type Looked struct {
-	Differences []Difference
+	Findings []Finding
 	// Unsettled are the subjects that could not be judged: something of them is under way.
 	Unsettled map[string]bool
 }
 
-// Difference is one thing that is wrong with a subject.
-type Difference struct {
+// Finding is one thing that is wrong with a subject.
+type Finding struct {
 	Subject string
 	// Field is what the subject is, as a field of the log: app, key or object.
 	Field      string
@@ -44,7 +44,7 @@ type Difference struct {
 	Leave bool
 }
 
-func (d Difference) same() string {
+func (d Finding) same() string {
 	if d.Same != "" {
 		return d.Kind + " " + d.Same
 	}
@@ -52,18 +52,18 @@ func (d Difference) same() string {
 }
 
 // of returns the differences of each subject.
-func (l Looked) of() map[string][]Difference {
-	found := map[string][]Difference{}
-	for _, d := range l.Differences {
+func (l Looked) of() map[string][]Finding {
+	found := map[string][]Finding{}
+	for _, d := range l.Findings {
 		found[d.Subject] = append(found[d.Subject], d)
 	}
 	return found
 }
 
 // same is what two looks at one subject have to agree in.
-func same(differences []Difference) string {
+func same(findings []Finding) string {
 	var b strings.Builder
-	for _, d := range differences {
+	for _, d := range findings {
 		b.WriteString(d.same())
 		b.WriteByte('\n')
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Belief is what the bridge believes of one app.
-type Belief struct {
+// Expected is what the messages of one app have to show, as the bridge believes.
+type Expected struct {
 	Key     string // of the bucket
 	Settled bool   // nothing of it is under way
 	Exists  bool   // its last event is no delete
@@ -75,7 +75,7 @@ const (
 
 type believed struct {
 	app uint64
-	Belief
+	Expected
 }
 
 // maxSuspects bounds the suspects of one screen. Which ones of more it returns differs from screen to
@@ -166,7 +166,7 @@ func (s *Screen) digest(h map[string][]string) uint32 {
 
 // Believe compares the stream with what the bridge believes. bucketEnd is the last sequence of the
 // bucket's stream when the beliefs were taken, or before.
-func (s *Screen) Believe(beliefs []Belief, bucketEnd uint64) {
+func (s *Screen) Believe(beliefs []Expected, bucketEnd uint64) {
 	s.compact()
 	s.bucketEnd = bucketEnd
 	s.keyRows, s.keyBelief = newBitset(len(s.rows)), newBitset(len(beliefs))
@@ -225,9 +225,9 @@ func (s *Screen) AddEntry(m Message) {
 		r = &s.rows[i]
 		s.keyRows.set(i)
 	}
-	var b *Belief
+	var b *Expected
 	if i, found := slices.BinarySearchFunc(s.beliefs, app, func(b believed, app uint64) int { return cmp.Compare(b.app, app) }); found {
-		b = &s.beliefs[i].Belief
+		b = &s.beliefs[i].Expected
 		s.keyBelief.set(i)
 	}
 	if m.Sequence > s.bucketEnd {
@@ -238,7 +238,7 @@ func (s *Screen) AddEntry(m Message) {
 	}
 }
 
-func (s *Screen) wrongEntry(m Message, r *row, b *Belief) bool {
+func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
 	event, err := strconv.ParseUint(value(m.Header, subjects.HeaderEventSequence), 10, 64)
 	switch {
 	case err != nil || value(m.Header, subjects.HeaderUID) == "" || value(m.Header, subjects.HeaderResourceVersion) == "":

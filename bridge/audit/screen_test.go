@@ -71,8 +71,8 @@ func with(m Message, header, value string) Message {
 	return m
 }
 
-func settled(name string, sequence, at uint64) Belief {
-	return Belief{Key: "p.d." + name, Settled: true, Exists: true, Sequence: sequence, Fence: sequence, Entry: at, Event: sequence}
+func settled(name string, sequence, at uint64) Expected {
+	return Expected{Key: "p.d." + name, Settled: true, Exists: true, Sequence: sequence, Fence: sequence, Entry: at, Event: sequence}
 }
 
 func TestScreen(t *testing.T) {
@@ -83,54 +83,54 @@ func TestScreen(t *testing.T) {
 	b := settled("a", 7, 3)
 	unsure := b
 	unsure.Settled = false
-	gone := Belief{Key: "p.d.a", Settled: true, Sequence: 9, Fence: 9}
+	gone := Expected{Key: "p.d.a", Settled: true, Sequence: 9, Fence: 9}
 	a := []string{"p.d.a"}
 	for _, test := range []struct {
 		name    string
 		stream  []Message
-		beliefs []Belief
+		beliefs []Expected
 		bucket  []Message
 		age     bool
 		want    []string
 	}{
-		{name: "right", stream: []Message{created, updated}, beliefs: []Belief{b}, bucket: []Message{entry(updated, 3)}},
+		{name: "right", stream: []Message{created, updated}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}},
 		{name: "right, not known", stream: []Message{created, deleted}, bucket: []Message{entry(deleted, 3)}},
-		{name: "right, deleted and known", stream: []Message{deleted}, beliefs: []Belief{gone}, bucket: []Message{entry(deleted, 3)}},
+		{name: "right, deleted and known", stream: []Message{deleted}, beliefs: []Expected{gone}, bucket: []Message{entry(deleted, 3)}},
 		{
-			name: "truncated in another encoding", stream: []Message{updated}, beliefs: []Belief{b},
+			name: "truncated in another encoding", stream: []Message{updated}, beliefs: []Expected{b},
 			bucket: []Message{with(with(entry(updated, 3), subjects.HeaderTruncated, "spec"), subjects.CEDataContentType, "x")},
 		},
-		{name: "retention took the event", beliefs: []Belief{settled("a", 2, 3)}, bucket: []Message{entry(event("a", subjects.Updated, 2), 3)}},
+		{name: "retention took the event", beliefs: []Expected{settled("a", 2, 3)}, bucket: []Message{entry(event("a", subjects.Updated, 2), 3)}},
 		{name: "retention took the event of a marker", bucket: []Message{entry(event("a", subjects.Deleted, 2), 3)}},
 		{name: "a filler", stream: []Message{{Subject: testSubjects.Lost(), Sequence: 6}}},
 		{name: "an old marker was removed", stream: []Message{deleted}, age: true},
-		{name: "a new event since", stream: []Message{updated, late}, beliefs: []Belief{b}, bucket: []Message{entry(updated, 3)}},
-		{name: "a new event and its entry since", stream: []Message{updated}, beliefs: []Belief{b}, bucket: []Message{entry(late, 31)}},
+		{name: "a new event since", stream: []Message{updated, late}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}},
+		{name: "a new event and its entry since", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{entry(late, 31)}},
 		{name: "an app that is new since", stream: []Message{late}},
-		{name: "under way", stream: []Message{created}, beliefs: []Belief{unsure}, bucket: []Message{entry(created, 3)}},
+		{name: "under way", stream: []Message{created}, beliefs: []Expected{unsure}, bucket: []Message{entry(created, 3)}},
 		{
 			name: "a message that is no event behind it", stream: []Message{created, foreign}, bucket: []Message{entry(created, 3)},
-			beliefs: []Belief{{Key: "p.d.a", Settled: true, Exists: true, Sequence: 5, Fence: 8, Entry: 3, Event: 5}},
+			beliefs: []Expected{{Key: "p.d.a", Settled: true, Exists: true, Sequence: 5, Fence: 8, Entry: 3, Event: 5}},
 		},
 
-		{name: "the last event is gone", stream: []Message{created}, beliefs: []Belief{b}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "the only event is gone", beliefs: []Belief{b}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "an event of somebody else", stream: []Message{deleted}, beliefs: []Belief{b}, bucket: []Message{entry(updated, 3)}, want: a},
+		{name: "the last event is gone", stream: []Message{created}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}, want: a},
+		{name: "the only event is gone", beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}, want: a},
+		{name: "an event of somebody else", stream: []Message{deleted}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}, want: a},
 		{name: "not known, and not deleted", stream: []Message{updated}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "the key is gone", stream: []Message{updated}, beliefs: []Belief{b}, want: a},
-		{name: "the key is gone, of an app without an event", beliefs: []Belief{settled("a", 2, 3)}, want: a},
+		{name: "the key is gone", stream: []Message{updated}, beliefs: []Expected{b}, want: a},
+		{name: "the key is gone, of an app without an event", beliefs: []Expected{settled("a", 2, 3)}, want: a},
 		{name: "the marker is gone, not known", stream: []Message{deleted}, want: a},
-		{name: "the marker is gone, known", stream: []Message{deleted}, beliefs: []Belief{gone}, want: a},
-		{name: "written by somebody, headers right", stream: []Message{updated}, beliefs: []Belief{b}, bucket: []Message{entry(updated, 4)}, want: a},
-		{name: "an old entry put back", stream: []Message{created, updated}, beliefs: []Belief{b}, bucket: []Message{entry(created, 4)}, want: a},
+		{name: "the marker is gone, known", stream: []Message{deleted}, beliefs: []Expected{gone}, want: a},
+		{name: "written by somebody, headers right", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 4)}, want: a},
+		{name: "an old entry put back", stream: []Message{created, updated}, beliefs: []Expected{b}, bucket: []Message{entry(created, 4)}, want: a},
 		{name: "an old entry of an app that is not known", stream: []Message{updated, deleted}, bucket: []Message{entry(updated, 4)}, want: a},
-		{name: "another header", stream: []Message{updated}, beliefs: []Belief{b}, bucket: []Message{with(entry(updated, 3), subjects.HeaderUID, "u-b")}, want: a},
+		{name: "another header", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{with(entry(updated, 3), subjects.HeaderUID, "u-b")}, want: a},
 		{name: "another header, not known", stream: []Message{deleted}, bucket: []Message{with(entry(deleted, 3), subjects.CEID, "x")}, want: a},
-		{name: "a marker for an entry", stream: []Message{updated}, beliefs: []Belief{b}, bucket: []Message{with(entry(updated, 3), subjects.HeaderKVOperation, "DEL")}, want: a},
-		{name: "damaged", stream: []Message{updated}, beliefs: []Belief{b}, bucket: []Message{{Subject: entry(updated, 3).Subject, Sequence: 3}}, want: a},
+		{name: "a marker for an entry", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{with(entry(updated, 3), subjects.HeaderKVOperation, "DEL")}, want: a},
+		{name: "damaged", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{{Subject: entry(updated, 3).Subject, Sequence: 3}}, want: a},
 		{name: "forged, never was", bucket: []Message{entry(updated, 4)}, want: a},
 		{name: "forged, never was, from before the stream", bucket: []Message{entry(event("a", subjects.Updated, 1), 4)}, want: a},
-		{name: "ahead of the stream", stream: []Message{updated}, beliefs: []Belief{b}, bucket: []Message{entry(late, 4)}, want: a},
+		{name: "ahead of the stream", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{entry(late, 4)}, want: a},
 		{name: "a foreign key", bucket: []Message{{Subject: "$KV.flyte-apps.x", Sequence: 2}}, want: []string{"$KV.flyte-apps.x"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,0 +1,85 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// auditedSession is a session as the audit reads it.
+type auditedSession struct{ s *session }
+
+// audited returns the session that is live, nil if none is.
+func (b *Bridge) audited() LiveSession {
+	if s := b.newest.Load(); s != nil && s.live.Load() {
+		return auditedSession{s}
+	}
+	return nil
+}
+
+func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) error {
+	s := a.s
+	acknowledged := s.acknowledged.get()
+	return func(stream, bucket *jetstream.StreamInfo) error {
+		if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.looked.Load() ||
+			!stream.Created.Equal(s.storage.stream.Created) || !bucket.Created.Equal(s.storage.bucket.Created) ||
+			endsBefore(acknowledged, stream, bucket) != nil {
+			return audit.ErrInactive
+		}
+		return nil
+	}
+}
+
+func (a auditedSession) Followed() uint64             { return a.s.projector.followed.Load() }
+func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.published() }
+func (a auditedSession) Present() []subjects.AppID    { return a.s.source.present() }
+func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.distrust(false, ids...) }
+func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.disown(ids...) }
+
+func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]Belief {
+	var queued map[subjects.AppID]queuedApp
+	// A change goes from the source to the queue: it is seen in one of them.
+	shown := a.s.source.shownApps(ids, func() { queued = a.s.queue.queued(ids) })
+	keys, written := a.s.projector.keyStates(ids)
+	beliefs := make(map[subjects.AppID]Belief, len(ids))
+	for _, id := range ids {
+		app, q, k := shown[id], queued[id], keys[id]
+		b := Belief{Record: q.record, State: app.state, Present: app.exists, Pending: q.pending || app.awaiting}
+		beliefs[id] = b.WithKey(BelievedKey{Known: k.known, Exists: k.exists, Event: k.event, Entry: k.entry}, written, k.touched)
+	}
+	return beliefs
+}
+
+func (a auditedSession) Restart(ctx context.Context, ids []subjects.AppID) error {
+	if err := a.s.leads(ctx, a.s.kube); err != nil {
+		return fmt.Errorf("confirm that this bridge leads: %w", err)
+	}
+	a.s.doubt(ids)
+	a.s.cancel(errAudit)
+	return nil
+}
+
+// doubt has the next session take the entries of apps for damaged.
+func (b *Bridge) doubt(ids []subjects.AppID) {
+	b.doubtMu.Lock()
+	defer b.doubtMu.Unlock()
+	for _, id := range ids {
+		if !slices.Contains(b.doubted, id) {
+			b.doubted = append(b.doubted, id)
+		}
+	}
+}
+
+// takeDoubted returns the apps whose entries count as damaged, once.
+func (b *Bridge) takeDoubted() []subjects.AppID {
+	b.doubtMu.Lock()
+	defer b.doubtMu.Unlock()
+	ids := b.doubted
+	b.doubted = nil
+	return ids
+}

@@ -1,0 +1,112 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// apps counts the apps that any side has.
+func (s *sides) apps() int {
+	ids := map[subjects.AppID]struct{}{}
+	for id := range s.current {
+		ids[id] = struct{}{}
+	}
+	for id := range s.events {
+		ids[id] = struct{}{}
+	}
+	for id := range s.entries {
+		ids[id] = struct{}{}
+	}
+	return len(ids)
+}
+
+// judge returns the differences between the sides.
+func (t *Target) judge(s *sides) ([]Difference, []Note) {
+	if len(s.blocked) > 0 {
+		return s.blocked, nil
+	}
+	var differences []Difference
+	c := comparison{
+		app: t.App, watched: t.Watched,
+		bucket: t.Entries, now: time.Now(),
+		pending:  s.pending,
+		refused:  t.refused(s),
+		believed: s.believed,
+	}
+	if s.storage.stream == nil {
+		c.noStream = true
+		differences = append(differences, Difference{
+			Kind: DifferenceStreamMissing, Side: SideStream, Detail: fmt.Sprintf("there is no stream %s", t.Stream),
+		})
+	} else {
+		c.streamEnd = s.storage.stream.State.LastSeq
+		c.streamFirst = s.storage.stream.State.FirstSeq
+		c.keepsNewest = s.storage.stream.Config.Retention == jetstream.LimitsPolicy
+	}
+	if s.storage.bucket == nil {
+		c.noBucket = true
+		differences = append(differences, Difference{
+			Kind: DifferenceBucketMissing, Side: SideBucket, Detail: fmt.Sprintf("there is no bucket %s", t.Bucket),
+		})
+	}
+	if s.believed == nil {
+		differences = append(differences, t.judgeWhole(s)...)
+	}
+	for subject, sequence := range s.keys {
+		key, err := subjects.ParseBucketSubject(t.Bucket, subject)
+		if err != nil {
+			key = subject
+		}
+		differences = append(differences, Difference{
+			Key: key, Kind: DifferenceForeignKey, Side: SideBucket, at: subject,
+			Detail: fmt.Sprintf("a key that is no app's in the bucket, at sequence %d of its stream", sequence),
+		})
+	}
+	found, notes := c.compare(s.current, s.events, s.entries)
+	differences = append(differences, found...)
+	sortDifferences(differences)
+	return differences, notes
+}
+
+// judgeWhole compares what is about stream and bucket as a whole: the cluster's name, its history. A
+// running bridge checks both by itself.
+func (t *Target) judgeWhole(s *sides) (differences []Difference) {
+	for _, i := range []struct {
+		side Side
+		info *jetstream.StreamInfo
+	}{{SideStream, s.storage.stream}, {SideBucket, s.storage.bucket}} {
+		if i.info == nil {
+			continue
+		}
+		if name := s.storage.otherName(i.info.Config); name != "" {
+			differences = append(differences, Difference{
+				Kind: DifferenceClusterName, Side: i.side,
+				Detail: fmt.Sprintf("it names the cluster %q, --cluster-name is %q: a bridge with this name would change ce-source", name, t.ClusterName),
+			})
+		}
+	}
+	if err := checkHistory(lastPublished(s.events, s.entries), s.version, s.storage.accepted()); err != nil {
+		differences = append(differences, Difference{Kind: DifferenceHistory, Side: SideCluster, Detail: err.Error()})
+	}
+	return differences
+}
+
+// refused returns a function that reports why the publisher could not publish a state.
+func (t *Target) refused(s *sides) func(subjects.AppID, state, *record) error {
+	var limit int64
+	if s.storage.stream != nil {
+		limit = int64(s.storage.stream.Config.MaxMsgSize)
+	}
+	e := t.Encoder(limit)
+	return func(id subjects.AppID, now state, prev *record) error {
+		if prev != nil && prev.exists() && prev.uid != string(now.service.UID) {
+			prev = &record{kind: subjects.Deleted, sequence: prev.sequence} // a delete comes between
+		}
+		_, err := e.encode(id, newUpsert(now, !prev.exists()), prev)
+		return err
+	}
+}
