@@ -190,16 +190,7 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 
 // publishError sends an error.
 func (s *Service) publishError(ctx context.Context, target string, failure *Error) {
-	s.publishLast(ctx, errorMessage(target, failure))
-}
-
-// errorMessage is an answer that is an error. One line of its body has the text too.
-func errorMessage(target string, failure *Error) *nats.Msg {
-	text := request.OneLine(failure.Text)
-	return &nats.Msg{Subject: target, Data: []byte(text + "\n"), Header: nats.Header{
-		subjects.HeaderServiceError:     {text},
-		subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()},
-	}}
+	s.publishLast(ctx, request.ErrorMessage(target, failure))
 }
 
 // ending is what the last message of a stream says.
@@ -239,10 +230,6 @@ func (s *Service) publishLast(ctx context.Context, msg *nats.Msg) {
 func (s *Service) internal(req *logRequest, err error) *Error {
 	s.log.Error("a log request failed", zap.Stringer("app", req.query.App), zap.Error(err))
 	return Errorf(subjects.CodeInternal, "internal error, see the log of the service")
-}
-
-func errGoingAway() *Error {
-	return Errorf(subjects.CodeUnavailable, "the service is going away, ask again")
 }
 
 // endOf is the reason of an end with an error.

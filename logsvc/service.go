@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
@@ -27,8 +25,6 @@ const (
 	// optionStreams and optionPodStreams are the options that set the limits.
 	optionStreams    = "max-log-streams"
 	optionPodStreams = "max-pod-streams"
-	// flushTimeout is how long the last messages have to get out.
-	flushTimeout = time.Second
 )
 
 // Service answers log requests. Make one with New.
@@ -46,10 +42,7 @@ type Service struct {
 	memory   memory           // of all streams
 	encoding chan struct{}    // holds one for each batch that is encoded
 
-	running sync.WaitGroup // of requests
-
 	mu      sync.Mutex
-	closing bool   // no more requests are taken
 	refused int    // requests that were answered with an error
 	refusal string // the last of these
 }
@@ -76,66 +69,33 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 	return s, nil
 }
 
-// Run serves until ctx is done (nil) or a connection is closed for good. It
-// is called once, and returns when every stream has been told of the end.
+// Run serves until ctx is done (nil) or a connection is closed for good. It is called once. It
+// returns when every stream has ended, and closes the connection of the requests.
 func (s *Service) Run(ctx context.Context) error {
-	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	closed := make(chan struct{})
-	service, err := s.register(serving, closed)
-	if err != nil {
-		return err
-	}
-	s.log.Info("log service listens", zap.Int("maxStreams", s.cfg.MaxStreams), zap.String("inboxPrefix", s.cfg.InboxPrefix))
-	select {
-	case <-ctx.Done():
-	case <-s.nc.StatusChanged(nats.CLOSED):
-		err = fmt.Errorf("log service: %w", nats.ErrConnectionClosed)
-	case <-closed:
-		err = fmt.Errorf("log service: %w", nats.ErrConnectionClosed)
-	}
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	if stopErr := service.Stop(); stopErr != nil && !errors.Is(stopErr, nats.ErrConnectionClosed) {
-		s.log.Warn("cannot stop the log service", zap.Error(stopErr))
-	}
-	end(errShutdown)
-	s.running.Wait()
-	if !s.nc.IsClosed() {
-		_ = s.nc.FlushTimeout(flushTimeout) // the process ends either way
-	}
-	return err
-}
-
-// register makes the micro service; closed is closed when it has ended.
-func (s *Service) register(serving context.Context, closed chan struct{}) (micro.Service, error) {
-	config := micro.Config{
-		Name: ServiceName, QueueGroup: ServiceName, Version: s.cfg.Version,
+	cfg := request.Config{
+		Name: ServiceName, Version: s.cfg.Version,
 		Description: "Logs of Flyte's apps: get the last lines, tail or open a stream",
 		Metadata: map[string]string{
-			"cluster":      s.cfg.ClusterName,
-			"inbox-prefix": s.cfg.InboxPrefix,
+			"cluster": s.cfg.ClusterName,
 			// Not an endpoint: each stream listens to its own.
 			"stop": s.names.Prefix() + ".logs.stop.<project>.<stream id>",
 		},
-		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
-		DoneHandler:  func(micro.Service) { close(closed) },
-	}
-	service, err := request.AddService(s.requests, config)
-	if err != nil {
-		return nil, fmt.Errorf("add the log service: %w", err)
+		InboxPrefix: s.cfg.InboxPrefix,
+		Stats:       func() any { return s.stats() },
 	}
 	for _, op := range []subjects.LogOp{subjects.LogGet, subjects.LogTail, subjects.LogOpen} {
 		filter, err := s.names.LogsFilter(op)
-		if err == nil {
-			err = request.AddEndpoint(service, string(op), filter, func(req micro.Request) { s.handle(serving, op, req) })
-		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op, err), service.Stop())
+			return err
 		}
+		cfg.Endpoints = append(cfg.Endpoints, request.Endpoint{
+			Name: string(op), Subject: filter, MaxBody: maxBody,
+			Begin:  func(ctx context.Context, r *request.Request) (func(), error) { return s.begin(ctx, op, r) },
+			Refuse: func(r *request.Request, err error) { s.refuse(op, r, err) },
+			Ignore: func(result string) { s.metrics.requests.WithLabelValues(string(op), result).Inc() },
+		})
 	}
-	return service, nil
+	return request.Serve(ctx, s.requests, s.nc, cfg, s.log)
 }
 
 // Stats are what `nats micro stats` shows for each endpoint.
@@ -168,56 +128,26 @@ func (s *Service) stats() Stats {
 	return stats
 }
 
-// handle refuses a request, or hands it to a goroutine of its own. It does nothing else
-// that takes time: the handlers of an endpoint are called one after the other.
-func (s *Service) handle(serving context.Context, op subjects.LogOp, msg micro.Request) {
-	arrived := time.Now()
-	reply, body := msg.Reply(), msg.Data()
-	if result := request.JudgeReply(s.cfg.InboxPrefix, reply); result != "" {
-		s.metrics.requests.WithLabelValues(string(op), result).Inc()
-		s.log.Debug("a log request without a reply subject that may be answered", zap.String("subject", msg.Subject()), zap.String("reply", reply))
-		return
-	}
-	_, app, err := s.names.ParseLogs(msg.Subject())
-	switch {
-	case err != nil:
-		err = Errorf(subjects.CodeInvalidArgument, "%v", err)
-	case len(body) > maxBody:
-		err = Errorf(subjects.CodeInvalidArgument, "body: %d bytes, at most %d are options of a request", len(body), maxBody)
-	}
+// begin enters the limit of requests and returns what serves the request. A request whose slot is
+// revoked ends.
+func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.Request) (serve func(), err error) {
+	_, app, err := s.names.ParseLogs(r.Subject)
 	if err != nil {
-		s.refuse(op, reply, end503, err)
-		return
+		return nil, Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	ctx, end := context.WithCancelCause(serving)
-	turn, err := s.begin(app, end)
-	if err != nil {
-		end(nil)
-		s.refuse(op, reply, endOption(body), err)
-		return
-	}
-	go func() {
-		defer s.running.Done()
-		defer end(nil)
-		result := s.answer(ctx, serving, turn, op, app, body, reply, arrived)
-		s.metrics.requests.WithLabelValues(string(op), result).Inc()
-	}()
-}
-
-// begin enters the limit of requests. A request whose slot is revoked ends.
-func (s *Service) begin(app subjects.AppID, end context.CancelCauseFunc) (*request.Turn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
-		return nil, errGoingAway()
-	}
 	turn, err := s.slots.Enter(request.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
 		end(beyondShare(optionStreams, app.Project, s.cfg.MaxStreams, "log requests", cause))
 	}})
-	if err == nil {
-		s.running.Add(1)
+	if err != nil {
+		end(nil)
+		return nil, err
 	}
-	return turn, err
+	return func() {
+		defer end(nil)
+		result := s.answer(ctx, serving, turn, op, app, r.Body, r.Reply, r.Arrived)
+		s.metrics.requests.WithLabelValues(string(op), result).Inc()
+	}, nil
 }
 
 // answer serves a request once it has its slot.
@@ -285,10 +215,14 @@ func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.App
 	return req, nil
 }
 
-// refuse answers a request that its endpoint does not hand on, and ends its stream.
-func (s *Service) refuse(op subjects.LogOp, reply, end string, err error) {
+// refuse answers a request that begin did not admit, and ends its stream.
+func (s *Service) refuse(op subjects.LogOp, r *request.Request, err error) {
 	failure := s.failure(&logRequest{}, err)
-	for _, msg := range []*nats.Msg{errorMessage(reply, failure), endMessage(reply, ending{reason: endOf(failure), end: end})} {
+	end := end503
+	if len(r.Body) <= maxBody {
+		end = endOption(r.Body)
+	}
+	for _, msg := range []*nats.Msg{request.ErrorMessage(r.Reply, failure), endMessage(r.Reply, ending{reason: endOf(failure), end: end})} {
 		if err := s.nc.PublishMsg(msg); err != nil {
 			s.log.Warn("cannot answer a log request", zap.Error(err))
 		}
@@ -309,8 +243,6 @@ func (s *Service) failure(req *logRequest, err error) *Error {
 	var failure *Error
 	switch {
 	case errors.As(err, &failure):
-	case errors.Is(err, errShutdown):
-		failure = errGoingAway()
 	default:
 		failure = s.internal(req, err)
 	}

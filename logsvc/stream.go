@@ -47,7 +47,6 @@ var (
 	errStopped     = errors.New("stopped by request")
 	errMaxDuration = errors.New("as long as it may last")
 	errStalled     = errors.New("the reader does not acknowledge")
-	errShutdown    = errors.New("the service is going away")
 	errGone        = errors.New("nobody listens any more")
 	errNobody      = errors.New("nobody came to listen")
 )
@@ -179,7 +178,7 @@ func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
 		acks: s.hears,
 		stop: func(msg *nats.Msg) {
 			end(errStopped)
-			if request.JudgeReply(s.cfg.InboxPrefix, msg.Reply) == "" {
+			if request.CheckReply(s.cfg.InboxPrefix, msg.Reply) == "" {
 				_ = msg.Respond([]byte("stopped\n")) // the stream's own end says it too
 			}
 		},
@@ -284,7 +283,7 @@ func (s *stream) finish(ctx context.Context, target string, err error) (result s
 		reason = subjects.LogEndMaxDuration
 	case errors.Is(err, errStalled):
 		reason = subjects.LogEndStalled
-	case errors.Is(err, errShutdown), errors.Is(err, context.Canceled):
+	case errors.Is(err, request.ErrShutdown), errors.Is(err, context.Canceled):
 		reason = subjects.LogEndShutdown
 	default:
 		failure = s.failure(s.req, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/corpus"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // conformDeploy plays the cases of a file, each with the options that allow what it names.
@@ -36,7 +38,7 @@ func TestConformanceFence(t *testing.T) {
 
 func conformDeployWith(t *testing.T, path string, fence func(corpus.DeployCase) kservice.Fence) int {
 	c := cluster.Get(t)
-	server := newServer(t, func(o *natsOptions) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	server := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	cache := startBridge(t, server.ClientURL(), c, corpus.Namespace)
 	steps := 0
 	cases := corpus.Each(t, path, func(t *testing.T, one corpus.DeployCase) {

@@ -10,9 +10,3 @@ func (s *Service) SetWriteTimeout(limit time.Duration) { s.timeouts.write = limi
 func (s *Service) SetReadTimeouts(queue, read time.Duration) {
 	s.timeouts.queue, s.timeouts.read = queue, read
 }
-
-// Hold stops the handlers of the endpoints until it is released.
-func (s *Service) Hold() (release func()) {
-	s.mu.Lock()
-	return s.mu.Unlock
-}

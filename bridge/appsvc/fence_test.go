@@ -2,12 +2,9 @@ package appsvc_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/encoding/protojson"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +12,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // deploying is a request to deploy an app with a spec in JSON.
@@ -113,14 +111,10 @@ func TestFenceOptions(t *testing.T) {
 
 // An account that imports the subjects of a project reaches the apps of that project alone.
 func TestAccountImport(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	mustDo(t, os.WriteFile(file, []byte(`accounts {
+	s := suite.NATSConfigured(t, `accounts {
 		platform { users: [ { user: platform, password: p } ], exports: [ { service: "flyte.apps.api.>" } ] }
 		shop { users: [ { user: shop, password: p } ], imports: [ { service: { account: platform, subject: "flyte.apps.api.*.shop.>" } } ] }
-	}`), 0o600))
-	opts, err := server.ProcessConfigFile(file)
-	mustDo(t, err)
-	s := newServer(t, func(o *natsOptions) { o.Accounts, o.Users = opts.Accounts, opts.Users })
+	}`)
 	as := func(user string) string { return "nats://" + user + ":p@" + s.Addr().String() }
 	cache := &memory{}
 	other := subjects.AppID{Project: "shop2", Domain: checkout.Domain, Name: checkout.Name}

@@ -117,8 +117,6 @@ type setup struct {
 	writeTimeout, queueTimeout, readTimeout time.Duration
 }
 
-type natsOptions = server.Options
-
 // world is a service at work and somebody who asks it.
 type world struct {
 	t       testing.TB
@@ -128,25 +126,6 @@ type world struct {
 	metrics *prometheus.Registry
 	service *appsvc.Service
 	stop    func() error
-}
-
-func newServer(t testing.TB, change func(*natsOptions)) *server.Server {
-	t.Helper()
-	opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true}
-	change(opts)
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("nats-server does not come up")
-	}
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	return s
 }
 
 func dial(t testing.TB, url string) *nats.Conn {
@@ -210,7 +189,7 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	}
 	w := &world{t: t, names: names, cfg: s.cfg, metrics: prometheus.NewRegistry()}
 	if s.url == "" {
-		s.url = newServer(t, func(o *natsOptions) { o.MaxPayload = s.maxPayload }).ClientURL()
+		s.url = suite.NATS(t, &server.Options{MaxPayload: s.maxPayload}).ClientURL()
 	}
 	w.nc = dial(t, s.url)
 	own := dial(t, s.url)

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -55,12 +54,12 @@ func (s *Service) query(r *apiRequest) (*listQuery, error) {
 		return nil, err
 	}
 	q := &listQuery{project: r.project, domain: r.domain, org: body.GetOrg(), limit: int(body.GetRequest().GetLimit()), count: body.GetIncludeTotalCount()}
-	var p problems
+	var p kservice.Problems
 	narrow := func(path, wanted string, to *string) {
 		if *to == "" {
 			*to = wanted
 		}
-		p.same(path, wanted, *to)
+		checkPart(&p, path, wanted, *to)
 	}
 	if of := body.GetProject(); of != nil {
 		q.org = of.GetOrganization()
@@ -70,27 +69,29 @@ func (s *Service) query(r *apiRequest) (*listQuery, error) {
 	if of := body.GetClusterId(); of != nil {
 		q.org = of.GetOrganization()
 		if of.GetName() != "" && of.GetName() != s.cfg.ClusterName {
-			p.add("clusterId.name: %s: this is cluster %q", shown(of.GetName()), s.cfg.ClusterName)
+			p.Add("clusterId.name", fmt.Sprintf("%s: this is cluster %q", kservice.Quote(of.GetName()), s.cfg.ClusterName))
 		}
 	}
-	for field, given := range map[string]bool{
-		"request.filters":      len(body.GetRequest().GetFilters()) > 0,
-		"request.rawFilters":   len(body.GetRequest().GetRawFilters()) > 0,
-		"request.sortBy":       body.GetRequest().GetSortBy() != nil, //nolint:staticcheck // it is deprecated, and may be sent all the same
-		"request.sortByFields": len(body.GetRequest().GetSortByFields()) > 0,
+	for _, option := range []struct {
+		field string
+		given bool
+	}{
+		{"filters", len(body.GetRequest().GetFilters()) > 0},
+		{"rawFilters", len(body.GetRequest().GetRawFilters()) > 0},
+		{"sortBy", body.GetRequest().GetSortBy() != nil}, //nolint:staticcheck // it is deprecated, and may be sent all the same
+		{"sortByFields", len(body.GetRequest().GetSortByFields()) > 0},
 	} {
-		if given {
-			p.add("%s: not known here: apps are selected by org, clusterId or project and come in the order of their Knative Services", field)
+		if option.given {
+			p.Add("request."+option.field, "not known here: apps are selected by org, clusterId or project and come in the order of their Knative Services")
 		}
 	}
-	slices.Sort(p)
 	if token := body.GetRequest().GetToken(); token != "" {
 		q.after = q.read(token)
 		if q.after == nil {
-			p.add("request.token: %s: want the token of the page before, of the same list", shown(token))
+			p.AddValue("request.token", token, "the token of the page before, of the same list")
 		}
 	}
-	return q, p.err()
+	return q, invalid(p.Texts())
 }
 
 // read reads a token, nil when it is none of this list.

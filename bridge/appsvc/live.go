@@ -49,7 +49,7 @@ func (l *live) foreign() string {
 	switch {
 	case l.owner == ownerOther:
 		return "belongs to another app"
-	case l.owner == ownerNone && l.object != nil && !kservice.Managed(l.object):
+	case l.owner == ownerNone && l.object != nil && l.object.GetLabels()[kservice.LabelManaged] != "true":
 		return "has neither an app id nor the label " + kservice.LabelManaged
 	default:
 		return ""

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -53,7 +54,7 @@ func newPlace(t *testing.T) *place {
 	t.Helper()
 	c := cluster.Get(t)
 	p := &place{Cluster: c, namespace: newNamespace(t, c)}
-	server := newServer(t, func(o *natsOptions) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	server := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	p.bridge = startBridge(t, server.ClientURL(), c, p.namespace)
 	p.world = serve(t, func(s *setup) {
 		s.url, s.cache, s.kube = server.ClientURL(), p.bridge, admin(c)

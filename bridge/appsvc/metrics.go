@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	requests "github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/bridge/request"
 )
 
 // metrics of a Service; docs/metrics.md lists them.
@@ -16,11 +16,11 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
-	usage := func(name, help string, limiter *requests.Limiter, of func(requests.Usage) int) {
+	usage := func(name, help string, limiter *request.Limiter, of func(request.Usage) int) {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of(limiter.Usage())) }))
 	}
-	active := func(u requests.Usage) int { return u.Active }
-	pending := func(u requests.Usage) int { return u.Pending }
+	active := func(u request.Usage) int { return u.Active }
+	pending := func(u request.Usage) int { return u.Pending }
 	usage("appbridge_api_active_reads", "Requests that change nothing and are served at this moment.", l.reads, active)
 	usage("appbridge_api_pending_reads", "Requests that change nothing and wait for their turn.", l.reads, pending)
 	usage("appbridge_api_active_writes", "Requests that change apps and are served at this moment.", l.writes, active)
@@ -42,7 +42,7 @@ func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
 }
 
 // ended counts a request.
-func (m *metrics) ended(op, result string, asked time.Time) {
+func (m *metrics) ended(op, result string, arrived time.Time) {
 	m.requests.WithLabelValues(op, result).Inc()
-	m.seconds.WithLabelValues(op).Observe(time.Since(asked).Seconds())
+	m.seconds.WithLabelValues(op).Observe(time.Since(arrived).Seconds())
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // right is what a user of NATS may do.
@@ -74,12 +73,7 @@ func permitted(t *testing.T, users map[string][]right) *server.Server {
 			name, name, strings.Join(lists[true], ", "), strings.Join(lists[false], ", "))
 	}
 	fmt.Fprintln(text, "  ] }\n  guests { users: [ { user: guest, password: guest } ], imports: [ { service: { account: platform, subject: \"flyte.apps.api.>\" } } ] }\n}")
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	mustDo(t, os.WriteFile(file, []byte(text.String()), 0o600))
-	return newServer(t, func(o *natsOptions) {
-		mustDo(t, o.ProcessConfigFile(file))
-		o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	})
+	return suite.NATSConfigured(t, text.String())
 }
 
 // violations are what the server did not let a user do.

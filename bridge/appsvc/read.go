@@ -3,6 +3,7 @@ package appsvc
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -27,14 +28,14 @@ func (s *Service) named(r *apiRequest) (*appv1.Identifier, error) {
 	if err := r.decode(body); err != nil {
 		return nil, err
 	}
-	var p problems
-	p.agree("appId", body.GetAppId(), r.app)
+	var p kservice.Problems
+	checkID(&p, "appId", body.GetAppId(), r.app)
 	if url := body.GetIngress().GetPublicUrl(); url != "" {
 		if want := kservice.PublicURL(r.app, s.cfg.App); url != want {
-			p.add("ingress.publicUrl: %s: the app that the subject names is at %s", shown(url), shown(want))
+			p.Add("ingress.publicUrl", fmt.Sprintf("%s: the app that the subject names is at %s", kservice.Quote(url), kservice.Quote(want)))
 		}
 	}
-	return body.GetAppId(), p.err()
+	return body.GetAppId(), invalid(p.Texts())
 }
 
 // get answers with one app.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -99,43 +97,36 @@ func (s *Service) failureOf(op operation, subject string, rep *reply, err error)
 		return failure
 	}
 	if errors.Is(err, context.Canceled) {
-		return errClosing("")
+		return request.ErrShutdown
 	}
 	s.log.Error("a request failed", zap.String("op", op.name), zap.String("subject", subject), zap.Error(err))
 	return request.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 }
 
-// refuse answers from within the handler of an endpoint, which counts errors.
-func (s *Service) refuse(op operation, msg micro.Request, err error, asked time.Time) {
-	failure := s.failureOf(op, msg.Subject(), nil, err)
-	sent := msg.Error(failure.Code.HeaderValue(), request.OneLine(failure.Text), request.Body(failure.Text))
-	s.answered(op, msg.Reply(), failure.Code.String(), sent, asked)
+// refuse answers a request that begin did not admit.
+func (s *Service) refuse(op operation, r *request.Request, err error) {
+	failure := s.failureOf(op, r.Subject, nil, err)
+	s.answered(op, r, failure.Code.String(), r.Respond(failure))
 }
 
-// publish answers when the handler has returned, after which its message is not to be used.
-func (s *Service) publish(op operation, r *apiRequest, rep *reply, err error, asked time.Time) {
+// publish answers a request that was served.
+func (s *Service) publish(op operation, r *apiRequest, rep *reply, err error) {
 	if errors.Is(err, errGone) {
-		s.metrics.ended(op.name, resultGone, asked)
+		s.metrics.ended(op.name, resultGone, r.Arrived)
 		return
 	}
-	msg := &nats.Msg{Subject: r.reply}
-	var result string
-	if failure := s.failureOf(op, r.subject, rep, err); failure != nil {
-		result = failure.Code.String()
-		msg.Data = request.Body(failure.Text)
-		msg.Header = nats.Header{subjects.HeaderServiceError: {request.OneLine(failure.Text)}, subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()}}
-	} else {
-		result = rep.result()
-		msg.Data, msg.Header = rep.data, rep.header
+	if failure := s.failureOf(op, r.Subject, rep, err); failure != nil {
+		s.answered(op, r.Request, failure.Code.String(), s.nc.PublishMsg(request.ErrorMessage(r.Reply, failure)))
+		return
 	}
-	s.answered(op, r.reply, result, s.nc.PublishMsg(msg), asked)
+	s.answered(op, r.Request, rep.result(), s.nc.PublishMsg(&nats.Msg{Subject: r.Reply, Data: rep.data, Header: rep.header}))
 }
 
-// answered counts a request, and notes an answer that was not sent: its requester
-// tries again, and every operation may be requested twice.
-func (s *Service) answered(op operation, target, result string, sent error, asked time.Time) {
-	if sent != nil {
-		s.log.Warn("cannot answer a request", zap.String("op", op.name), zap.String("reply", target), zap.String("result", result), zap.Error(sent))
+// answered counts a request, and logs an answer that was not sent: the requester repeats the
+// request, and every operation may be repeated.
+func (s *Service) answered(op operation, r *request.Request, result string, err error) {
+	if err != nil {
+		s.log.Warn("cannot answer a request", zap.String("op", op.name), zap.String("reply", r.Reply), zap.String("result", result), zap.Error(err))
 	}
-	s.metrics.ended(op.name, result, asked)
+	s.metrics.ended(op.name, result, r.Arrived)
 }

@@ -1,33 +1,25 @@
 package appsvc
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/request"
-	requests "github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 const (
-	// ServiceName is what `nats micro` knows the service by, and the queue group
-	// in which all replicas share the requests.
+	// ServiceName is the name of the micro service, and of the queue group in which all replicas
+	// share the requests.
 	ServiceName = "flyte-apps"
-	// stopGrace is how long a write may go on when the service ends.
+	// stopGrace is how long a write may run after the end of the service.
 	stopGrace = time.Second
-	// flushTimeout is how long the last answers have to get out.
-	flushTimeout = time.Second
 )
 
 // Service answers requests for app operations. Make one with New.
@@ -43,15 +35,10 @@ type Service struct {
 	limits     *limits
 	requesters *requesters
 	timeouts   timeouts
-
-	running sync.WaitGroup // of requests
-
-	mu      sync.Mutex
-	closing bool // no more requests are taken
 }
 
-// New makes a service on a connection of its own. It reads from cache, and
-// changes apps through kube. reg gets its metrics.
+// New makes a service on a connection of its own. It reads from cache, and changes apps through
+// kube. It registers its metrics with reg.
 func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -73,13 +60,15 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 	return s, nil
 }
 
-// Run serves until ctx is done (nil) or the connection is closed for good. It
-// is called once, and returns when every request that was taken has its answer;
-// writes that take long are given up.
+// Run serves until ctx is done (nil) or the connection is closed for good. It is called once. It
+// returns when every request that arrived has its answer, and closes the connection; it interrupts
+// writes that take long.
 func (s *Service) Run(ctx context.Context) (err error) {
-	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	probing, stopProbing := context.WithCancel(serving)
+	cfg, err := s.requestConfig()
+	if err != nil {
+		return err
+	}
+	probing, stopProbing := context.WithCancel(context.WithoutCancel(ctx))
 	probed := make(chan error, 1)
 	go func() { probed <- s.requesters.run(probing) }()
 	defer func() {
@@ -88,38 +77,14 @@ func (s *Service) Run(ctx context.Context) (err error) {
 			err = failed
 		}
 	}()
-
-	closed := make(chan struct{})
-	service, err := s.register(serving, closed)
-	if err != nil {
-		return err
-	}
-	s.log.Info("app service listens", zap.Bool("writes", s.cfg.EnableWrites), zap.String("inboxPrefix", s.cfg.InboxPrefix))
-	select {
-	case <-ctx.Done():
-	case <-closed:
-		err = fmt.Errorf("app service: %w", nats.ErrConnectionClosed)
-	}
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	if stopErr := service.Stop(); stopErr != nil && !errors.Is(stopErr, nats.ErrConnectionClosed) {
-		s.log.Warn("cannot stop the app service", zap.Error(stopErr))
-	}
-	grace := time.AfterFunc(stopGrace, end)
-	s.running.Wait()
-	grace.Stop()
-	if !s.nc.IsClosed() {
-		_ = s.nc.FlushTimeout(flushTimeout) // the process ends either way
-	}
-	return err
+	return request.Serve(ctx, s.nc, s.nc, cfg, s.log)
 }
 
-// operation is something that can be asked for.
+// operation is one operation of the service at one endpoint.
 type operation struct {
 	name     string // in the metrics
 	endpoint string
-	subject  string // that the endpoint listens to
+	subject  string // of the endpoint
 	serve    func(ctx context.Context, r *apiRequest) (*reply, error)
 	write    bool
 }
@@ -150,34 +115,26 @@ func (s *Service) operations() ([]operation, error) {
 	return all, nil
 }
 
-// register makes the micro service; closed is closed when it has ended.
-func (s *Service) register(serving context.Context, closed chan struct{}) (micro.Service, error) {
-	operations, err := s.operations()
-	if err != nil {
-		return nil, err
-	}
-	config := micro.Config{
-		Name: ServiceName, QueueGroup: ServiceName, Version: s.cfg.Version,
+// requestConfig describes the service and its endpoints.
+func (s *Service) requestConfig() (request.Config, error) {
+	cfg := request.Config{
+		Name: ServiceName, Version: s.cfg.Version,
 		Description: "Flyte's apps: get, list, replicas, ingress; deploy, stop, delete, delete-replica",
-		Metadata: map[string]string{
-			"cluster":      s.cfg.ClusterName,
-			"inbox-prefix": s.cfg.InboxPrefix,
-			"writes":       strconv.FormatBool(s.cfg.EnableWrites),
-		},
-		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
-		DoneHandler:  func(micro.Service) { close(closed) },
+		Metadata:    map[string]string{"cluster": s.cfg.ClusterName, "writes": strconv.FormatBool(s.cfg.EnableWrites)},
+		InboxPrefix: s.cfg.InboxPrefix,
+		Stats:       func() any { return s.stats() },
+		StopGrace:   stopGrace,
 	}
-	service, err := request.AddService(s.nc, config)
-	if err != nil {
-		return nil, fmt.Errorf("add the app service: %w", err)
-	}
+	operations, err := s.operations()
 	for _, op := range operations {
-		err := request.AddEndpoint(service, op.endpoint, op.subject, func(msg micro.Request) { s.handle(serving, op, msg) })
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("add the endpoint %s: %w", op.endpoint, err), service.Stop())
-		}
+		cfg.Endpoints = append(cfg.Endpoints, request.Endpoint{
+			Name: op.endpoint, Subject: op.subject, MaxBody: s.maxBody(op),
+			Begin:  func(ctx context.Context, r *request.Request) (func(), error) { return s.begin(ctx, op, r) },
+			Refuse: func(r *request.Request, err error) { s.refuse(op, r, err) },
+			Ignore: func(result string) { s.metrics.ended(op.name, result, time.Now()) },
+		})
 	}
-	return service, nil
+	return cfg, err
 }
 
 // Stats are what `nats micro stats` shows for each endpoint.
@@ -194,54 +151,31 @@ func (s *Service) stats() Stats {
 	return Stats{ActiveReads: reads.Active, PendingReads: reads.Pending, MaxReads: reads.Max, ActiveWrites: writes.Active, MaxWrites: writes.Max}
 }
 
-// handle takes a request or refuses it. It does nothing that takes time: the handlers of an
-// endpoint are called one after the other.
-func (s *Service) handle(serving context.Context, op operation, msg micro.Request) {
-	asked := time.Now()
-	if result := request.JudgeReply(s.cfg.InboxPrefix, msg.Reply()); result != "" {
-		s.metrics.ended(op.name, result, asked)
-		s.log.Debug("a request without a reply subject that may be answered", zap.String("subject", msg.Subject()), zap.String("reply", msg.Reply()))
-		return
-	}
+// begin admits a request and returns what serves it.
+func (s *Service) begin(ctx context.Context, op operation, msg *request.Request) (serve func(), err error) {
 	r, err := s.parse(op, msg)
-	if err == nil {
-		err = s.begin(op, r)
-	}
 	if err != nil {
-		s.refuse(op, msg, err, asked)
-		return
+		return nil, err
 	}
-	// What msg holds beside the body, such as headers, need not wait with it.
-	r.body = bytes.Clone(r.body)
-	go func() {
-		defer s.running.Done()
-		if op.write {
-			rep, err := s.serveWrite(serving, op, r)
-			s.limits.dismiss(r)
-			s.publish(op, r, rep, err, asked)
-			return
+	if op.write {
+		held, err := s.limits.hold(ctx, r)
+		if err != nil {
+			return nil, err
 		}
-		rep, done, err := s.serveRead(serving, op, r)
+		return func() {
+			rep, err := s.serveWrite(ctx, op, r)
+			held.Release()
+			s.publish(op, r, rep, err)
+		}, nil
+	}
+	turn, err := s.limits.reads.Enter(request.Claim{Project: r.claimant(), Units: 1})
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		rep, done, err := s.serveRead(ctx, op, r, turn)
 		// Answers that wait for the connection count, too.
 		defer done()
-		s.publish(op, r, rep, err, asked)
-	}()
-}
-
-// begin lets a request in, or refuses it.
-func (s *Service) begin(op operation, r *apiRequest) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closing:
-		return errClosing("")
-	case op.write:
-		err = s.limits.admit(r)
-	default:
-		r.turn, err = s.limits.reads.Enter(requests.Claim{Project: r.claimant(), Units: 1})
-	}
-	if err == nil {
-		s.running.Add(1)
-	}
-	return err
+		s.publish(op, r, rep, err)
+	}, nil
 }

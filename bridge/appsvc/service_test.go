@@ -20,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 var checkout = subjects.AppID{Project: "shop", Domain: "production", Name: "checkout"}
@@ -227,11 +228,11 @@ func TestStopping(t *testing.T) {
 			return nil
 		}
 		if err == nil {
-			w.refused(msg, subjects.CodeUnavailable, "going away")
+			w.refused(msg, subjects.CodeUnavailable, "shutting down")
 		}
 		return errNotYet
 	})
-	w.refused(w.next(sub), subjects.CodeUnavailable, "the service is going away, ask again")
+	w.refused(w.next(sub), subjects.CodeUnavailable, "the service is shutting down, try again")
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -324,7 +325,7 @@ func TestConfig(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := good
 			test.change(&cfg)
-			nc := dial(t, newServer(t, func(*natsOptions) {}).ClientURL())
+			nc := dial(t, suite.NATS(t, nil).ClientURL())
 			_, err := appsvc.New(cfg, &memory{}, &rest.Config{}, nc, zap.NewNop(), prometheus.NewRegistry())
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
@@ -335,7 +336,7 @@ func TestConfig(t *testing.T) {
 
 // A connection that is closed for good ends the service, which says so.
 func TestConnectionClosed(t *testing.T) {
-	s := newServer(t, func(*natsOptions) {})
+	s := suite.NATS(t, nil)
 	own := dial(t, s.ClientURL())
 	service, err := appsvc.New(serve(t).cfg, &memory{}, &rest.Config{Host: "http://127.0.0.1:1"}, own, zap.NewNop(), prometheus.NewRegistry())
 	if err != nil {

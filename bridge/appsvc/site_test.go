@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -23,6 +24,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // site is a namespace of a cluster and a JetStream server, for replicas of
@@ -44,7 +46,7 @@ func newSite(t *testing.T, c *testenv.Cluster, namespace, url string) *site {
 		s.namespace = newNamespace(t, c)
 	}
 	if url == "" {
-		s.url = newServer(t, func(o *natsOptions) { o.JetStream, o.StoreDir = true, t.TempDir() }).ClientURL()
+		s.url = suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL()
 	}
 	return s.as(subjects.DefaultPrefix)
 }

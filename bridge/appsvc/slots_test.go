@@ -13,28 +13,25 @@ import (
 func TestHeldBytes(t *testing.T) {
 	l := newLimits(Config{MaxReads: 1, MaxWrites: 1})
 	write := func(project string, bytes int) *apiRequest {
-		return &apiRequest{app: subjects.AppID{Project: project}, body: make([]byte, bytes-writeBytes)}
+		return &apiRequest{Request: &request.Request{Body: make([]byte, bytes-writeBytes)}, app: subjects.AppID{Project: project}}
 	}
-	takes := func(r *apiRequest, want string) {
+	takes := func(r *apiRequest, want string) *request.Slot {
 		t.Helper()
-		err := l.admit(r)
+		slot, err := l.hold(t.Context(), r)
 		var failure *request.Error
 		switch {
 		case want == "" && err != nil:
-			t.Errorf("%d bytes: got %v", len(r.body), err)
+			t.Errorf("%d bytes: got %v", len(r.Body), err)
 		case want != "" && (!errors.As(err, &failure) || failure.Code != subjects.CodeResourceExhausted || !strings.Contains(failure.Text, want)):
-			t.Errorf("%d bytes: got %v, want a 429 with %q", len(r.body), err, want)
+			t.Errorf("%d bytes: got %v, want a 429 with %q", len(r.Body), err, want)
 		}
+		return slot
 	}
-	large := write("a", heldBytes/2)
-	takes(large, "")
-	takes(write("a", writeBytes), `project "a": its requests that change apps hold 33554432 bytes, at most 33554432 for one project`)
+	large := takes(write("a", heldBytes/2), "")
+	takes(write("a", writeBytes), `project "a" has 33554432 of 67108864 bytes of requests that change apps, at most 33554432, this request needs 16384`)
 	takes(write("b", heldBytes/4), "")
 	takes(write("c", heldBytes/4), "")
-	takes(write("c", writeBytes), "requests that change apps hold 67108864 bytes, at most 67108864")
-	l.dismiss(large)
+	takes(write("c", writeBytes), "67108864 of 67108864 bytes of requests that change apps are taken, this request needs 16384")
+	large.Release()
 	takes(write("c", writeBytes), "")
-	if _, ok := l.held["a"]; ok || len(l.held) != 2 {
-		t.Errorf("it holds %v, want nothing of a", l.held)
-	}
 }

@@ -42,11 +42,10 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	if err := r.decode(body); err != nil {
 		return nil, err
 	}
-	var p problems
-	p.agree("app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
+	var p kservice.Problems
+	checkID(&p, "app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
 	wrong, denied := kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)
-	p = append(p, wrong...)
-	if err := p.err(); err != nil {
+	if err := invalid(append(p.Texts(), wrong...)); err != nil {
 		return nil, err
 	}
 	if len(denied) > 0 {
@@ -111,9 +110,9 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 	if err := r.decode(body); err != nil {
 		return nil, err
 	}
-	var p problems
-	p.agree("app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
-	if err := p.err(); err != nil {
+	var p kservice.Problems
+	checkID(&p, "app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
+	if err := invalid(p.Texts()); err != nil {
 		return nil, err
 	}
 	var now *live
@@ -175,9 +174,9 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	if err := r.decode(body); err != nil {
 		return nil, err
 	}
-	var p problems
-	p.agree("appId", body.GetAppId(), r.app)
-	if err := p.err(); err != nil {
+	var p kservice.Problems
+	checkID(&p, "appId", body.GetAppId(), r.app)
+	if err := invalid(p.Texts()); err != nil {
 		return nil, err
 	}
 	var was *live
@@ -213,12 +212,12 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 	if err := r.decode(body); err != nil {
 		return nil, err
 	}
-	var p problems
-	p.agree("appId", body.GetAppId(), r.app)
+	var p kservice.Problems
+	checkID(&p, "appId", body.GetAppId(), r.app)
 	if len(validation.IsDNS1123Subdomain(body.GetName())) > 0 {
-		p.add("name: %s: want the name of a replica", shown(body.GetName()))
+		p.AddValue("name", body.GetName(), "the name of a replica")
 	}
-	if err := p.err(); err != nil {
+	if err := invalid(p.Texts()); err != nil {
 		return nil, err
 	}
 	outcome := subjects.OutcomeMissing
@@ -232,7 +231,7 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 			return err
 		}
 		if !found.owns(pod) {
-			return request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", shown(body.GetName()), r.app)
+			return request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", kservice.Quote(body.GetName()), r.app)
 		}
 		err = s.kube.remove(ctx, pods(), found.at.Namespace, pod.GetName(), pod.GetUID())
 		if err == nil || unanswered(err) {
@@ -334,15 +333,10 @@ func (s *Service) late(ctx context.Context, last error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return errLate(s.timeouts.write, reason)
 	}
-	return errClosing(reason)
+	return request.Errorf(request.ErrShutdown.Code, "%s%s", request.ErrShutdown.Text, reason)
 }
 
 // errLate is the answer to a request that takes too long.
 func errLate(limit time.Duration, reason string) *request.Error {
 	return request.Errorf(subjects.CodeDeadlineExceeded, "not done within %s%s", limit, reason)
-}
-
-// errClosing is the answer to a request that the end of the service does not let through.
-func errClosing(reason string) *request.Error {
-	return request.Errorf(subjects.CodeUnavailable, "the service is going away, ask again%s", reason)
 }

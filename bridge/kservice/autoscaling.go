@@ -20,7 +20,7 @@ const (
 	metricConcurrency = "concurrency"
 )
 
-func (t *Template) addScaling(scaling *appv1.AutoscalingConfig, found *problems) {
+func (t *Template) addScaling(scaling *appv1.AutoscalingConfig, found *Problems) {
 	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	if replicas := scaling.GetReplicas(); replicas != nil {
 		t.annotate(annotationMinScale, number(replicas.GetMin()))

@@ -86,7 +86,7 @@ func SpecDigest(wire []byte) string {
 // manifest that it refuses.
 func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, error) {
 	m, found, denied := build(id, app, cfg)
-	if texts := append(found.texts(), denied.texts()...); len(texts) > 0 {
+	if texts := append(found.Texts(), denied.Texts()...); len(texts) > 0 {
 		errs := make([]error, len(texts))
 		for i := range texts {
 			errs[i] = errors.New(texts[i])
@@ -98,15 +98,15 @@ func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, erro
 
 // build makes the manifest as far as it can be made, and reports what is wrong and what the
 // fence denies. A spec that is too large gives no manifest.
-func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, found, denied *problems) {
-	found, denied = &problems{}, &problems{}
+func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, found, denied *Problems) {
+	found, denied = &Problems{}, &Problems{}
 	spec := app.GetSpec()
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
 		// protobuf varies the space in its texts on purpose.
-		found.add("app.spec", strings.ReplaceAll(err.Error(), "\u00a0", " "))
+		found.Add("app.spec", strings.ReplaceAll(err.Error(), "\u00a0", " "))
 	} else if (proto.UnmarshalOptions{RecursionLimit: maxDepth}).Unmarshal(wire, &appv1.Spec{}) != nil {
-		found.add("app.spec", "is nested too deeply to be read again")
+		found.Add("app.spec", "is nested too deeply to be read again")
 	}
 	written := base64.StdEncoding.EncodeToString(wire)
 	if !found.checkAnnotations(len(written)) {
@@ -147,7 +147,7 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 }
 
 // checkSize looks at the size of all annotations.
-func (m *Manifest) checkSize(found *problems) {
+func (m *Manifest) checkSize(found *Problems) {
 	for _, annotations := range []map[string]string{m.Annotations, m.Template.Annotations} {
 		size := 0
 		for key, value := range annotations {
@@ -157,15 +157,15 @@ func (m *Manifest) checkSize(found *problems) {
 	}
 }
 
-func (p *problems) checkAnnotations(size int) bool {
+func (p *Problems) checkAnnotations(size int) bool {
 	if size > maxAnnotations {
-		p.add("app.spec", fmt.Sprintf("takes %d bytes of annotations, want at most %d", size, maxAnnotations))
+		p.Add("app.spec", fmt.Sprintf("takes %d bytes of annotations, want at most %d", size, maxAnnotations))
 	}
 	return size <= maxAnnotations
 }
 
 // timeoutSeconds is the longest a request may take, without its fraction.
-func timeoutSeconds(timeouts *appv1.TimeoutConfig, cfg DeployConfig, found *problems) int64 {
+func timeoutSeconds(timeouts *appv1.TimeoutConfig, cfg DeployConfig, found *Problems) int64 {
 	wanted := timeouts.GetRequestTimeout()
 	if wanted == nil {
 		return int64(cfg.DefaultRequestTimeout / time.Second)

@@ -12,7 +12,7 @@ import (
 
 const wantQuantity = "a quantity, for example 500m or 2Gi"
 
-func resources(r *appv1.Resources, found *problems) corev1.ResourceRequirements {
+func resources(r *appv1.Resources, found *Problems) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: resourceList("app.spec.container.resources.requests", r.GetRequests(), found),
 		Limits:   resourceList("app.spec.container.resources.limits", r.GetLimits(), found),
@@ -21,7 +21,7 @@ func resources(r *appv1.Resources, found *problems) corev1.ResourceRequirements 
 
 // resourceList is nil when nothing in it has a counterpart in Kubernetes. What
 // has none is not even looked at.
-func resourceList(field string, entries []*appv1.Resources_ResourceEntry, found *problems) corev1.ResourceList {
+func resourceList(field string, entries []*appv1.Resources_ResourceEntry, found *Problems) corev1.ResourceList {
 	var out corev1.ResourceList
 	for i, entry := range entries {
 		name := resourceName(entry.GetName())
@@ -30,15 +30,15 @@ func resourceList(field string, entries []*appv1.Resources_ResourceEntry, found 
 		}
 		field := fmt.Sprintf("%s[%d].value", field, i)
 		if !boundedQuantity(entry.GetValue()) {
-			found.addValue(field, entry.GetValue(), wantQuantity)
+			found.AddValue(field, entry.GetValue(), wantQuantity)
 			continue
 		}
 		quantity, err := resource.ParseQuantity(entry.GetValue())
 		switch {
 		case err != nil:
-			found.addValue(field, entry.GetValue(), wantQuantity)
+			found.AddValue(field, entry.GetValue(), wantQuantity)
 		case quantity.Sign() < 0:
-			found.addValue(field, entry.GetValue(), "no negative quantity")
+			found.AddValue(field, entry.GetValue(), "no negative quantity")
 		default:
 			if out == nil {
 				out = corev1.ResourceList{}

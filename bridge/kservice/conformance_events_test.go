@@ -83,7 +83,7 @@ func playSteps(t *testing.T, c eventCase) []told {
 		svc := decode[*kservice.Service](t, step.KService)
 		key := svc.Namespace + "/" + svc.Name
 		gone := step.Op == "delete" || step.Op == "tombstone"
-		if !gone && !kservice.Managed(svc) {
+		if !gone && svc.Labels[kservice.LabelManaged] != "true" {
 			continue
 		}
 		app, err := kservice.Convert(svc, latestReady(svc, revisions), c.Config.KService())

@@ -115,36 +115,3 @@ func runReplicas(t *testing.T, path string) int {
 	}
 	return len(cases)
 }
-
-func runList(t *testing.T, path string) int {
-	cases := corpus.ReadList[corpus.ListCase](t, path)
-	for _, c := range cases {
-		t.Run(c.Name, func(t *testing.T) {
-			var services []*kservice.Service
-			for _, svc := range decodeAll[*kservice.Service](t, c.KServices) {
-				if svc.Namespace != corpus.Namespace {
-					continue
-				}
-				if _, err := kservice.Trim(svc); err != nil {
-					t.Fatal(err)
-				}
-				services = append(services, svc)
-			}
-			got := []string{}
-			for _, svc := range kservice.List(services, c.Project, c.Domain) {
-				app, err := kservice.Convert(svc, nil, kservice.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				id := app.GetMetadata().GetId()
-				got = append(got, strings.Join([]string{id.GetOrg(), id.GetProject(), id.GetDomain(), id.GetName()}, "/"))
-			}
-			// The corpus sorts whole lines, List sorts part by part.
-			slices.Sort(got)
-			if !slices.Equal(got, c.Expect) {
-				t.Errorf("\n got %q\nwant %q", got, c.Expect)
-			}
-		})
-	}
-	return len(cases)
-}

@@ -37,13 +37,13 @@ type Fence struct {
 type fenced struct {
 	id     subjects.AppID
 	cfg    DeployConfig
-	denied *problems
+	denied *Problems
 	// accountField is the field of the app that gives its pods the service account.
 	accountField string
 }
 
 func (f *fenced) deny(field, value, reason string) {
-	f.denied.add(field, quoted(value)+": "+reason)
+	f.denied.Add(field, Quote(value)+": "+reason)
 }
 
 // account checks the name of a service account.

@@ -80,9 +80,9 @@ func (f *fenced) field(key string, v reflect.Value, path string) {
 	case classHost:
 		f.host(key, v, path)
 	case classOther:
-		f.denied.add(path, "reaches beyond the app, "+noOption)
+		f.denied.Add(path, "reaches beyond the app, "+noOption)
 	default:
-		f.denied.add(path, "not known to stay within the app, "+noOption)
+		f.denied.Add(path, "not known to stay within the app, "+noOption)
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *fenced) host(key string, v reflect.Value, path string) {
 	allowed := strings.Fields(harmless[key])
 	switch {
 	case len(allowed) == 0:
-		f.denied.add(path, "reaches the node, "+noOption)
+		f.denied.Add(path, "reaches the node, "+noOption)
 	case v.Kind() == reflect.Pointer:
 		f.host(key, v.Elem(), path)
 	case v.Kind() == reflect.Slice:

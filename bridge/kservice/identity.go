@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -42,12 +40,6 @@ func Org(svc *Service) string {
 		return org
 	}
 	return defaultOrg
-}
-
-// Managed reports whether Flyte manages the Service. Created and updated
-// Services count only if so; a deleted one counts either way.
-func Managed(object metav1.Object) bool {
-	return object.GetLabels()[LabelManaged] == labelTrue
 }
 
 // Stopped reports whether the app is stopped.

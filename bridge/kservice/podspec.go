@@ -24,7 +24,7 @@ const (
 )
 
 // podSpec is the payload of an app as Kubernetes has it.
-func podSpec(spec *appv1.Spec, found *problems) corev1.PodSpec {
+func podSpec(spec *appv1.Spec, found *Problems) corev1.PodSpec {
 	var out corev1.PodSpec
 	switch payload := spec.GetAppPayload().(type) {
 	case *appv1.Spec_Container:
@@ -32,7 +32,7 @@ func podSpec(spec *appv1.Spec, found *problems) corev1.PodSpec {
 	case *appv1.Spec_Pod:
 		out = readPodSpec(payload.Pod.GetPodSpec(), found)
 	default:
-		found.add("app.spec", "has neither a container nor a pod")
+		found.Add("app.spec", "has neither a container nor a pod")
 	}
 	if out.EnableServiceLinks == nil {
 		out.EnableServiceLinks = new(false)
@@ -40,7 +40,7 @@ func podSpec(spec *appv1.Spec, found *problems) corev1.PodSpec {
 	return out
 }
 
-func container(c *appv1.Container, found *problems) corev1.Container {
+func container(c *appv1.Container, found *Problems) corev1.Container {
 	out := corev1.Container{
 		Name:      containerName,
 		Image:     c.GetImage(),
@@ -54,7 +54,7 @@ func container(c *appv1.Container, found *problems) corev1.Container {
 	for i, port := range c.GetPorts() {
 		number := port.GetContainerPort()
 		if number > math.MaxUint16 {
-			found.addValue(fmt.Sprintf("app.spec.container.ports[%d].containerPort", i),
+			found.AddValue(fmt.Sprintf("app.spec.container.ports[%d].containerPort", i),
 				strconv.FormatUint(uint64(number), 10), "at most 65535")
 			continue
 		}

@@ -25,32 +25,32 @@ const (
 // readPodSpec reads a pod spec as encoding/json does, which is how Flyte reads it:
 // the case of a field's name does not count, and a field that is none is passed
 // over.
-func readPodSpec(written *structpb.Struct, found *problems) corev1.PodSpec {
+func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 	var out corev1.PodSpec
 	if written == nil {
-		found.add(podSpecField, "missing")
+		found.Add(podSpecField, "missing")
 		return out
 	}
 	if count := countValues(structpb.NewStructValue(written)); count > maxPodValues {
-		found.add(podSpecField, fmt.Sprintf("has %d fields and items, want at most %d", count, maxPodValues))
+		found.Add(podSpecField, fmt.Sprintf("has %d fields and items, want at most %d", count, maxPodValues))
 		return out
 	}
 	plain, err := plainStruct(written, boundedQuantity, false)
 	if err != nil {
-		found.add(podSpecField+err.path(), err.wrong)
+		found.Add(podSpecField+err.path(), err.wrong)
 		return out
 	}
 	text, marshalErr := json.Marshal(plain)
 	if marshalErr != nil {
-		found.add(podSpecField, marshalErr.Error())
+		found.Add(podSpecField, marshalErr.Error())
 		return out
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
 		// A quantity is mostly what it is, and the decoder does not say which.
 		if _, bad := plainStruct(written, isQuantity, false); bad != nil {
-			found.add(podSpecField+bad.path(), bad.wrong)
+			found.Add(podSpecField+bad.path(), bad.wrong)
 		} else {
-			found.add(podSpecField, unreadable(err))
+			found.Add(podSpecField, unreadable(err))
 		}
 		return corev1.PodSpec{}
 	}
@@ -82,7 +82,7 @@ func unreadable(err error) string {
 	case reflect.Slice:
 		want = "list"
 	}
-	return fmt.Sprintf("field %s is %s: want %s", quoted(mismatch.Field), quoted(mismatch.Value), want)
+	return fmt.Sprintf("field %s is %s: want %s", Quote(mismatch.Field), Quote(mismatch.Value), want)
 }
 
 // structError says what is wrong with a value inside a Struct.
@@ -137,7 +137,7 @@ func plainValue(v *structpb.Value, key string, good func(string) bool, quantity 
 		return kind.NumberValue, nil
 	case *structpb.Value_StringValue:
 		if (quantity || holdsQuantity(key)) && !good(kind.StringValue) {
-			return nil, &structError{wrong: quoted(kind.StringValue) + ": want " + wantQuantity}
+			return nil, &structError{wrong: Quote(kind.StringValue) + ": want " + wantQuantity}
 		}
 		return kind.StringValue, nil
 	case *structpb.Value_StructValue:

@@ -12,10 +12,10 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// ReplicaLabels are the labels that the pods of an app have: that of its Knative
+// replicaLabels are the labels that the pods of an app have: that of its Knative
 // Service and, once a Revision of it was ready, that of the latest ready one. svc
 // is the app's Service, nil when there is none: then its name follows from the id.
-func ReplicaLabels(id subjects.AppID, svc *Service) map[string]string {
+func replicaLabels(id subjects.AppID, svc *Service) map[string]string {
 	if svc == nil {
 		return map[string]string{LabelService: Name(id)}
 	}
@@ -41,7 +41,7 @@ func OwnsPod(service string, uid types.UID, labels map[string]string) bool {
 // that the pods are this app's. The caller holds the pods to the
 // namespace. Nothing given is changed or shared.
 func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Replica {
-	want := ReplicaLabels(subjects.AppID{
+	want := replicaLabels(subjects.AppID{
 		Project: id.GetProject(),
 		Domain:  id.GetDomain(),
 		Name:    id.GetName(),

@@ -22,7 +22,7 @@ const (
 	secretAlphabet = "abcdefghijklmnopqrstuvwxyz123456"
 )
 
-func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence *fenced, found *problems) {
+func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence *fenced, found *Problems) {
 	if len(secrets) == 0 {
 		return
 	}
@@ -35,7 +35,7 @@ func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence 
 	encoding := base32.NewEncoding(secretAlphabet).WithPadding(base32.NoPadding)
 	for i, secret := range secrets {
 		if mount := secret.GetMountRequirement(); appv1.Secret_MountType_name[int32(mount)] == "" {
-			found.addValue(fmt.Sprintf("app.spec.securityContext.secrets[%d].mountRequirement", i),
+			found.AddValue(fmt.Sprintf("app.spec.securityContext.secrets[%d].mountRequirement", i),
 				strconv.Itoa(int(mount)), "ANY, ENV_VAR or FILE")
 			continue
 		}

@@ -21,31 +21,28 @@ const maxOrgBytes = 253
 // denied lists what would reach beyond the app, each with the option that would allow it.
 // Both lists are bounded, and end with the number of those that they lack.
 func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) (wrong, denied []string) {
-	found := &problems{}
+	found := &Problems{}
 	checkID(id, found)
 	if org := app.GetMetadata().GetId().GetOrg(); len(org) > maxOrgBytes {
-		found.add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", quoted(org), len(org), maxOrgBytes))
+		found.Add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", Quote(org), len(org), maxOrgBytes))
 	}
 	_, inSpec, beyond := build(id, app, cfg)
-	for _, text := range inSpec.found {
-		found.addText(text)
-	}
-	found.more += inSpec.more
-	return found.texts(), beyond.texts()
+	found.join(inSpec)
+	return found.Texts(), beyond.Texts()
 }
 
 // checkID looks whether an id can be in labels and in the name of a Knative
 // Service, which must be a DNS label that begins with a letter.
-func checkID(id subjects.AppID, found *problems) {
+func checkID(id subjects.AppID, found *Problems) {
 	const field = "app.metadata.id."
 	at := 0
 	for _, part := range []struct{ field, value string }{
 		{field + "name", id.Name}, {field + "project", id.Project}, {field + "domain", id.Domain},
 	} {
 		if wrong := wrongLabel(part.value); wrong != "" {
-			found.add(part.field, quoted(part.value)+": "+wrong)
+			found.Add(part.field, Quote(part.value)+": "+wrong)
 		} else if wrong := wrongInName(part.value, at, id); wrong != "" {
-			found.add(part.field, quoted(part.value)+": "+wrong)
+			found.Add(part.field, Quote(part.value)+": "+wrong)
 		}
 		at += len(part.value) + len("-")
 	}
@@ -79,10 +76,10 @@ func wrongInName(value string, start int, id subjects.AppID) string {
 		kept = value[:min(len(value), max(0, cutNameBytes-start))]
 	}
 	if at := strings.IndexAny(kept, "_."); at >= 0 {
-		return fmt.Sprintf("must not hold %q: Knative would refuse the name %s", kept[at], quoted(Name(id)))
+		return fmt.Sprintf("must not hold %q: Knative would refuse the name %s", kept[at], Quote(Name(id)))
 	}
 	if start == 0 && !isLetter(rune(value[0])) {
-		return fmt.Sprintf("must begin with a letter: Knative would refuse the name %s", quoted(Name(id)))
+		return fmt.Sprintf("must begin with a letter: Knative would refuse the name %s", Quote(Name(id)))
 	}
 	return ""
 }

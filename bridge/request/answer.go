@@ -9,10 +9,12 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Error is a failure that the asker is told of.
+// Error is a failure that the requester receives.
 type Error struct {
 	Code subjects.Code
 	// Text is one line that names the field and the value, or what was not found.
@@ -26,21 +28,20 @@ func Errorf(code subjects.Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// What is wrong with a reply subject.
+// The problems of reply subjects.
 const (
-	// NoReply: there is none.
+	// NoReply: the request has no reply subject.
 	NoReply = "no_reply"
-	// ReplyRefused: it is no inbox.
+	// ReplyRefused: the reply subject is not an inbox.
 	ReplyRefused = "reply_refused"
 )
 
 // FarPrefix begins the reply subjects of requests from another account.
 const FarPrefix = "_R_."
 
-// JudgeReply says what is wrong with the reply subject of a request, empty when
-// it may be answered. Nobody may have a service write into another subject than an
-// inbox: one below inboxPrefix, or one of another account.
-func JudgeReply(inboxPrefix, reply string) string {
+// CheckReply returns the problem of a reply subject, empty if there is none. A service writes only
+// into inboxes: below inboxPrefix, or of another account.
+func CheckReply(inboxPrefix, reply string) string {
 	switch {
 	case reply == "":
 		return NoReply
@@ -53,18 +54,24 @@ func JudgeReply(inboxPrefix, reply string) string {
 	}
 }
 
+// ErrorMessage is an answer with an error.
+func ErrorMessage(reply string, failure *Error) *nats.Msg {
+	return &nats.Msg{Subject: reply, Data: errorBody(failure.Text), Header: nats.Header{
+		subjects.HeaderServiceError:     {OneLine(failure.Text)},
+		subjects.HeaderServiceErrorCode: {failure.Code.HeaderValue()},
+	}}
+}
+
 const (
 	headerBytes = 1 << 10
 	bodyBytes   = 32 << 10
 )
 
-// OneLine puts text on one line that fits into a header and does nothing to a
-// terminal. It is cut behind 1 KiB.
+// OneLine is text on one line of printable characters, cut after 1 KiB, for a header.
 func OneLine(text string) string { return line(text, headerBytes) }
 
-// Body is the body of an answer that is an error: the text on a line, as OneLine has
-// it, but cut behind 32 KiB.
-func Body(text string) []byte { return []byte(line(text, bodyBytes) + "\n") }
+// errorBody is text on one line like OneLine, but cut after 32 KiB.
+func errorBody(text string) []byte { return []byte(line(text, bodyBytes) + "\n") }
 
 func line(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -75,8 +82,7 @@ func line(text string, most int) string {
 	return text
 }
 
-// PlainText is an error in one line without addresses, which may hold more than
-// is good to tell.
+// PlainText is an error on one line without addresses: they may hold credentials.
 func PlainText(err error) string {
 	var failed *url.Error
 	if errors.As(err, &failed) {

@@ -48,7 +48,7 @@ func TestPlainText(t *testing.T) {
 }
 
 // Nobody may have a service write into another subject than an inbox.
-func TestJudgeReply(t *testing.T) {
+func TestCheckReply(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]string{
 		"":                                 request.NoReply,
@@ -61,7 +61,7 @@ func TestJudgeReply(t *testing.T) {
 		"flyte.apps.events.a.b.c.created":  request.ReplyRefused,
 		"$JS.API.STREAM.DELETE.FLYTE_APPS": request.ReplyRefused,
 	} {
-		if got := request.JudgeReply("_INBOX", reply); got != want {
+		if got := request.CheckReply("_INBOX", reply); got != want {
 			t.Errorf("%q: got %q, want %q", reply, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -21,6 +22,9 @@ type Limit struct {
 	Option, What string
 	// Max is how many units are taken at one time, from 1 on.
 	Max int
+	// MaxShare bounds the units of one project, also while it is alone. 0: a project that is
+	// alone may take everything, else half.
+	MaxShare int
 	// PendingOption is the option that sets Pending.
 	PendingOption string
 	// Pending is how many claims may wait for others to release theirs. 0: none waits.
@@ -252,7 +256,7 @@ func (l *Limiter) admits(p *project, w *waiter) bool {
 	if w.owed {
 		return w.claim.Units <= free
 	}
-	return w.claim.Units <= free-l.owed && (len(l.projects) == 1 || p.held+w.claim.Units <= half(l.limit.Max))
+	return w.claim.Units <= free-l.owed && p.held+w.claim.Units <= l.share()
 }
 
 // advance puts the newest claim, which is owed its units, before those that are not.
@@ -337,11 +341,19 @@ func (l *Limiter) refusal(p *project, units int) error {
 	if units != 1 {
 		need = fmt.Sprintf(", this request needs %d", units)
 	}
-	if l.used+l.owed+units <= l.limit.Max {
-		return Errorf(subjects.CodeResourceExhausted, "%s: project %q has %d of %d %s, at most %d while other projects have requests%s, try again later",
-			l.limit.Option, p.name, p.held, l.limit.Max, l.limit.What, half(l.limit.Max), need)
+	option := ""
+	if l.limit.Option != "" {
+		option = l.limit.Option + ": "
 	}
-	return Errorf(subjects.CodeResourceExhausted, "%s: %d of %d %s are taken%s, try again later", l.limit.Option, l.used, l.limit.Max, l.limit.What, need)
+	if l.used+l.owed+units > l.limit.Max {
+		return Errorf(subjects.CodeResourceExhausted, "%s%d of %d %s are taken%s, try again later", option, l.used, l.limit.Max, l.limit.What, need)
+	}
+	most := fmt.Sprintf("%d while other projects have requests", l.half())
+	if l.limit.MaxShare > 0 {
+		most = strconv.Itoa(l.limit.MaxShare)
+	}
+	return Errorf(subjects.CodeResourceExhausted, "%sproject %q has %d of %d %s, at most %s%s, try again later",
+		option, p.name, p.held, l.limit.Max, l.limit.What, most, need)
 }
 
 // finish takes a claim off its queue with what has become of it.
@@ -366,7 +378,19 @@ func (l *Limiter) forget(p *project) {
 // fair is what each project can count on.
 func (l *Limiter) fair() int {
 	projects := len(l.projects)
-	return (l.limit.Max + projects - 1) / projects
+	return min((l.limit.Max+projects-1)/projects, l.share())
 }
 
-func half(n int) int { return (n + 1) / 2 }
+// share is the most that one project may have.
+func (l *Limiter) share() int {
+	switch {
+	case l.limit.MaxShare > 0:
+		return l.limit.MaxShare
+	case len(l.projects) == 1:
+		return l.limit.Max
+	default:
+		return l.half()
+	}
+}
+
+func (l *Limiter) half() int { return (l.limit.Max + 1) / 2 }

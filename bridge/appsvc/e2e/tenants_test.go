@@ -15,7 +15,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +24,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // labelServiceUID is what Knative labels a pod with.
@@ -63,29 +63,8 @@ func tenantServer(t *testing.T, tenants ...*tenantOf) string {
 		}
 		users = append(users, fmt.Sprintf("{ user: %s, password: %s, permissions: { publish: [%s], subscribe: [%s] } }", tenant.project, tenant.project, of(publish), of(subscribe)))
 	}
-	file := filepath.Join(t.TempDir(), "nats.conf")
 	config := fmt.Sprintf("jetstream { store_dir: %q }\naccounts { platform { jetstream: enabled, users: [\n%s\n] } }\n", t.TempDir(), strings.Join(users, "\n"))
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	opts, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("nats-server does not come up")
-	}
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	return s.ClientURL()
+	return suite.NATSConfigured(t, config).ClientURL()
 }
 
 // documentedRights are those of a tenant of the project shop: of docs/apps.md, of docs/logs.md,

@@ -104,7 +104,7 @@ func (t *truth) service(owners map[types.NamespacedName]owner, name types.Namesp
 	if !c.Deleted {
 		light := &kservice.Service{ObjectMeta: metav1.ObjectMeta{Labels: c.Object.GetLabels(), Annotations: c.Object.GetAnnotations()}}
 		id, err := kservice.ID(light)
-		now, has = owner{id: id, uid: c.UID}, kservice.Managed(light) && err == nil && id.Validate() == nil
+		now, has = owner{id: id, uid: c.UID}, light.Labels[kservice.LabelManaged] == "true" && err == nil && id.Validate() == nil
 		if has && had && id != was.id {
 			t.app(was.id).add(state{uid: string(was.uid), version: c.ResourceVersion, gone: true, moved: true, at: c.At})
 			had = false

@@ -1,7 +1,8 @@
-package kservice_test
+package logline_test
 
 import (
 	"encoding/base64"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +12,8 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/corpus"
 )
 
-func runLogLines(t *testing.T, path string) int {
+// The lines of the corpus are read as Flyte reads them.
+func TestConformanceLines(t *testing.T) {
 	type lineCase struct {
 		Name      string `json:"name"`
 		Raw       string `json:"raw"`
@@ -25,7 +27,7 @@ func runLogLines(t *testing.T, path string) int {
 			NotMarshallable bool   `json:"notMarshallable"`
 		}] `json:"expect"`
 	}
-	cases := corpus.ReadList[corpus.Strict[lineCase]](t, path)
+	cases := corpus.ReadList[corpus.Strict[lineCase]](t, filepath.Join(corpus.Dir("../.."), "loglines.json"))
 	for _, strictCase := range cases {
 		c := strictCase.Value
 		t.Run(c.Name, func(t *testing.T) {
@@ -55,17 +57,20 @@ func runLogLines(t *testing.T, path string) int {
 			}
 		})
 	}
-	return len(cases)
+	if len(cases) == 0 {
+		t.Error("the corpus has no cases")
+	}
 }
 
-func runLogStreams(t *testing.T, path string) int {
+// The streams of the corpus have the messages that Flyte sends, whatever their batches.
+func TestConformanceStreams(t *testing.T) {
 	type streamCase struct {
 		Name          string     `json:"name"`
 		Input         string     `json:"input"`
 		BatchSize     int        `json:"batchSize"`
 		ExpectBatches [][]string `json:"expectBatches"`
 	}
-	cases := corpus.ReadList[corpus.Strict[streamCase]](t, path)
+	cases := corpus.ReadList[corpus.Strict[streamCase]](t, filepath.Join(corpus.Dir("../.."), "logstreams.json"))
 	for _, strictCase := range cases {
 		c := strictCase.Value
 		t.Run(c.Name, func(t *testing.T) {
@@ -84,13 +89,14 @@ func runLogStreams(t *testing.T, path string) int {
 			if scanner.Rest() {
 				add(scanner.Line())
 			}
-			got := slices.Collect(logline.Batches(messages, c.BatchSize))
-			if !slices.EqualFunc(got, c.ExpectBatches, slices.Equal[[]string]) {
-				t.Errorf("\n got %q\nwant %q", got, c.ExpectBatches)
+			if want := slices.Concat(c.ExpectBatches...); !slices.Equal(messages, want) {
+				t.Errorf("\n got %q\nwant %q", messages, want)
 			}
 		})
 	}
-	return len(cases)
+	if len(cases) == 0 {
+		t.Error("the corpus has no cases")
+	}
 }
 
 // plainOrBase64 is what a case writes as text, or as base64 where it is not
