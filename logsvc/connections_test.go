@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +14,6 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // Requests arrive on one connection, what streams listen to on another. The service ends
@@ -69,37 +65,5 @@ func TestConnections(t *testing.T) {
 				t.Errorf("Run returned %v, want %v", err, nats.ErrConnectionClosed)
 			}
 		})
-	}
-}
-
-// All logs together are read at the rate of the configuration, and come whole.
-func TestKubernetesRate(t *testing.T) {
-	const perSecond, lines = 128 << 10, 1000
-	p := newPlace(t)
-	k := p.kubernetes(func(c *logsvc.KubernetesConfig) { c.MaxBytesPerSecond = perSecond })
-	a := p.newApp("rate")
-	var want []string
-	for i := range lines {
-		want = append(want, fmt.Sprintf("%04d %s", i, strings.Repeat("x", 100)))
-	}
-	pods := []*testenv.Pod{a.run("00001"), a.run("00001")}
-	for _, pod := range pods {
-		pod.Write(want...)
-	}
-	began := time.Now()
-	var reads sync.WaitGroup
-	for _, pod := range pods {
-		reads.Go(func() {
-			r := read(t, k, logsvc.Query{App: a.id, Tail: -1, Replica: pod.Name(), Follow: logsvc.FollowNever})
-			r.end()
-			if got := r.of(pod); !slices.Equal(got, want) {
-				t.Errorf("%d lines of %s, want %d", len(got), pod.Name(), lines)
-			}
-		})
-	}
-	reads.Wait()
-	// 64 KiB may come at once. A lower bound holds on any machine.
-	if took, least := time.Since(began), time.Duration(2*lines*len(want[0])-(64<<10))*time.Second/perSecond; took < least {
-		t.Errorf("%d bytes came within %s, want at least %s", 2*lines*len(want[0]), took, least)
 	}
 }

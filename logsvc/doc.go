@@ -4,7 +4,7 @@
 // A [Service] is a NATS micro service with the endpoints get, tail and open; the
 // contract is in package subjects, docs/logs.md describes the requests. All
 // replicas of appbridge share the requests as one queue group, whether they lead
-// or not. A [LogStreamer] finds the logs: [Kubernetes] reads those of pods.
+// or not. A [LogStreamer] finds the logs: package pods reads those of pods.
 //
 //	request ──► Service ──► slot ──► LogStreamer.Open ──► first message: the replicas
 //	                                        │

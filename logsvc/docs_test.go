@@ -1,13 +1,22 @@
 package logsvc_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
+
+var update = flag.Bool("update", false, "write the generated parts of the documentation") //nolint:gochecknoglobals // a flag
 
 func logsPage(t *testing.T) string {
 	t.Helper()
@@ -18,15 +27,18 @@ func logsPage(t *testing.T) string {
 	return string(page)
 }
 
-// documented is the block of docs/logs.md that begins with some text.
-func documented(t *testing.T, begins string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(logsPage(t), "\n"+begins)
-	block, _, closed := strings.Cut(rest, "\n```")
-	if !found || !closed {
-		t.Fatalf("docs/logs.md has no block that begins with %q", begins)
+// docs/metrics.md lists the metrics of the log service, as the program
+// describes them.
+func TestMetricsAreDocumented(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	cfg := logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 1, InboxPrefix: "_INBOX"}
+	if _, err := logsvc.New(cfg, nil, nil, nil, nil, reg); err != nil {
+		t.Fatal(err)
 	}
-	return begins + block
+	if _, err := pods.New(pods.Config{REST: &rest.Config{}, MaxPodStreams: 1}, nil, reg); err != nil {
+		t.Fatal(err)
+	}
+	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "## Of the log service\n\n| metric | meaning |\n| --- | --- |\n", reg, *update)
 }
 
 // docs/logs.md has a row for every option, and the error in it is what the

@@ -22,7 +22,7 @@ const (
 var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTimeout)
 
 // get reads the last lines until ctx is done. conclude answers with them, in one message.
-func (s *Service) get(ctx, serving context.Context, req *logRequest, reply string, asked time.Time) (conclude func() (result string)) {
+func (s *Service) get(ctx, serving context.Context, req *logRequest) (conclude func() (result string)) {
 	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
 	defer stop()
 	msg, lines, err := s.collect(ctx, req)
@@ -30,14 +30,14 @@ func (s *Service) get(ctx, serving context.Context, req *logRequest, reply strin
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return func() string { return s.fail(serving, req, reply, err) }
+		return func() string { return s.fail(serving, req, err) }
 	}
 	return func() string {
-		msg.Subject = reply
+		msg.Subject = req.reply
 		if err := s.deliver(serving, msg); err != nil {
-			return s.fail(serving, req, reply, err)
+			return s.fail(serving, req, err)
 		}
-		s.metrics.firstLine.Observe(time.Since(asked).Seconds())
+		s.metrics.firstLine.Observe(time.Since(req.arrived).Seconds())
 		s.metrics.lines.Add(float64(lines))
 		s.metrics.bytes.Add(float64(len(msg.Data)))
 		return string(subjects.LogEndEOF)

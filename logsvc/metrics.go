@@ -4,7 +4,6 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics of a Service; docs/metrics.md lists them.
 type metrics struct {
-	streams  prometheus.GaugeFunc
 	requests *prometheus.CounterVec
 	lines    prometheus.Counter
 	bytes    prometheus.Counter
@@ -16,13 +15,12 @@ type metrics struct {
 	firstLine   prometheus.Histogram
 }
 
-// newMetrics makes them; streams is how many requests are served.
+// newMetrics registers them; streams returns how many requests are served.
 func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_log_" + name, Help: help})
 	}
 	m := &metrics{
-		streams: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "appbridge_log_streams", Help: "Log requests that are served at this moment."}, streams),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_requests_total", Help: "Log requests that have ended, by operation and by how: the end's reason, gone, or the name of the error.",
 		}, []string{"op", "result"}),
@@ -37,6 +35,7 @@ func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 15),
 		}),
 	}
-	reg.MustRegister(m.streams, m.requests, m.lines, m.bytes, m.dropped, m.cut, m.resent, m.undelivered, m.firstLine)
+	reg.MustRegister(m.requests, m.lines, m.bytes, m.dropped, m.cut, m.resent, m.undelivered, m.firstLine,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "appbridge_log_streams", Help: "Log requests that are served at this moment."}, streams))
 	return m
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/appbridge/appbridge/bridge/request"
 
@@ -27,7 +26,7 @@ func TestParseWaits(t *testing.T) {
 	for body, waits := range map[string]bool{
 		"": false, `{"tail": 10}`: false, `{"include": "x"}`: true, `{"exclu\u0064e": "x"}`: true, `{"include": "a", "tail": 1`: false,
 	} {
-		_, err := s.parse(ctx, subjects.LogGet, checkout, []byte(body), "_INBOX.x", time.Now())
+		err := s.parse(ctx, newRequest(subjects.LogGet, checkout, &request.Request{}), []byte(body))
 		if errors.Is(err, context.Canceled) != waits {
 			t.Errorf("%s: got %v", body, err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // documentedUsers runs a server with the users of docs/logs.md, whose rights can
@@ -25,7 +26,7 @@ import (
 func documentedUsers(t *testing.T, change func(user string, p *server.Permissions)) *server.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(documented(t, "authorization {")), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(suite.Block(t, filepath.Join("..", "docs", "logs.md"), "authorization {")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	opts, err := server.ProcessConfigFile(file)

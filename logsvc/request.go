@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -49,8 +50,11 @@ const (
 	sourcePersisted = "PERSISTED_ONLY"
 )
 
-// logRequest is what a request asks for, checked.
+// logRequest is a request with valid options.
 type logRequest struct {
+	op               subjects.LogOp
+	reply            string
+	arrived          time.Time
 	query            Query
 	source           string // empty: sourceAny
 	timestamps       bool
@@ -61,24 +65,27 @@ type logRequest struct {
 	maxDuration      time.Duration // 0: no limit
 }
 
-// parseRequest reads the options of a request. The error is an *Error that
-// names every field that is wrong, or the one that cannot be served.
-func parseRequest(op subjects.LogOp, app subjects.AppID, body []byte, now time.Time) (*logRequest, error) {
-	fields, err := objectOf(body)
-	if err != nil {
-		return nil, err
-	}
-	r := &logRequest{query: Query{App: app, Tail: -1}, format: formatText, end: end503}
+// newRequest makes a request with the defaults of its options.
+func newRequest(op subjects.LogOp, app subjects.AppID, r *request.Request) *logRequest {
+	return &logRequest{op: op, reply: r.Reply, arrived: r.Arrived, query: Query{App: app, Tail: -1}, format: formatText, end: end503}
+}
+
+// far reports whether the reader is in another account.
+func (r *logRequest) far() bool { return strings.HasPrefix(r.reply, request.FarPrefix) }
+
+// parse reads the options of a request. The error is an *Error that
+// names every invalid field, or the one that cannot be served.
+func (r *logRequest) parse(fields map[string]json.RawMessage) error {
 	p := &optionParser{fields: fields, unknown: maps.Clone(fields)}
-	r.read(p, now)
-	p.finish(op, r)
+	r.read(p)
+	p.finish(r)
 	if len(p.problems) > 0 {
-		return nil, Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(p.problems, "; "))
+		return Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(p.problems, "; "))
 	}
 	if r.source == sourcePersisted {
-		return nil, Errorf(subjects.CodeFailedPrecondition, "source: %q: there are no persisted logs, want %s or %s", r.source, sourceLive, sourceAny)
+		return Errorf(subjects.CodeFailedPrecondition, "source: %q: there are no persisted logs, want %s or %s", r.source, sourceLive, sourceAny)
 	}
-	return r, nil
+	return nil
 }
 
 // endOption is the option end of a request that is refused unread, so far as it is valid.
@@ -106,11 +113,11 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 }
 
 // read takes every option that is there.
-func (r *logRequest) read(p *optionParser, now time.Time) {
+func (r *logRequest) read(p *optionParser) {
 	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
 	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
 	option(p, "tail", `a whole number of lines from 0 on, or "all"`, (*tailLines)(&r.query.Tail), nil)
-	r.readSince(p, now)
+	r.readSince(p)
 	word(p, "source", &r.source, sourceAny, sourceLive, sourcePersisted)
 	var follow bool
 	if option(p, "follow", "true or false", &follow, nil) {
@@ -150,12 +157,12 @@ const sinceStart = "start"
 
 // readSince takes the two ways to say from when on. Such a request is not limited to a number of
 // lines as well, unless it has one, too.
-func (r *logRequest) readSince(p *optionParser, now time.Time) {
+func (r *logRequest) readSince(p *optionParser) {
 	var text string
 	since := option(p, "since", `a duration like 10m or 1h30m, or "start", in quotes`, &text, func(s string) bool {
 		d, ok := positive(s)
 		if ok {
-			r.query.Since = now.Add(-d)
+			r.query.Since = r.arrived.Add(-d)
 		}
 		return ok || s == sinceStart
 	})
@@ -184,14 +191,14 @@ func (p *optionParser) problem(form string, args ...any) {
 }
 
 // finish finds options that nobody knows and those that do not go together.
-func (p *optionParser) finish(op subjects.LogOp, r *logRequest) {
+func (p *optionParser) finish(r *logRequest) {
 	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
 		p.problem("%s: unknown option, want one of %s", shown([]byte(strconv.Quote(name))), strings.Join(p.known, ", "))
 	}
 	if r.query.Previous && r.query.Follow == FollowAlways {
 		p.problem("follow: true: a previous container writes nothing more, want previous or follow, not both")
 	}
-	if op != subjects.LogGet {
+	if r.op != subjects.LogGet {
 		return
 	}
 	for _, name := range []string{"window", "end", "max_duration"} {

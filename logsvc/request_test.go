@@ -2,9 +2,7 @@ package logsvc
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +13,19 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-var update = flag.Bool("update", false, "write the generated parts of the documentation") //nolint:gochecknoglobals // a flag
-
 var checkout = subjects.AppID{Project: "shop", Domain: "production", Name: "checkout"} //nolint:gochecknoglobals // a constant of these tests
+
+// parsed parses the options of a request that arrived at some time.
+func parsed(op subjects.LogOp, body string, arrived time.Time) (*logRequest, error) {
+	fields, err := objectOf([]byte(body))
+	if err != nil {
+		return nil, err
+	}
+	r := newRequest(op, checkout, &request.Request{Arrived: arrived})
+	return r, r.parse(fields)
+}
 
 func TestParseRequest(t *testing.T) {
 	t.Parallel()
@@ -46,12 +51,12 @@ func TestParseRequest(t *testing.T) {
 		{"replica", `{"replica": "r", "container": "c", "previous": true}`, Query{Tail: 1000, Replica: "r", Container: "c", Previous: true}},
 	} {
 		c.want.App = checkout
-		got, err := parseRequest(subjects.LogTail, checkout, []byte(c.body), now)
+		got, err := parsed(subjects.LogTail, c.body, now)
 		if err != nil || got.query != c.want {
 			t.Errorf("%s: got %+v, %v, want %+v", c.name, got, err, c.want)
 		}
 	}
-	if got, err := parseRequest(subjects.LogGet, checkout, nil, now); err != nil || got.query.Follow != FollowNever {
+	if got, err := parsed(subjects.LogGet, "", now); err != nil || got.query.Follow != FollowNever {
 		t.Errorf("get: got %+v, %v", got, err)
 	}
 	for body, want := range map[string]struct {
@@ -66,14 +71,14 @@ func TestParseRequest(t *testing.T) {
 		`{"since": "beginning"}`:                       {subjects.CodeInvalidArgument, `since: "beginning": want a duration like 10m or 1h30m, or "start", in quotes`},
 		`{"since": "start", "since_time": "2026-11-21T08:00:00Z"}`: {subjects.CodeInvalidArgument, `since_time: "2026-11-21T08:00:00Z": want since or since_time, not both`},
 	} {
-		_, err := parseRequest(subjects.LogTail, checkout, []byte(body), now)
+		_, err := parsed(subjects.LogTail, body, now)
 		var failure *Error
 		if !errors.As(err, &failure) || failure.Code != want.code || failure.Text != want.text {
 			t.Errorf("%s: got %v, want %v", body, err, want)
 		}
 	}
 	for _, body := range []string{`{"window": 5}`, `{"follow": true}`, `{"max_duration": "5s"}`} {
-		if got, err := parseRequest(subjects.LogGet, checkout, []byte(body), now); err == nil {
+		if got, err := parsed(subjects.LogGet, body, now); err == nil {
 			t.Errorf("get %s: got %+v", body, got)
 		}
 	}
@@ -86,7 +91,7 @@ func FuzzParseRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, op := range []subjects.LogOp{subjects.LogTail, subjects.LogGet} {
-			r, err := parseRequest(op, checkout, body, time.Now())
+			r, err := parsed(op, string(body), time.Now())
 			if err == nil {
 				if r.query.Tail < -1 || r.window < 0 || r.maxDuration < 0 {
 					t.Errorf("got %+v", r)
@@ -251,13 +256,4 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s: %d lines", f, lines)
 		}
 	}
-}
-
-// docs/metrics.md lists the metrics of the log service, as the program
-// describes them.
-func TestMetricsAreDocumented(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	newMetrics(reg, func() float64 { return 0 })
-	newPodMetrics().register(reg)
-	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "## Of the log service\n\n| metric | meaning |\n| --- | --- |\n", reg, *update)
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/zap"
 
-	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -60,7 +58,7 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 			return err
 		}
 		if s.lines == 0 {
-			s.metrics.firstLine.Observe(time.Since(s.asked).Seconds())
+			s.metrics.firstLine.Observe(time.Since(s.req.arrived).Seconds())
 		}
 		s.lines += int64(counts[i])
 		s.metrics.lines.Add(float64(counts[i]))
@@ -188,11 +186,6 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 	}
 }
 
-// publishError sends an error.
-func (s *Service) publishError(ctx context.Context, target string, failure *Error) {
-	s.publishLast(ctx, request.ErrorMessage(target, failure))
-}
-
 // ending is what the last message of a stream says.
 type ending struct {
 	id     string // of the stream; empty: there is none
@@ -224,12 +217,6 @@ func endMessage(target string, e ending) *nats.Msg {
 // since its reader would wait for ever, but not when the service ends.
 func (s *Service) publishLast(ctx context.Context, msg *nats.Msg) {
 	_ = s.deliver(ctx, msg) // there is nobody left to tell
-}
-
-// internal notes a fault of this side and is what the asker is told of it.
-func (s *Service) internal(req *logRequest, err error) *Error {
-	s.log.Error("a log request failed", zap.Stringer("app", req.query.App), zap.Error(err))
-	return Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 }
 
 // endOf is the reason of an end with an error.

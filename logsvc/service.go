@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"runtime"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,39 +16,33 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-const (
-	// ServiceName is what `nats micro` knows the service by, and the queue group
-	// in which all replicas share the requests.
-	ServiceName = "appbridge-logs"
-	// optionStreams and optionPodStreams are the options that set the limits.
-	optionStreams    = "max-log-streams"
-	optionPodStreams = "max-pod-streams"
-)
+// ServiceName is the name of the micro service, and of the queue group in which all replicas share
+// the requests.
+const ServiceName = "appbridge-logs"
 
 // Service answers log requests. Make one with New.
 type Service struct {
 	cfg      Config
 	names    subjects.Subjects
 	source   LogStreamer
-	requests *nats.Conn // requests arrive on it
-	nc       *nats.Conn // everything else
+	requests *nats.Conn // receives requests
+	nc       *nats.Conn // for everything else
 	log      *zap.Logger
 	metrics  *metrics
 
-	slots    *request.Limiter // of requests
-	turns    *request.Limiter // of what tries expressions
+	slots    *request.Limiter // for requests
+	turns    *request.Limiter // for matching expressions
 	memory   memory           // of all streams
-	encoding chan struct{}    // holds one for each batch that is encoded
+	encoding chan struct{}    // holds one token for each batch that is being encoded
 
 	mu      sync.Mutex
 	refused int    // requests that were answered with an error
 	refusal string // the last of these
 }
 
-// New makes a service that receives requests on one connection and sends answers and
-// streams on another: when readers stall, or flood what their streams listen to, the
-// server holds up that connection or drops messages to it, and requests still arrive.
-// Tests may use one connection for both. reg gets the metrics.
+// New makes a service that receives requests on one connection and sends answers and streams on
+// another (nc): requests still arrive when slow readers make the server stall nc, or flood its
+// subscriptions. Tests may use one connection for both. The metrics are registered with reg.
 func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -61,7 +53,7 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 	}
 	s := &Service{
 		cfg: cfg, names: names, source: source, requests: requests, nc: nc, log: log,
-		slots:    request.NewLimiter(request.Limit{Option: optionStreams, What: "log requests", Max: cfg.MaxStreams}),
+		slots:    request.NewLimiter(request.Limit{Option: "max-log-streams", What: "log requests", Max: cfg.MaxStreams}),
 		turns:    newTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
@@ -104,14 +96,13 @@ type Stats struct {
 	MaxStreams       int `json:"max_streams"`
 	ActivePodStreams int `json:"active_pod_streams"`
 	MaxPodStreams    int `json:"max_pod_streams"`
-	// Refused counts the requests that were answered with an error, of all endpoints;
-	// LastRefusal is the last of these errors. Micro's own counts have only what an
-	// endpoint refuses before it hands a request on.
+	// Refused counts the requests of all endpoints that were answered with an error, and
+	// LastRefusal is the last such error. The counters of package micro do not have them.
 	Refused     int    `json:"refused"`
 	LastRefusal string `json:"last_refusal,omitempty"`
 }
 
-// podStreams is what a source tells of its own limit, if it has one.
+// podStreams is implemented by a source with a limit of its own.
 type podStreams interface {
 	PodStreams() (active, most int)
 }
@@ -136,115 +127,114 @@ func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.R
 		return nil, Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	ctx, end := context.WithCancelCause(serving)
-	turn, err := s.slots.Enter(request.Claim{Project: app.Project, Units: 1, Revoke: func(cause error) {
-		end(beyondShare(optionStreams, app.Project, s.cfg.MaxStreams, "log requests", cause))
-	}})
+	turn, err := s.slots.Enter(request.Claim{Project: app.Project, Units: 1, Revoke: end})
 	if err != nil {
 		end(nil)
 		return nil, err
 	}
+	req := newRequest(op, app, r)
 	return func() {
 		defer end(nil)
-		result := s.answer(ctx, serving, turn, op, app, r.Body, r.Reply, r.Arrived)
+		result := s.answer(ctx, serving, turn, req, r.Body)
 		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 	}, nil
 }
 
 // answer serves a request once it has its slot.
-func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (result string) {
+func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, req *logRequest, body []byte) (result string) {
 	slot, err := turn.Wait(ctx)
 	if err != nil {
-		return s.fail(serving, &logRequest{query: Query{App: app}, end: endOption(body)}, reply, err)
+		req.end = endOption(body)
+		return s.fail(serving, req, err)
 	}
-	// A requester that has the end can count on the slot being free.
-	conclude := s.serve(ctx, serving, op, app, body, reply, arrived)
+	// The slot is free before the requester receives the end.
+	conclude := s.serve(ctx, serving, req, body)
 	slot.Release()
 	return conclude()
 }
 
-// serve serves a request until ctx is done, all but the end of its answer.
-func (s *Service) serve(ctx, serving context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, arrived time.Time) (conclude func() (result string)) {
-	req, err := s.parse(ctx, op, app, body, reply, arrived)
-	if err != nil {
-		if req == nil {
-			req = &logRequest{query: Query{App: app}, end: end503}
-		}
-		return func() string { return s.fail(serving, req, reply, err) }
+// serve serves a request until ctx is done. conclude sends the end of the answer.
+func (s *Service) serve(ctx, serving context.Context, req *logRequest, body []byte) (conclude func() (result string)) {
+	if err := s.parse(ctx, req, body); err != nil {
+		return func() string { return s.fail(serving, req, err) }
 	}
-	if op == subjects.LogGet {
-		return s.get(ctx, serving, req, reply, arrived)
+	if req.op == subjects.LogGet {
+		return s.get(ctx, serving, req)
 	}
 	st := &stream{
-		Service: s, op: op, req: req, id: rand.Text(), target: reply, asked: arrived,
-		far:     op == subjects.LogTail && strings.HasPrefix(reply, request.FarPrefix),
+		Service: s, req: req, id: rand.Text(), target: req.reply, far: req.far(),
 		reader:  newReader(),
 		window:  newWindow(req.window, &s.memory),
 		out:     newOutbox(req, newMatcher(req, s.turns), &s.memory, s.metrics),
 		limiter: rate.NewLimiter(pace, paceBurst),
 	}
-	if op == subjects.LogOpen {
+	if req.op == subjects.LogOpen {
 		target, err := s.names.LogsOut(req.query.App.Project, st.id)
 		if err != nil {
-			return func() string { return st.finish(serving, reply, err) }
+			return func() string { return st.finish(serving, req.reply, err) }
 		}
 		st.target = target
 	}
-	return st.serve(ctx, serving, reply)
+	return st.serve(ctx, serving)
 }
 
-// parse reads the options of a request. Compiling expressions has to wait for a turn as
-// trying them does.
-func (s *Service) parse(ctx context.Context, op subjects.LogOp, app subjects.AppID, body []byte, reply string, now time.Time) (*logRequest, error) {
-	if fields, _ := objectOf(body); fields["include"] != nil || fields["exclude"] != nil {
-		turn, err := s.turns.Acquire(ctx, request.Claim{Project: app.Project, Units: 1})
+// parse reads the options of a request. The compilation of expressions has to wait for a turn.
+func (s *Service) parse(ctx context.Context, req *logRequest, body []byte) error {
+	fields, err := objectOf(body)
+	if err != nil {
+		return err
+	}
+	if fields["include"] != nil || fields["exclude"] != nil {
+		turn, err := s.turns.Acquire(ctx, request.Claim{Project: req.query.App.Project, Units: 1})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer turn.Release()
 	}
-	req, err := parseRequest(op, app, body, now)
-	if err != nil || !strings.HasPrefix(reply, request.FarPrefix) {
-		return req, err
+	if err := req.parse(fields); err != nil {
+		req.end = end503
+		return err
 	}
 	switch {
-	case op == subjects.LogOpen:
-		return req, Errorf(subjects.CodeInvalidArgument, "open: a reader in another account cannot listen to the stream, want tail")
+	case !req.far():
+		return nil
+	case req.op == subjects.LogOpen:
+		return Errorf(subjects.CodeInvalidArgument, "open: a reader in another account cannot listen to the stream, want tail")
 	case req.window > 0:
-		return req, Errorf(subjects.CodeInvalidArgument, "window: %d: a reader in another account cannot acknowledge, want none (appbridge logs: --window 0)", req.window)
+		return Errorf(subjects.CodeInvalidArgument, "window: %d: a reader in another account cannot acknowledge, want none (appbridge logs: --window 0)", req.window)
 	}
-	return req, nil
+	return nil
 }
 
 // refuse answers a request that begin did not admit, and ends its stream.
 func (s *Service) refuse(op subjects.LogOp, r *request.Request, err error) {
-	failure := s.failure(&logRequest{}, err)
+	failure := s.failure(subjects.AppID{}, err)
 	end := end503
 	if len(r.Body) <= maxBody {
 		end = endOption(r.Body)
 	}
 	for _, msg := range []*nats.Msg{request.ErrorMessage(r.Reply, failure), endMessage(r.Reply, ending{reason: endOf(failure), end: end})} {
 		if err := s.nc.PublishMsg(msg); err != nil {
-			s.log.Warn("cannot answer a log request", zap.Error(err))
+			s.log.Warn("cannot answer a log request", zap.String("subject", r.Subject), zap.Error(err))
 		}
 	}
 	s.metrics.requests.WithLabelValues(string(op), failure.Code.String()).Inc()
 }
 
 // fail answers a request with an error, and ends its stream.
-func (s *Service) fail(serving context.Context, req *logRequest, reply string, err error) (result string) {
-	failure := s.failure(req, err)
-	s.publishError(serving, reply, failure)
-	s.publishLast(serving, endMessage(reply, ending{reason: endOf(failure), end: req.end}))
+func (s *Service) fail(serving context.Context, req *logRequest, err error) (result string) {
+	failure := s.failure(req.query.App, err)
+	s.publishLast(serving, request.ErrorMessage(req.reply, failure))
+	s.publishLast(serving, endMessage(req.reply, ending{reason: endOf(failure), end: req.end}))
 	return failure.Code.String()
 }
 
-// failure is what the requester learns of an error.
-func (s *Service) failure(req *logRequest, err error) *Error {
+// failure returns the error for the requester, and logs an internal one.
+func (s *Service) failure(app subjects.AppID, err error) *Error {
 	var failure *Error
-	switch {
-	case errors.As(err, &failure):
-	default:
-		failure = s.internal(req, err)
+	if !errors.As(err, &failure) {
+		s.log.Error("log request failed", zap.Stringer("app", app), zap.Error(err))
+		failure = Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,14 +57,12 @@ const resultGone = "gone"
 // stream is one request that is answered with many messages.
 type stream struct {
 	*Service
-	op     subjects.LogOp
 	req    *logRequest
 	id     string
 	target string // the subject that is written to
 	ack    string // what a reply subject begins with
 	far    bool   // the target is in another account
 
-	asked   time.Time
 	reader  *reader
 	window  *window
 	out     *outbox
@@ -76,7 +74,7 @@ type stream struct {
 
 // serve sends the stream until ctx is done, all but its end. conclude sends the end, unless
 // parent is done, once nothing of the stream is taken any more, and returns how it came.
-func (s *stream) serve(ctx, parent context.Context, reply string) (conclude func() (result string)) {
+func (s *stream) serve(ctx, parent context.Context) (conclude func() (result string)) {
 	defer s.window.release()
 	defer s.out.release()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -88,20 +86,20 @@ func (s *stream) serve(ctx, parent context.Context, reply string) (conclude func
 	}
 	deaf, err := s.listen(cancel)
 	if err != nil {
-		return func() string { return s.finish(parent, reply, err) }
+		return func() string { return s.finish(parent, s.req.reply, err) }
 	}
 	defer deaf()
 	source, err := s.open(ctx)
 	if err != nil {
 		target := s.target
-		if s.op == subjects.LogOpen {
-			target = reply // nobody has been told of the other one
+		if s.req.op == subjects.LogOpen {
+			target = s.req.reply // the requester does not have the other one yet
 		}
 		return func() string { return s.finish(parent, target, err) }
 	}
 	defer source.Close()
 	s.encoder = newEncoder(s.req, source.Org())
-	err = s.transfer(ctx, cancel, source, reply)
+	err = s.transfer(ctx, cancel, source)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -109,13 +107,13 @@ func (s *stream) serve(ctx, parent context.Context, reply string) (conclude func
 }
 
 // transfer sends everything that the source has.
-func (s *stream) transfer(ctx context.Context, end context.CancelCauseFunc, source LogStream, reply string) error {
+func (s *stream) transfer(ctx context.Context, end context.CancelCauseFunc, source LogStream) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if s.op == subjects.LogOpen {
-		if err := s.invite(reply); err != nil {
+	if s.req.op == subjects.LogOpen {
+		if err := s.invite(); err != nil {
 			return err
 		}
 		if err := s.awaitListener(ctx); err != nil {
@@ -218,7 +216,7 @@ func (s *stream) open(ctx context.Context) (LogStream, error) {
 	select {
 	case r = <-found:
 	case <-word.C:
-		if s.op == subjects.LogTail {
+		if s.req.op == subjects.LogTail {
 			s.encoder = newEncoder(s.req, "")
 			told = s.sendNote(ctx, parcel{note: subjects.LogNoteWaiting, text: "waiting for Kubernetes"})
 			if told != nil {
@@ -240,10 +238,10 @@ func (s *stream) open(ctx context.Context) (LogStream, error) {
 }
 
 // invite answers with the subject on which the stream will arrive.
-func (s *stream) invite(reply string) error {
-	err := s.nc.PublishMsg(&nats.Msg{Subject: reply, Data: []byte(s.target), Header: nats.Header{subjects.HeaderLogStream: {s.id}}})
+func (s *stream) invite() error {
+	err := s.nc.PublishMsg(&nats.Msg{Subject: s.req.reply, Data: []byte(s.target), Header: nats.Header{subjects.HeaderLogStream: {s.id}}})
 	if err != nil {
-		return fmt.Errorf("answer on %s: %w", reply, err)
+		return fmt.Errorf("answer on %s: %w", s.req.reply, err)
 	}
 	return nil
 }
@@ -286,11 +284,11 @@ func (s *stream) finish(ctx context.Context, target string, err error) (result s
 	case errors.Is(err, request.ErrShutdown), errors.Is(err, context.Canceled):
 		reason = subjects.LogEndShutdown
 	default:
-		failure = s.failure(s.req, err)
+		failure = s.failure(s.req.query.App, err)
 		reason, result = endOf(failure), failure.Code.String()
 	}
 	if failure != nil {
-		s.publishError(ctx, target, failure)
+		s.publishLast(ctx, request.ErrorMessage(target, failure))
 	}
 	s.publishLast(ctx, endMessage(target, ending{id: s.id, seq: s.seq + 1, reason: reason, lines: s.reader.delivered(s.lines), end: s.req.end}))
 	if result == "" {

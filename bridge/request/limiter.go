@@ -2,7 +2,6 @@ package request
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,10 +9,6 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 )
-
-// ErrShare ends the work of a claim that is revoked: its project has more than its
-// fair share, and another one needs room.
-var ErrShare = errors.New("another project needs its share of the limit")
 
 // Limit is how much may be served at one time.
 type Limit struct {
@@ -37,7 +32,8 @@ type Claim struct {
 	Project string
 	// Units is how many are wanted, all or none.
 	Units int
-	// Revoke ends the work that the units are for, whose end releases them. It is
+	// Revoke ends the work that the units are for, whose end releases them; cause is a 429
+	// *Error that names the limit. It is
 	// called at most once, and must not block; it may release the units itself, once Acquire
 	// has returned them. nil: the units are held until the work has ended by itself.
 	Revoke func(cause error)
@@ -129,7 +125,7 @@ type Turn struct {
 func (l *Limiter) Enter(claim Claim) (*Turn, error) {
 	w := &waiter{claim: claim, done: make(chan struct{})}
 	for _, s := range l.enter(w) {
-		s.claim.Revoke(ErrShare)
+		s.claim.Revoke(l.revocation(s.claim.Project))
 	}
 	select {
 	case <-w.done:
@@ -167,8 +163,9 @@ func (t *Turn) Wait(ctx context.Context) (*Slot, error) {
 // Release gives the units back. Only the first call counts.
 func (s *Slot) Release() { s.limiter.release(s, s.limiter.limit.Max) }
 
-// Return gives n of the units back before the others. More than are left count as those.
-func (s *Slot) Return(n int) { s.limiter.release(s, n) }
+// Return gives n of the units back before the others, all of them where fewer are left, and
+// returns how many are left then.
+func (s *Slot) Return(n int) (left int) { return s.limiter.release(s, n) }
 
 // enter queues a claim, and grants or refuses it if that is decided at once. It
 // returns the claims to revoke for it.
@@ -201,12 +198,12 @@ func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
 	return revoke
 }
 
-// release takes units of a slot back and hands them on.
-func (l *Limiter) release(s *Slot, units int) {
+// release takes units of a slot back and hands them on. It returns how many the slot still has.
+func (l *Limiter) release(s *Slot, units int) (left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if units = min(units, s.claim.Units); units == 0 {
-		return
+		return 0
 	}
 	s.claim.Units -= units
 	p := l.projects[s.claim.Project]
@@ -221,6 +218,7 @@ func (l *Limiter) release(s *Slot, units int) {
 	}
 	l.forget(p)
 	l.dispatch()
+	return s.claim.Units
 }
 
 // dispatch grants waiting claims as long as one may be granted.
@@ -354,6 +352,12 @@ func (l *Limiter) refusal(p *project, units int) error {
 	}
 	return Errorf(subjects.CodeResourceExhausted, "%sproject %q has %d of %d %s, at most %s%s, try again later",
 		option, p.name, p.held, l.limit.Max, l.limit.What, most, need)
+}
+
+// revocation is the error that ends the work of a project that has more than its fair share.
+func (l *Limiter) revocation(project string) error {
+	return Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d %s: another project needs its share of the limit, try again later",
+		l.limit.Option, project, l.limit.Max, l.limit.What)
 }
 
 // finish takes a claim off its queue with what has become of it.

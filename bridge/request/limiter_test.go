@@ -244,7 +244,7 @@ func TestManyAtOnce(t *testing.T) {
 					ctx, cancel := context.WithCancelCause(context.Background())
 					claim := Claim{Project: fmt.Sprint(worker % 4), Units: units}
 					if random.IntN(2) == 0 {
-						claim.Revoke = func(error) { cancel(ErrShare) }
+						claim.Revoke = cancel
 					}
 					if random.IntN(8) == 0 {
 						go cancel(context.Canceled)

@@ -12,6 +12,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -27,8 +28,8 @@ func (c config) logsConfig() logsvc.Config {
 }
 
 // newLogSource is what the log service reads from.
-func newLogSource(c config, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) (*logsvc.Kubernetes, error) {
-	return logsvc.NewKubernetes(logsvc.KubernetesConfig{
+func newLogSource(c config, kube *rest.Config, cache appsvc.Cache, log *zap.Logger, reg prometheus.Registerer) (*pods.Source, error) {
+	return pods.New(pods.Config{
 		REST:              kube,
 		Namespaces:        c.bridgeConfig("").Namespaces,
 		MaxPodStreams:     c.MaxPodStreams,

@@ -63,3 +63,18 @@ func commandLines(section string) []string {
 	}
 	return lines
 }
+
+// Block is the block of a page that begins with some text.
+func Block(tb testing.TB, file, begins string) string {
+	tb.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "\n"+begins)
+	block, _, closed := strings.Cut(rest, "\n```")
+	if !found || !closed {
+		tb.Fatalf("%s has no block that begins with %q", file, begins)
+	}
+	return begins + block
+}

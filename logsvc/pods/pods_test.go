@@ -1,4 +1,4 @@
-package logsvc_test
+package pods_test
 
 import (
 	"context"
@@ -17,12 +17,13 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 func TestKubernetesConfig(t *testing.T) {
-	_, err := logsvc.NewKubernetes(logsvc.KubernetesConfig{MaxLineBytes: -1}, nil, nil)
+	_, err := pods.New(pods.Config{MaxLineBytes: -1}, nil, nil)
 	for _, field := range []string{"REST", "max pod streams", "max line bytes"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("got %v, want it to name %s", err, field)
@@ -106,7 +107,7 @@ func TestKubernetesChoice(t *testing.T) {
 		{"not restarted", logsvc.Query{App: first.id, Replica: pod.Name(), Previous: true}, subjects.CodeFailedPrecondition, fmt.Sprintf("previous: container app of replica %s has not restarted", pod.Name())},
 	}
 	for _, namespaces := range [][]string{{p.namespace}, nil} {
-		k := p.kubernetes(func(c *logsvc.KubernetesConfig) { c.Namespaces = namespaces })
+		k := p.kubernetes(func(c *pods.Config) { c.Namespaces = namespaces })
 		for _, tt := range refusals {
 			t.Run(fmt.Sprint(tt.name, " in ", namespaces), func(t *testing.T) {
 				_, err := k.Open(t.Context(), tt.q)
@@ -189,7 +190,7 @@ func TestKubernetesPrevious(t *testing.T) {
 
 func TestKubernetesLimit(t *testing.T) {
 	p := newPlace(t)
-	k := p.kubernetes(func(c *logsvc.KubernetesConfig) { c.MaxPodStreams = 2 })
+	k := p.kubernetes(func(c *pods.Config) { c.MaxPodStreams = 2 })
 	a, b := p.newApp("one"), p.newApp("two")
 	pod := a.run("00001")
 	b.run("00001")
@@ -226,7 +227,7 @@ func TestKubernetesRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := p.kubernetes(func(c *logsvc.KubernetesConfig) { c.REST = user })
+	k := p.kubernetes(func(c *pods.Config) { c.REST = user })
 	q := logsvc.Query{App: subjects.AppID{Project: "shop", Domain: "production", Name: "secret"}, Tail: -1}
 	_, err = k.Open(t.Context(), q)
 	refused(t, err, subjects.CodeInternal, "kubernetes: the log service lacks the right list on services.serving.knative.dev in namespace "+p.namespace)
@@ -318,7 +319,7 @@ func TestKubernetesLookup(t *testing.T) {
 		Annotations: map[string]string{kservice.AnnotationAppID: published.id.String()},
 	}}
 	var synced atomic.Bool
-	k := p.kubernetes(func(c *logsvc.KubernetesConfig) {
+	k := p.kubernetes(func(c *pods.Config) {
 		c.Lookup = func(id subjects.AppID) (*kservice.Service, bool) {
 			if id == published.id {
 				return shown, synced.Load()

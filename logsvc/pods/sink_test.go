@@ -1,4 +1,4 @@
-package logsvc_test
+package pods_test
 
 import (
 	"context"
@@ -15,18 +15,19 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // kubernetes makes a source of logs for the place.
-func (p *place) kubernetes(change ...func(*logsvc.KubernetesConfig)) *logsvc.Kubernetes {
+func (p *place) kubernetes(change ...func(*pods.Config)) *pods.Source {
 	p.t.Helper()
-	cfg := logsvc.KubernetesConfig{REST: p.Config, Namespaces: []string{p.namespace}, MaxPodStreams: 50}
+	cfg := pods.Config{REST: p.Config, Namespaces: []string{p.namespace}, MaxPodStreams: 50}
 	for _, c := range change {
 		c(&cfg)
 	}
-	k, err := logsvc.NewKubernetes(cfg, zaptest.NewLogger(p.t), prometheus.NewRegistry())
+	k, err := pods.New(cfg, zaptest.NewLogger(p.t), prometheus.NewRegistry())
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ type tailing struct {
 }
 
 // read opens a stream and runs it.
-func read(t *testing.T, k *logsvc.Kubernetes, q logsvc.Query) *tailing {
+func read(t *testing.T, k *pods.Source, q logsvc.Query) *tailing {
 	t.Helper()
 	stream, err := k.Open(t.Context(), q)
 	if err != nil {

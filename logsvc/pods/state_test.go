@@ -1,4 +1,4 @@
-package logsvc
+package pods
 
 import (
 	"testing"
@@ -27,72 +27,72 @@ func TestStateOf(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(pod *corev1.Pod, s *corev1.ContainerStatus)
-		want   podState // without ended and started
+		want   containerState // without ended and started
 	}{
-		{"runs", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.ContainerID = running, "c1" }, podState{running: true, current: "c1"}},
-		{"runs without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.RestartCount = running, 2 }, podState{
+		{"runs", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.ContainerID = running, "c1" }, containerState{running: true, current: "c1"}},
+		{"runs without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.RestartCount = running, 2 }, containerState{
 			running: true, current: "restart 2, started 0001-01-01T00:00:00Z",
 		}},
 		{"runs again without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State, s.RestartCount = running, 2
 			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(epoch)}
-		}, podState{
+		}, containerState{
 			running: true, current: "restart 2, started 0001-01-01T00:00:00Z", last: "restart 1, started 2026-03-14T09:26:53Z",
 		}},
 		{"waits between two without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State, s.RestartCount = waiting, 1
 			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(epoch)}
-		}, podState{
+		}, containerState{
 			current: "restart 1, started 2026-03-14T09:26:53Z", last: "restart 1, started 2026-03-14T09:26:53Z", waiting: "CrashLoopBackOff",
 		}},
 		{"ended out of sight of the kubelet", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.Status.Phase = corev1.PodFailed
 			s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}
-		}, podState{over: true}},
+		}, containerState{over: true}},
 		{"runs again", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State, s.ContainerID, s.LastTerminationState.Terminated = running, "c2", ended("c1", 1)
-		}, podState{running: true, current: "c2", last: "c1"}},
+		}, containerState{running: true, current: "c2", last: "c1"}},
 		{"another pod of the name", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.UID, s.State, s.ContainerID = "other", running, "c1"
-		}, podState{gone: true}},
+		}, containerState{gone: true}},
 		{"not started", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
-		}, podState{waiting: "ContainerCreating"}},
-		{"no status yet", func(pod *corev1.Pod, _ *corev1.ContainerStatus) { pod.Status.ContainerStatuses = nil }, podState{}},
+		}, containerState{waiting: "ContainerCreating"}},
+		{"no status yet", func(pod *corev1.Pod, _ *corev1.ContainerStatus) { pod.Status.ContainerStatuses = nil }, containerState{}},
 		{"evicted before it started", func(pod *corev1.Pod, _ *corev1.ContainerStatus) {
 			pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodFailed, nil
-		}, podState{over: true}},
+		}, containerState{over: true}},
 		{"waits between two", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State, s.LastTerminationState.Terminated = waiting, ended("c1", 1)
-		}, podState{current: "c1", last: "c1", waiting: "CrashLoopBackOff"}},
+		}, containerState{current: "c1", last: "c1", waiting: "CrashLoopBackOff"}},
 		{"ended, will start again", func(_ *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State.Terminated, s.LastTerminationState.Terminated = ended("c2", 0), ended("c1", 1)
-		}, podState{current: "c2", last: "c1"}},
+		}, containerState{current: "c2", last: "c1"}},
 		{"ended in a pod that is deleted", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.DeletionTimestamp, s.State.Terminated = new(metav1.Time), ended("c1", 0)
-		}, podState{current: "c1", over: true}},
+		}, containerState{current: "c1", over: true}},
 		{"runs in a pod that is deleted", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.DeletionTimestamp, s.State, s.ContainerID = new(metav1.Time), running, "c1"
-		}, podState{current: "c1", running: true}},
+		}, containerState{current: "c1", running: true}},
 		{"finished", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.Status.Phase, s.State.Terminated = corev1.PodSucceeded, ended("c1", 0)
-		}, podState{current: "c1", over: true}},
+		}, containerState{current: "c1", over: true}},
 		{"never again", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.Spec.RestartPolicy, s.State.Terminated = corev1.RestartPolicyNever, ended("c1", 1)
-		}, podState{current: "c1", over: true}},
+		}, containerState{current: "c1", over: true}},
 		{"again after a failure", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			pod.Spec.RestartPolicy, s.State.Terminated = corev1.RestartPolicyOnFailure, ended("c1", 1)
-		}, podState{current: "c1"}},
+		}, containerState{current: "c1"}},
 		{"an init container that is through", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			s.State.Terminated = ended("c1", 0)
 			pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
-		}, podState{current: "c1", over: true}},
+		}, containerState{current: "c1", over: true}},
 		{"an init container that goes on", func(pod *corev1.Pod, s *corev1.ContainerStatus) {
 			always := corev1.ContainerRestartPolicyAlways
 			pod.Spec.InitContainers = []corev1.Container{{Name: "app", RestartPolicy: &always}}
 			s.State.Terminated = ended("c1", 0)
 			pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses, nil
-		}, podState{current: "c1"}},
+		}, containerState{current: "c1"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -109,33 +109,35 @@ func TestStateOf(t *testing.T) {
 }
 
 func TestNextStep(t *testing.T) {
-	running := func(current, last string) podState { return podState{running: true, current: current, last: last} }
+	running := func(current, last string) containerState {
+		return containerState{running: true, current: current, last: last}
+	}
 	tests := []struct {
 		name     string
-		progress podProgress
-		state    podState
-		step     podStep
+		progress progress
+		state    containerState
+		step     nextStep
 		id       string
 	}{
-		{"gone", podProgress{id: "c1"}, podState{gone: true}, stepDone, ""},
-		{"not started", podProgress{}, podState{}, stepWait, ""},
-		{"never started", podProgress{}, podState{over: true}, stepDone, ""},
-		{"started", podProgress{}, running("c1", ""), stepBegin, "c1"},
-		{"started before", podProgress{}, running("c2", "c1"), stepBegin, "c2"},
-		{"waits at first", podProgress{}, podState{current: "c1", last: "c1"}, stepBegin, "c1"},
-		{"runs", podProgress{id: "c1"}, running("c1", ""), stepFollow, ""},
-		{"ended", podProgress{id: "c1"}, podState{current: "c1"}, stepRest, ""},
-		{"waits", podProgress{id: "c1"}, podState{current: "c1", last: "c1"}, stepRest, ""},
-		{"waits and is read", podProgress{id: "c1", complete: true}, podState{current: "c1", last: "c1"}, stepWait, ""},
-		{"over", podProgress{id: "c1"}, podState{current: "c1", over: true}, stepRest, ""},
-		{"over and is read", podProgress{id: "c1", complete: true}, podState{current: "c1", over: true}, stepDone, ""},
-		{"started again, unread", podProgress{id: "c1"}, running("c2", "c1"), stepPrevious, ""},
-		{"started again", podProgress{id: "c1", complete: true}, running("c2", "c1"), stepBegin, "c2"},
-		{"started twice", podProgress{id: "c1", complete: true}, running("c3", "c2"), stepBegin, "c2"},
-		{"started twice, unread", podProgress{id: "c1"}, running("c3", "c2"), stepBegin, "c2"},
-		{"started twice, second one", podProgress{id: "c2", before: "c1"}, running("c3", "c2"), stepPrevious, ""},
-		{"a report that is behind", podProgress{id: "c2", before: "c1", complete: true}, running("c3", "c1"), stepBegin, "c3"},
-		{"crashed twice", podProgress{id: "c1", complete: true}, podState{current: "c2", last: "c2"}, stepBegin, "c2"},
+		{"gone", progress{id: "c1"}, containerState{gone: true}, stepDone, ""},
+		{"not started", progress{}, containerState{}, stepWait, ""},
+		{"never started", progress{}, containerState{over: true}, stepDone, ""},
+		{"started", progress{}, running("c1", ""), stepBegin, "c1"},
+		{"started before", progress{}, running("c2", "c1"), stepBegin, "c2"},
+		{"waits at first", progress{}, containerState{current: "c1", last: "c1"}, stepBegin, "c1"},
+		{"runs", progress{id: "c1"}, running("c1", ""), stepFollow, ""},
+		{"ended", progress{id: "c1"}, containerState{current: "c1"}, stepRest, ""},
+		{"waits", progress{id: "c1"}, containerState{current: "c1", last: "c1"}, stepRest, ""},
+		{"waits and is read", progress{id: "c1", complete: true}, containerState{current: "c1", last: "c1"}, stepWait, ""},
+		{"over", progress{id: "c1"}, containerState{current: "c1", over: true}, stepRest, ""},
+		{"over and is read", progress{id: "c1", complete: true}, containerState{current: "c1", over: true}, stepDone, ""},
+		{"started again, unread", progress{id: "c1"}, running("c2", "c1"), stepPrevious, ""},
+		{"started again", progress{id: "c1", complete: true}, running("c2", "c1"), stepBegin, "c2"},
+		{"started twice", progress{id: "c1", complete: true}, running("c3", "c2"), stepBegin, "c2"},
+		{"started twice, unread", progress{id: "c1"}, running("c3", "c2"), stepBegin, "c2"},
+		{"started twice, second one", progress{id: "c2", before: "c1"}, running("c3", "c2"), stepPrevious, ""},
+		{"a report that is behind", progress{id: "c2", before: "c1", complete: true}, running("c3", "c1"), stepBegin, "c3"},
+		{"crashed twice", progress{id: "c1", complete: true}, containerState{current: "c2", last: "c2"}, stepBegin, "c2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package logsvc_test
+package pods_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package logsvc
+package pods
 
 import (
 	"cmp"
@@ -9,28 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podState is what decides how the log of a container is read: which instances
-// of it there are, by container id or what stands in for it, and what will become of it.
-type podState struct {
-	gone    bool   // the pod is not there any more
-	over    bool   // the container does not run and will not be started again
+// containerState is the state of a container as far as its log is concerned: the ids of its
+// instances, and whether it will run again.
+type containerState struct {
+	gone    bool   // the pod does not exist any more
+	over    bool   // the container has ended and will not restart
 	running bool   // current runs
-	current string // whose log a request brings; empty: nothing was started yet
-	last    string // whose log a request for the previous one brings; empty: nobody's
+	current string // the instance whose log a request returns; empty: none has started
+	last    string // the instance whose log a request for the previous one returns; empty: none
 	started time.Time
 	ended   *corev1.ContainerStateTerminated // how current ended
-	waiting string                           // why nothing runs
+	waiting string                           // the reason why none runs
 }
 
-// stateOf reads the state of a container from the pod of that uid, nil when there
-// is none. Of a container that waits to be started again, the kubelet brings the
-// log that ended last, asked for the previous one or not.
-func stateOf(pod *corev1.Pod, uid types.UID, container string) podState {
+// stateOf returns the state of a container of the pod with that uid; pod may be nil. While a
+// container waits for its restart, the kubelet returns the log of the last instance to both kinds
+// of requests.
+func stateOf(pod *corev1.Pod, uid types.UID, container string) containerState {
 	if pod == nil || pod.UID != uid {
-		return podState{gone: true}
+		return containerState{gone: true}
 	}
 	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	s := podState{over: finished}
+	s := containerState{over: finished}
 	status, restart := statusOf(pod, container)
 	if status == nil {
 		return s
@@ -64,8 +64,8 @@ func stateOf(pod *corev1.Pod, uid types.UID, container string) podState {
 	return s
 }
 
-// endedID identifies an instance that has ended, after so many restarts. It is empty for one that
-// the kubelet lost sight of: then there is neither an id nor a start time, and no log.
+// endedID identifies an instance that has ended, after so many restarts. It is empty for a
+// container with the status ContainerStatusUnknown: it has no id, no start time and no log.
 func endedID(ended *corev1.ContainerStateTerminated, restarts int32) string {
 	if ended.ContainerID == "" && ended.StartedAt.IsZero() {
 		return ""
@@ -74,13 +74,13 @@ func endedID(ended *corev1.ContainerStateTerminated, restarts int32) string {
 }
 
 // standInID identifies an instance without a container id, as virtual kubelets report it. The
-// start time alone does not: it has whole seconds.
+// start time alone is not enough: its resolution is one second.
 func standInID(started time.Time, restarts int32) string {
 	return fmt.Sprintf("restart %d, started %s", restarts, started.UTC().Format(time.RFC3339))
 }
 
-// statusOf is the status of a container, nil when there is none yet, and whether
-// it is started again after it ended so.
+// statusOf returns the status of a container, nil if it has none yet, and whether it restarts after
+// it has terminated in some way.
 func statusOf(pod *corev1.Pod, container string) (*corev1.ContainerStatus, func(*corev1.ContainerStateTerminated) bool) {
 	for i := range pod.Status.ContainerStatuses {
 		if status := &pod.Status.ContainerStatuses[i]; status.Name == container {
@@ -95,8 +95,8 @@ func statusOf(pod *corev1.Pod, container string) (*corev1.ContainerStatus, func(
 	return nil, nil
 }
 
-// initPolicy is how an init container is started again: until it succeeds,
-// unless it is one that goes on beside the others.
+// initPolicy is the restart policy of an init container: it restarts until it succeeds, unless it
+// is a sidecar with a policy of its own.
 func initPolicy(pod *corev1.Pod, container string) corev1.RestartPolicy {
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; c.Name == container && c.RestartPolicy != nil {
@@ -121,8 +121,8 @@ func restarts(policy corev1.RestartPolicy) func(*corev1.ContainerStateTerminated
 	}
 }
 
-// endText says how the container ended.
-func (s podState) endText() string {
+// endText describes how the container ended.
+func (s containerState) endText() string {
 	if s.ended == nil {
 		return "ended"
 	}
@@ -133,35 +133,34 @@ func (s podState) endText() string {
 	return text
 }
 
-// podStep is what a reader does next.
-type podStep int
+// nextStep is what a tailer does next.
+type nextStep int
 
 const (
-	// stepDone: there is nothing to read any more and will not be.
-	stepDone podStep = iota
-	// stepWait: for a container to be started.
+	// stepDone: the log is read to its end.
+	stepDone nextStep = iota
+	// stepWait: the container has to start.
 	stepWait
-	// stepBegin: another instance is there, and is the one to read from now on.
+	// stepBegin: another instance has to be read.
 	stepBegin
 	// stepFollow: the instance runs.
 	stepFollow
-	// stepRest: the instance has ended; read what is left of its log.
+	// stepRest: the instance has ended; the rest of its log has to be read.
 	stepRest
-	// stepPrevious: likewise, and its log is now that of the previous one.
+	// stepPrevious: like stepRest, but the log is now that of the previous instance.
 	stepPrevious
 )
 
-// podProgress is how far a reader is.
-type podProgress struct {
+// progress is how far a tailer is.
+type progress struct {
 	id string // the instance that is read; empty: none yet
-	// complete: it has ended and all of its log was handed out, or what was not
-	// cannot be had any more.
+	// complete: it has ended and all of its log was read, or the rest is lost.
 	complete bool
 	before   string // the instance that was read before
 }
 
-// next decides what to do about a container in that state; the id is for stepBegin.
-func (p podProgress) next(s podState) (podStep, string) {
+// next returns what to do in a state of the container; the id is for stepBegin.
+func (p progress) next(s containerState) (nextStep, string) {
 	if s.gone {
 		return stepDone, ""
 	}
@@ -177,7 +176,7 @@ func (p podProgress) next(s podState) (podStep, string) {
 	}
 	switch {
 	case s.current != "" && s.current != p.id:
-		// One that came and went meanwhile is read first.
+		// An instance that started and ended in the meantime is read first.
 		if p.id != "" && s.last != "" && s.last != p.id && s.last != p.before {
 			return stepBegin, s.last
 		}

@@ -1,8 +1,9 @@
-package logsvc_test
+package pods_test
 
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // follow reads an app of one replica, and one more that comes, and is what does
 // not work within that time.
-func (a *app) follow(t *testing.T, k *logsvc.Kubernetes, wait time.Duration) error {
+func (a *app) follow(t *testing.T, k *pods.Source, wait time.Duration) error {
 	t.Helper()
 	q := all(a)
 	q.Follow = logsvc.FollowAlways
@@ -61,15 +64,15 @@ func (a *app) follow(t *testing.T, k *logsvc.Kubernetes, wait time.Duration) err
 // one too many.
 func TestDocumentedRole(t *testing.T) {
 	role := &rbacv1.Role{}
-	if err := yaml.Unmarshal([]byte(documented(t, "apiVersion: rbac.authorization.k8s.io/v1")), role); err != nil {
+	if err := yaml.Unmarshal([]byte(suite.Block(t, filepath.Join("..", "..", "docs", "logs.md"), "apiVersion: rbac.authorization.k8s.io/v1")), role); err != nil {
 		t.Fatal(err)
 	}
 	p := newPlace(t)
 	a := p.newApp("storefront")
 	a.run("00001").Write("one")
 	// users are those who lack one right each.
-	users := map[string]*logsvc.Kubernetes{}
-	user := func(name string, rules []rbacv1.PolicyRule) *logsvc.Kubernetes {
+	users := map[string]*pods.Source{}
+	user := func(name string, rules []rbacv1.PolicyRule) *pods.Source {
 		t.Helper()
 		meta := metav1.ObjectMeta{Namespace: p.namespace, Name: fmt.Sprintf("%s-%s", p.namespace, strings.NewReplacer(" ", "-", "/", "-").Replace(name))}
 		subject := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: meta.Name}
@@ -79,7 +82,7 @@ func TestDocumentedRole(t *testing.T) {
 			p.Client.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})); err != nil {
 			t.Fatal(err)
 		}
-		users[name] = p.kubernetes(func(c *logsvc.KubernetesConfig) { c.REST = config })
+		users[name] = p.kubernetes(func(c *pods.Config) { c.REST = config })
 		return users[name]
 	}
 	for i, rule := range role.Rules {
@@ -94,7 +97,7 @@ func TestDocumentedRole(t *testing.T) {
 		}
 	}
 	lacking := users
-	users = map[string]*logsvc.Kubernetes{}
+	users = map[string]*pods.Source{}
 	// The API server learns of a right some time after it was given; when it
 	// knows of the last ones it knows of all before.
 	everything := user("everything", role.Rules)

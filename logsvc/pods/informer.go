@@ -1,4 +1,4 @@
-package logsvc
+package pods
 
 import (
 	"context"
@@ -13,23 +13,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// podWatch is an informer on the pods of one stream. It makes things quick:
-// whoever needs to be certain asks the API server.
-type podWatch struct {
+// podInformer is an informer on the pods of one stream. It only makes changes known early:
+// decisions are made on consistent reads.
+type podInformer struct {
 	informer cache.SharedIndexInformer
-	changed  chan struct{} // holds one token when there is something to see
+	changed  chan struct{} // holds one token after a change
 }
 
-func (s *podLogs) watchPods() *podWatch {
+func (s *appLog) newPodInformer() *podInformer {
 	narrow := func(o *metav1.ListOptions) { o.LabelSelector = s.selector() }
 	if s.q.Replica != "" {
 		narrow = func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.q.Replica).String()
 		}
 	}
-	w := &podWatch{
+	w := &podInformer{
 		informer: cache.NewSharedIndexInformer(
-			cache.NewFilteredListWatchFromClient(s.k.core.RESTClient(), "pods", s.namespace, narrow), &corev1.Pod{}, 0, nil),
+			cache.NewFilteredListWatchFromClient(s.src.core.RESTClient(), "pods", s.namespace, narrow), &corev1.Pod{}, 0, nil),
 		changed: make(chan struct{}, 1),
 	}
 	// None of these fails before the informer runs.
@@ -40,8 +40,8 @@ func (s *podLogs) watchPods() *podWatch {
 		return object, nil
 	})
 	_ = w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		s.k.metrics.failures.Inc()
-		s.k.log.Debug("the watch of pods failed", zap.String("namespace", s.namespace), zap.String("service", s.service), zap.Error(err))
+		s.src.metrics.failures.Inc()
+		s.src.log.Debug("the watch of pods failed", zap.String("namespace", s.namespace), zap.String("service", s.service), zap.Error(err))
 	})
 	_, _ = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { w.signal() },
@@ -51,21 +51,21 @@ func (s *podLogs) watchPods() *podWatch {
 	return w
 }
 
-// run returns when ctx is done and nothing of the informer is left. What client-go
-// would log comes once for each stream, and the error handler has it.
-func (w *podWatch) run(ctx context.Context) {
+// run returns when ctx is done and the informer has stopped. client-go's own log is discarded:
+// it would have a line for each stream, and the error handler logs the same errors.
+func (w *podInformer) run(ctx context.Context) {
 	w.informer.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
-func (w *podWatch) signal() {
+func (w *podInformer) signal() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
 	}
 }
 
-// pods are those that the informer knows.
-func (w *podWatch) pods() []*corev1.Pod {
+// pods returns the pods in the informer's cache.
+func (w *podInformer) pods() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, object := range w.informer.GetStore().List() {
 		if pod, ok := object.(*corev1.Pod); ok {

@@ -1,10 +1,12 @@
-package logsvc
+package pods
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -12,8 +14,8 @@ import (
 // may never come.
 func TestRevokedBeforeRun(t *testing.T) {
 	t.Parallel()
-	k := &Kubernetes{slots: newPodSlots(4), metrics: newPodMetrics()}
-	evil := k.newLease("evil")
+	src := &Source{slots: newSlots(4)}
+	evil := src.newLease("evil")
 	for range 2 {
 		if err := evil.take(t.Context(), 2); err != nil {
 			t.Fatal(err)
@@ -21,23 +23,24 @@ func TestRevokedBeforeRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	shop := k.newLease("shop")
+	shop := src.newLease("shop")
 	if err := shop.take(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
 	running, end := evil.run(t.Context())
 	defer end(nil)
 	err := context.Cause(running)
-	if err == nil || endOf(failureOf(err)) != subjects.LogEndLimit {
+	var failure *logsvc.Error
+	if !errors.As(err, &failure) || failure.Code != subjects.CodeResourceExhausted {
 		t.Errorf("got %v", err)
 	}
 	if again := evil.take(t.Context(), 1); again != err { //nolint:errorlint // the same one
 		t.Errorf("got %v", again)
 	}
-	evil.give() // as its readers do
+	evil.giveBack() // as its readers do
 	evil.close()
 	shop.close()
-	if active := k.slots.Usage().Active; active != 0 {
+	if active := src.slots.Usage().Active; active != 0 {
 		t.Errorf("%d slots are taken", active)
 	}
 }

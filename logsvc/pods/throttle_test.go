@@ -1,4 +1,4 @@
-package logsvc
+package pods
 
 import (
 	"context"
@@ -64,12 +64,12 @@ func TestThrottleCost(t *testing.T) {
 // Requests to Kubernetes are few at one time, and one project's wait does not delay another's.
 func TestCallsShare(t *testing.T) {
 	t.Parallel()
-	k := &Kubernetes{calls: newCalls(), pace: podPace{answer: time.Hour}}
+	src := &Source{calls: newCalls(), timing: timing{answer: time.Hour}}
 	started, release := make(chan string), make(chan struct{})
 	var all sync.WaitGroup
 	call := func(project string) {
 		all.Go(func() {
-			err := k.call(t.Context(), project, func(context.Context) error {
+			err := src.call(t.Context(), project, func(context.Context) error {
 				started <- project
 				<-release
 				return nil
@@ -86,12 +86,12 @@ func TestCallsShare(t *testing.T) {
 		<-started
 	}
 	call("one")
-	for k.calls.Usage().Pending < 2*maxCalls+1 {
+	for src.calls.Usage().Pending < 2*maxCalls+1 {
 		if err := pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := k.calls.Usage().Active; got != maxCalls {
+	if got := src.calls.Usage().Active; got != maxCalls {
 		t.Errorf("%d requests at one time, want %d", got, maxCalls)
 	}
 	release <- struct{}{}

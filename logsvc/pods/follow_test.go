@@ -1,4 +1,4 @@
-package logsvc_test
+package pods_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -92,11 +93,11 @@ func TestKubernetesBusy(t *testing.T) {
 	p := newPlace(t)
 	k := p.kubernetes()
 	a := p.newApp("busy")
-	pods := []*testenv.Pod{a.run("00001"), a.run("00001")}
+	replicas := []*testenv.Pod{a.run("00001"), a.run("00001")}
 	const lines = 100_000
 	r := read(t, k, all(a))
 	var writers sync.WaitGroup
-	for _, pod := range pods {
+	for _, pod := range replicas {
 		writers.Go(func() {
 			for i := 0; i < lines; i += 1000 {
 				pod.Write(numbers(i, i+1000)...)
@@ -121,7 +122,7 @@ func TestKubernetesBusy(t *testing.T) {
 		case 1:
 			p.Cut()
 		case 2:
-			pods[i%2].EOF()
+			replicas[i%2].EOF()
 		}
 		select {
 		case <-tick.C:
@@ -129,7 +130,7 @@ func TestKubernetesBusy(t *testing.T) {
 			writing = false
 		}
 	}
-	for _, pod := range pods {
+	for _, pod := range replicas {
 		r.wait(pod, numbers(0, lines)...)
 	}
 	r.noNotes(t)
@@ -286,7 +287,7 @@ func TestKubernetesRotation(t *testing.T) {
 func TestKubernetesLongLine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	k := p.kubernetes(func(c *logsvc.KubernetesConfig) { c.MaxLineBytes = 1000 })
+	k := p.kubernetes(func(c *pods.Config) { c.MaxLineBytes = 1000 })
 	a := p.newApp("long")
 	pod := a.run("00001")
 	pod.Write("before")

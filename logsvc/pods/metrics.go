@@ -1,26 +1,23 @@
-package logsvc
+package pods
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Why the log of a container was opened again.
+// The causes for which the log of a container is opened again.
 const (
 	resumeEOF     = "eof"
 	resumeError   = "error"
 	resumeRestart = "restart"
 )
 
-// podMetrics are those of a Kubernetes; docs/metrics.md lists them.
-type podMetrics struct {
-	streams  prometheus.Gauge
+// metrics are those of a Kubernetes; docs/metrics.md lists them.
+type metrics struct {
 	resumes  *prometheus.CounterVec
 	failures prometheus.Counter
 }
 
-func newPodMetrics() *podMetrics {
-	m := &podMetrics{
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "appbridge_log_pod_streams", Help: "Kubernetes log streams that are taken.",
-		}),
+// newMetrics registers them; streams returns how many logs are read.
+func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
+	m := &metrics{
 		resumes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_resumes_total", Help: "Times a log that is followed was opened again, by cause: the end of the answer, an error, a restart of the container.",
 		}, []string{"cause"}),
@@ -31,9 +28,8 @@ func newPodMetrics() *podMetrics {
 	for _, cause := range []string{resumeEOF, resumeError, resumeRestart} {
 		m.resumes.WithLabelValues(cause)
 	}
+	reg.MustRegister(m.resumes, m.failures, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "appbridge_log_pod_streams", Help: "Kubernetes log streams that are taken.",
+	}, streams))
 	return m
-}
-
-func (m *podMetrics) register(reg prometheus.Registerer) {
-	reg.MustRegister(m.streams, m.resumes, m.failures)
 }

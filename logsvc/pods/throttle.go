@@ -1,4 +1,4 @@
-package logsvc
+package pods
 
 import (
 	"context"
@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// maxCalls is how many requests to the API server, other than those for a log, run at
-	// one time. More make each of them slower, and the API server with them.
+	// maxCalls is how many requests to the API server, other than those for a log, run at a
+	// time. More would slow down each of them and the API server.
 	maxCalls = 8
-	// minLineBytes is what a line counts at least, in bytes: short lines cost the processor as
-	// much as long ones.
+	// minLineBytes is how many bytes a line counts at least: short lines take as much CPU time
+	// as long ones.
 	minLineBytes = 128
 )
 
-// newCalls makes the limit of the requests that are not for a log. All wait: each belongs to a
-// stream, and those are limited.
+// newCalls makes the limit for requests that are not for a log. The queue has no bound: each
+// request belongs to a stream, and those are limited.
 func newCalls() *request.Limiter {
 	return request.NewLimiter(request.Limit{What: "requests to Kubernetes", Max: maxCalls, Pending: math.MaxInt})
 }
 
-// throttle bounds how many bytes a second are read of all logs together. Projects take
-// turns, so that the many streams of one do not hold up those of another.
+// throttle limits the read rate of all logs together. Projects take turns, so that the many
+// streams of one project do not delay those of another.
 type throttle struct {
 	rate  *rate.Limiter
 	turns *request.Limiter
 }
 
-// newThrottle makes a throttle; bytesPerSecond 0 is no limit.
+// newThrottle makes a throttle; 0 is no limit.
 func newThrottle(bytesPerSecond int64) *throttle {
 	t := &throttle{rate: rate.NewLimiter(rate.Inf, 0)}
 	if bytesPerSecond > 0 {
@@ -41,7 +41,7 @@ func newThrottle(bytesPerSecond int64) *throttle {
 	return t
 }
 
-// wait waits until a stream of a project may read on after so many bytes and lines.
+// wait blocks until a stream of a project that has read so many bytes and lines may read on.
 func (t *throttle) wait(ctx context.Context, project string, bytes, lines int) error {
 	if t.turns == nil {
 		return context.Cause(ctx)
@@ -54,7 +54,7 @@ func (t *throttle) wait(ctx context.Context, project string, bytes, lines int) e
 	return t.rate.WaitN(ctx, t.cost(bytes, lines))
 }
 
-// cost is what a read counts.
+// cost returns how many bytes a read counts.
 func (t *throttle) cost(bytes, lines int) int {
 	return min(max(bytes, lines*minLineBytes), t.rate.Burst())
 }

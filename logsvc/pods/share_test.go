@@ -1,4 +1,4 @@
-package logsvc_test
+package pods_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
@@ -14,7 +15,7 @@ import (
 // another project needs one.
 func TestKubernetesShares(t *testing.T) {
 	p := newPlace(t)
-	k := p.kubernetes(func(c *logsvc.KubernetesConfig) { c.MaxPodStreams = 4 })
+	k := p.kubernetes(func(c *pods.Config) { c.MaxPodStreams = 4 })
 	evil := p.create(testenv.App{Project: "evil", Domain: "production", Name: "one"})
 	shop := p.newApp("two")
 	for range 2 {

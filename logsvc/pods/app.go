@@ -1,0 +1,122 @@
+package pods
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const (
+	resourceServices = "services"
+	rightServices    = "services.serving.knative.dev"
+)
+
+// findApp returns the Knative Service of an app. It tries the lookup, then the name that Flyte
+// gives the Service, then, unless the lookup has synced, all Services that Flyte manages.
+// Only the annotation identifies the app, as for events and app operations: Flyte's labels for
+// project and domain may be missing, and names fold case, so that two apps can have the same
+// name and a requester could read the log of the other one.
+func (src *Source) findApp(ctx context.Context, id subjects.AppID) (*kservice.Service, error) {
+	complete := false
+	if src.lookup != nil {
+		svc, synced := src.lookup(id)
+		if svc != nil {
+			svc, err := src.currentApp(ctx, svc.Namespace, svc.Name, id)
+			if svc != nil || err != nil {
+				return svc, err
+			}
+		}
+		complete = synced
+	}
+	name := kservice.Name(id)
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		// Such a name needs no escaping in a field selector.
+		svc, err := src.searchApp(ctx, id, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if svc != nil || err != nil {
+			return svc, err
+		}
+	}
+	if !complete {
+		svc, err := src.searchApp(ctx, id, metav1.ListOptions{LabelSelector: labels.Set{kservice.LabelManaged: "true"}.String(), ResourceVersion: "0"})
+		if svc != nil { // from the cache of the API server
+			svc, err = src.currentApp(ctx, svc.Namespace, svc.Name, id)
+		}
+		if svc != nil || err != nil {
+			return svc, err
+		}
+	}
+	return nil, logsvc.Errorf(subjects.CodeNotFound, "app: no app %s", id)
+}
+
+// searchApp returns the app's Service from a list, nil if it is not there, the first by
+// namespace and name if there are several.
+func (src *Source) searchApp(ctx context.Context, id subjects.AppID, opts metav1.ListOptions) (*kservice.Service, error) {
+	var found []*kservice.Service
+	for _, namespace := range src.namespaces {
+		list := &kservice.ServiceList{}
+		if err := src.call(ctx, id.Project, func(ctx context.Context) error {
+			return src.serving.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resourceServices).
+				SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion).Do(ctx).Into(list)
+		}); err != nil {
+			return nil, apiError(ctx, err, right{"list", rightServices, namespace})
+		}
+		for i := range list.Items {
+			if svc := &list.Items[i]; ownedBy(svc, id) {
+				found = append(found, svc)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return slices.MinFunc(found, func(a, b *kservice.Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}), nil
+}
+
+// currentApp reads a Service consistently. It returns nil if there is none or it belongs to
+// another app. The uid changes when the app is deleted and deployed again.
+func (src *Source) currentApp(ctx context.Context, namespace, name string, id subjects.AppID) (*kservice.Service, error) {
+	svc := &kservice.Service{}
+	err := src.call(ctx, id.Project, func(ctx context.Context) error {
+		return src.serving.Get().Namespace(namespace).Resource(resourceServices).Name(name).Do(ctx).Into(svc)
+	})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !ownedBy(svc, id):
+		return nil, nil
+	case err != nil:
+		return nil, apiError(ctx, err, right{"get", rightServices, namespace})
+	}
+	return svc, nil
+}
+
+func ownedBy(svc *kservice.Service, id subjects.AppID) bool {
+	owner, err := kservice.ID(svc)
+	return err == nil && owner == id
+}
+
+// call makes a request for a project, other than one for a log, when the limit allows it. The
+// caller reports the error; client-go would log some on its own.
+func (src *Source) call(ctx context.Context, project string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), src.timing.answer)
+	defer cancel()
+	slot, err := src.calls.Acquire(ctx, request.Claim{Project: project, Units: 1})
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
+	return do(ctx)
+}

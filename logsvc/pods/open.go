@@ -1,0 +1,192 @@
+package pods
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// queueProxy is the container that Knative adds to every pod.
+const queueProxy = "queue-proxy"
+
+// appLog is the log of an app: a logsvc.LogStream.
+type appLog struct {
+	src       *Source
+	q         logsvc.Query
+	org       string
+	namespace string
+	service   string // the name of the Knative Service
+	// uids of the Knative Service: more than one when the app is deployed again during a follow.
+	uids    map[types.UID]bool
+	targets []podContainer
+	opened  time.Time
+	lease   *lease
+}
+
+// podContainer is a container whose log is read.
+type podContainer struct {
+	pod       *corev1.Pod
+	container string
+}
+
+var _ logsvc.LogStream = (*appLog)(nil)
+
+// Open finds the app, its pods and their containers. It includes all pods of the app, of any
+// Revision and in any state, so that a pod that never gets ready can be read too. It takes one
+// slot for each pod, or fails with CodeResourceExhausted and takes none.
+func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, error) {
+	opened := time.Now()
+	svc, err := src.findApp(ctx, q.App)
+	if err != nil {
+		return nil, err
+	}
+	s := &appLog{
+		src: src, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true},
+		opened: opened, lease: src.newLease(q.App.Project),
+	}
+	pods, err := s.list(ctx, "")
+	if err != nil {
+		return nil, apiError(ctx, err, right{"list", "pods", s.namespace})
+	}
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !s.owns(pod) })
+	if s.targets, err = s.choose(pods); err != nil {
+		return nil, err
+	}
+	if q.Previous {
+		if err := s.restarted(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.lease.take(ctx, len(s.targets)); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// selector matches the pods of the app, and those of a former app with the same name.
+func (s *appLog) selector() string {
+	return labels.Set{kservice.LabelService: s.service}.String()
+}
+
+// owns reports whether a pod that the selector matches belongs to the app.
+func (s *appLog) owns(pod *corev1.Pod) bool {
+	for uid := range s.uids {
+		if kservice.OwnsPod(s.service, uid, pod.Labels) {
+			return true
+		}
+	}
+	return false
+}
+
+// list lists the pods that the selector matches.
+func (s *appLog) list(ctx context.Context, version string) ([]*corev1.Pod, error) {
+	var pods []*corev1.Pod
+	err := s.src.call(ctx, s.q.App.Project, func(ctx context.Context) error {
+		list, err := s.src.core.Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: s.selector(), ResourceVersion: version})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			pods = append(pods, &list.Items[i])
+		}
+		return nil
+	})
+	return pods, err
+}
+
+// choose returns the containers that the query names, sorted by pod.
+func (s *appLog) choose(pods []*corev1.Pod) ([]podContainer, error) {
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	var targets []podContainer
+	var skipped *corev1.Pod // the first without the container
+	for _, pod := range pods {
+		if s.q.Replica != "" && pod.Name != s.q.Replica {
+			continue
+		}
+		container, ok := chooseContainer(pod, s.q.Container)
+		if ok {
+			targets = append(targets, podContainer{pod, container})
+		} else if skipped == nil {
+			skipped = pod
+		}
+	}
+	switch {
+	case len(targets) > 0:
+		return targets, nil
+	case skipped != nil:
+		return nil, logsvc.Errorf(subjects.CodeNotFound, "container %q: replica %s has containers %s",
+			s.q.Container, skipped.Name, strings.Join(containerNames(skipped), ", "))
+	case s.q.Replica != "":
+		// The text does not depend on whether another app has such a pod.
+		return nil, logsvc.Errorf(subjects.CodeNotFound, "replica %q: not a replica of app %s", s.q.Replica, s.q.App)
+	}
+	return nil, nil
+}
+
+// chooseContainer returns the container with that name, by default the first that is not
+// Knative's.
+func chooseContainer(pod *corev1.Pod, name string) (string, bool) {
+	if name != "" {
+		return name, slices.Contains(containerNames(pod), name)
+	}
+	for i := range pod.Spec.Containers {
+		if c := pod.Spec.Containers[i].Name; c != queueProxy {
+			return c, true
+		}
+	}
+	return queueProxy, len(pod.Spec.Containers) > 0
+}
+
+// containerNames returns the names of all containers, init containers last.
+func containerNames(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.InitContainers {
+		names = append(names, pod.Spec.InitContainers[i].Name)
+	}
+	return names
+}
+
+// restarted removes the replicas whose container has not restarted.
+func (s *appLog) restarted() error {
+	var kept []podContainer
+	for _, target := range s.targets {
+		if stateOf(target.pod, target.pod.UID, target.container).last != "" {
+			kept = append(kept, target)
+		}
+	}
+	if len(kept) == 0 && len(s.targets) > 0 {
+		first := s.targets[0]
+		return logsvc.Errorf(subjects.CodeFailedPrecondition, "previous: container %s of replica %s has not restarted", first.container, first.pod.Name)
+	}
+	s.targets = kept
+	return nil
+}
+
+// Org returns the organization of the app.
+func (s *appLog) Org() string { return s.org }
+
+// Replicas returns the names of the pods that are read.
+func (s *appLog) Replicas() []string {
+	names := make([]string, len(s.targets))
+	for i, target := range s.targets {
+		names[i] = target.pod.Name
+	}
+	return names
+}
+
+// Close releases the slots that are still held.
+func (s *appLog) Close() { s.lease.close() }

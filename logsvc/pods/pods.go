@@ -1,0 +1,169 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/appbridge/appbridge/bridge/request"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// defaultMaxLineBytes is what Go programs that read lines tend to accept at most.
+const defaultMaxLineBytes = 128 << 10
+
+// Config is what a Kubernetes needs to know.
+type Config struct {
+	// REST is the connection to the API server. It is copied; its timeout and its rate limit
+	// are not used: a log is read for hours, and many are opened at once.
+	REST *rest.Config
+	// Namespaces are those of the apps. Empty: all namespaces.
+	Namespaces []string
+	// Lookup returns the Knative Service that is published as an app from the cache of an
+	// informer, nil if there is none, and whether the cache has synced. It may be called
+	// concurrently. Nil: a search for an app whose Service does not have the name that Flyte
+	// gives it lists all apps.
+	Lookup func(subjects.AppID) (svc *kservice.Service, synced bool)
+	// MaxPodStreams is how many logs are read at a time, one for each replica of each
+	// stream.
+	MaxPodStreams int
+	// MaxBytesPerSecond is the read rate of all logs together. A line counts as at least 128
+	// bytes. 0: no limit.
+	MaxBytesPerSecond int64
+	// MaxLineBytes is the length at which a line is cut. 0: 128 KiB.
+	MaxLineBytes int
+}
+
+// Source reads the logs of the pods of Knative Services: a logsvc.LogStreamer. It needs
+// permission to get and list services.serving.knative.dev, to get, list and watch pods, and
+// to get pods/log in its namespaces.
+type Source struct {
+	namespaces []string
+	lookup     func(subjects.AppID) (*kservice.Service, bool)
+	maxLine    int
+	core       corev1client.CoreV1Interface // pods
+	logs       corev1client.CoreV1Interface // the logs of pods
+	serving    rest.Interface               // Knative Services
+	log        *zap.Logger
+	slots      *request.Limiter // for logs that are read
+	calls      *request.Limiter // for other requests to the API server
+	throttle   *throttle
+	metrics    *metrics
+	timing     timing
+}
+
+// timing holds timeouts and intervals; tests shorten them.
+type timing struct {
+	// answer is the timeout of a request that is not for a log.
+	answer time.Duration
+	// silence is the read timeout of a log that is not followed.
+	silence time.Duration
+	// outage is how long a replica may be unreadable before the reader gets a note.
+	outage time.Duration
+	// patience bounds the retries of a log that is not followed.
+	patience time.Duration
+	// report is how long a kubelet may take to report that a container restarted.
+	report time.Duration
+	// poll is how often the state of a container that does not run is read.
+	poll time.Duration
+	// resync is how often a stream that follows lists its pods, and its app when there
+	// are none.
+	resync time.Duration
+}
+
+// New makes a Kubernetes. It connects to nothing yet.
+func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error) {
+	var errs []error
+	if cfg.REST == nil {
+		errs = append(errs, errors.New("the REST configuration is missing"))
+	}
+	if cfg.MaxPodStreams < 1 {
+		errs = append(errs, fmt.Errorf("max pod streams %d: must be at least 1", cfg.MaxPodStreams))
+	}
+	if cfg.MaxBytesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("max bytes per second %d: must not be negative", cfg.MaxBytesPerSecond))
+	}
+	if cfg.MaxLineBytes < 0 {
+		errs = append(errs, fmt.Errorf("max line bytes %d: must not be negative", cfg.MaxLineBytes))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("configure the Kubernetes logs: %w", err)
+	}
+	src := &Source{
+		namespaces: cfg.Namespaces,
+		lookup:     cfg.Lookup,
+		maxLine:    cfg.MaxLineBytes,
+		log:        log,
+		timing: timing{
+			answer: 15 * time.Second, silence: 30 * time.Second, outage: time.Second,
+			patience: 10 * time.Second, report: 3 * time.Second, poll: 2 * time.Second, resync: 10 * time.Second,
+		},
+	}
+	if len(src.namespaces) == 0 {
+		src.namespaces = []string{""}
+	}
+	if src.maxLine == 0 {
+		src.maxLine = defaultMaxLineBytes
+	}
+	src.slots = newSlots(cfg.MaxPodStreams)
+	src.calls = newCalls()
+	src.throttle = newThrottle(cfg.MaxBytesPerSecond)
+	if err := src.connect(cfg.REST); err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client for logs: %w", err)
+	}
+	src.metrics = newMetrics(reg, func() float64 { return float64(src.slots.Usage().Active) })
+	return src, nil
+}
+
+func (src *Source) connect(cfg *rest.Config) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0
+	cfg.QPS, cfg.RateLimiter = -1, nil
+	cfg.WarningHandler = rest.NoWarnings{}
+
+	serving := rest.CopyConfig(cfg)
+	scheme := runtime.NewScheme()
+	if err := kservice.AddToScheme(scheme); err != nil {
+		return err
+	}
+	group := kservice.GroupVersion()
+	serving.APIPath, serving.GroupVersion = "/apis", &group
+	serving.ContentType, serving.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	serving.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	var err error
+	if src.serving, err = rest.RESTClientFor(serving); err != nil {
+		return err
+	}
+
+	core := rest.CopyConfig(cfg)
+	core.ContentType = runtime.ContentTypeProtobuf
+	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	if src.core, err = corev1client.NewForConfig(core); err != nil {
+		return err
+	}
+
+	// One connection for each log: the log of a slow reader then fills the buffers of its own
+	// connection and does not block the others. HTTP/2 would buffer megabytes of each log in
+	// this process.
+	logs := rest.CopyConfig(cfg)
+	logs.NextProtos = []string{"http/1.1"}
+	if src.logs, err = corev1client.NewForConfig(logs); err != nil {
+		return err
+	}
+	return nil
+}
+
+// PodStreams returns how many logs are read now, and the limit.
+func (src *Source) PodStreams() (active, most int) {
+	usage := src.slots.Usage()
+	return usage.Active, usage.Max
+}

@@ -1,0 +1,278 @@
+package pods
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// Run reads all replicas concurrently. A stream that follows also reads the replicas that
+// start later.
+func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
+	running, end := s.lease.run(ctx)
+	defer end(nil)
+	g, ctx := errgroup.WithContext(running)
+	run := &streamRun{
+		appLog: s, out: out, group: g,
+		follow: s.q.Follow != logsvc.FollowNever && !s.q.Previous,
+		known:  map[types.UID]bool{},
+		active: map[types.UID]*tailer{},
+		done:   make(chan *tailer),
+	}
+	readers := make([]*tailer, len(s.targets))
+	for i, target := range s.targets {
+		// When the container had not started yet, all of its log is new.
+		late := run.follow && stateOf(target.pod, target.pod.UID, target.container).current == ""
+		readers[i] = s.newTailer(target, out, late)
+		run.start(ctx, readers[i])
+	}
+	if run.follow {
+		g.Go(func() error { return run.manage(ctx) })
+	}
+	err := g.Wait()
+	if cause := context.Cause(running); cause != nil {
+		return cause
+	}
+	if err != nil {
+		return err
+	}
+	return s.allFailed(readers)
+}
+
+// allFailed returns the error of a stream that could read no replica, nil if it could read one.
+func (s *appLog) allFailed(readers []*tailer) error {
+	if len(readers) == 0 || slices.ContainsFunc(readers, func(r *tailer) bool { return r.failure == nil }) {
+		return nil
+	}
+	first := readers[0]
+	return logsvc.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, request.PlainText(first.failure))
+}
+
+// streamRun is a stream at work. Its own goroutine, that of attend, has it for itself
+// once the first readers are started.
+type streamRun struct {
+	*appLog
+	out    logsvc.Sink
+	group  *errgroup.Group
+	follow bool
+
+	known  map[types.UID]bool // pods that are or were read, or belong to another app
+	active map[types.UID]*tailer
+	done   chan *tailer // tailers that have ended
+	// deleted: the Knative Service does not belong to this app any more.
+	deleted bool
+	// full and waiting are set when the reader has the note that there are no slots, or no
+	// replicas.
+	full, waiting bool
+}
+
+// start starts a tailer, which holds a slot until it ends.
+func (run *streamRun) start(ctx context.Context, r *tailer) {
+	run.known[r.target.pod.UID] = true
+	run.active[r.target.pod.UID] = r
+	run.group.Go(func() error {
+		err := r.run(ctx, run.follow)
+		run.lease.giveBack()
+		if err != nil || !run.follow {
+			return err
+		}
+		select {
+		case run.done <- r:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// manage starts tailers for new replicas until the stream is finished.
+func (run *streamRun) manage(ctx context.Context) error {
+	watch := run.newPodInformer()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	run.group.Go(func() error {
+		watch.run(watching)
+		return nil
+	})
+	survey := time.NewTicker(run.src.timing.resync)
+	defer survey.Stop()
+	for {
+		over, err := run.finished(ctx)
+		if over || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case r := <-run.done:
+			delete(run.active, r.target.pod.UID)
+			err = run.sendReplicas(ctx)
+		case <-watch.changed:
+			pods := watch.pods()
+			for _, pod := range pods {
+				if r := run.active[pod.UID]; r != nil {
+					r.followed.observe(stateOf(pod, pod.UID, r.target.container))
+				}
+			}
+			err = run.attach(ctx, pods)
+		case <-survey.C:
+			err = run.resync(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		run.wake()
+	}
+}
+
+// finished reports whether there is nothing to read or to wait for.
+func (run *streamRun) finished(ctx context.Context) (bool, error) {
+	if len(run.active) > 0 {
+		run.waiting = false
+		return false, nil
+	}
+	if run.deleted || run.q.Replica != "" {
+		return true, nil
+	}
+	if run.q.Follow == logsvc.FollowRunning {
+		// A new replica may not have been observed yet. If the list fails, the stream ends
+		// without it.
+		if len(run.targets) > 0 {
+			if pods, err := run.list(ctx, ""); err == nil {
+				if err := run.attach(ctx, pods); err != nil {
+					return false, err
+				}
+			}
+		}
+		return len(run.active) == 0 && !run.full, nil
+	}
+	if run.waiting || run.full {
+		return false, nil
+	}
+	run.waiting = true
+	return false, run.note(ctx, subjects.LogNoteWaiting, fmt.Sprintf("app %s has no replicas (scaled to zero), waiting for one", run.q.App))
+}
+
+// resync lists the pods, for changes that the informer has missed.
+func (run *streamRun) resync(ctx context.Context) error {
+	pods, err := run.list(ctx, "")
+	if err != nil {
+		run.src.metrics.failures.Inc()
+		return ctx.Err()
+	}
+	byUID := map[types.UID]*corev1.Pod{}
+	for _, pod := range pods {
+		byUID[pod.UID] = pod
+	}
+	for uid, r := range run.active {
+		r.followed.recheck(stateOf(byUID[uid], uid, r.target.container))
+	}
+	for uid := range run.known {
+		if byUID[uid] == nil && run.active[uid] == nil {
+			delete(run.known, uid)
+		}
+	}
+	if err := run.attach(ctx, pods); err != nil || len(run.active) > 0 {
+		return err
+	}
+	// The next resync retries after an error.
+	if svc, err := run.src.currentApp(ctx, run.namespace, run.service, run.q.App); err == nil && svc == nil {
+		return run.endDeleted(ctx)
+	}
+	return ctx.Err()
+}
+
+func (run *streamRun) endDeleted(ctx context.Context) error {
+	run.deleted = true
+	return run.note(ctx, subjects.LogNoteWaiting, fmt.Sprintf("app %s was deleted", run.q.App))
+}
+
+// attach starts tailers for pods that are new.
+func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
+	if run.q.Replica != "" || run.deleted {
+		return nil
+	}
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return run.known[pod.UID] })
+	if len(pods) == 0 {
+		run.full = false
+		return nil
+	}
+	// The name may belong to another app by now, or the app was deleted and deployed again.
+	svc, err := run.src.currentApp(ctx, run.namespace, run.service, run.q.App)
+	if err != nil {
+		run.src.metrics.failures.Inc()
+		return ctx.Err() // the next resync retries
+	}
+	if svc == nil {
+		return run.endDeleted(ctx)
+	}
+	run.uids[svc.UID] = true
+	var targets []podContainer
+	for _, pod := range pods {
+		container, ok := chooseContainer(pod, run.q.Container)
+		if !ok || !run.owns(pod) {
+			run.known[pod.UID] = true
+			continue
+		}
+		targets = append(targets, podContainer{pod, container})
+	}
+	run.full = run.full && len(targets) > 0
+	slices.SortFunc(targets, func(a, b podContainer) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
+	var started []*tailer
+	for _, target := range targets {
+		if err := run.lease.take(ctx, 1); err != nil {
+			if !run.full {
+				run.full = true
+				if err := run.note(ctx, subjects.LogNoteReplica, fmt.Sprintf("replica %s is not read yet: %s", target.pod.Name, err)); err != nil {
+					return err
+				}
+			}
+			break
+		}
+		run.full = run.full && len(started)+1 < len(targets)
+		r := run.newTailer(target, run.out, true)
+		run.active[target.pod.UID] = r
+		started = append(started, r)
+	}
+	if len(started) == 0 {
+		return nil
+	}
+	err = run.sendReplicas(ctx)
+	for _, r := range started {
+		run.start(ctx, r) // also after an error, so that its slot is released
+	}
+	return err
+}
+
+func (run *streamRun) sendReplicas(ctx context.Context) error {
+	names := make([]string, 0, len(run.active))
+	for _, r := range run.active {
+		names = append(names, r.target.pod.Name)
+	}
+	slices.Sort(names)
+	return run.out.Replicas(ctx, names)
+}
+
+func (run *streamRun) note(ctx context.Context, note subjects.LogNote, text string) error {
+	return run.out.Note(ctx, note, "", text)
+}
+
+// wake makes the tailers that wait read the states of their pods.
+func (run *streamRun) wake() {
+	for _, r := range run.active {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// reportLag is how late a kubelet's report of a restart may be.
+const reportLag = time.Minute
+
+// tailer reads the log of one replica, through restarts and failures. It is for one goroutine.
+type tailer struct {
+	src      *Source
+	q        logsvc.Query
+	out      logsvc.Sink
+	target   podContainer
+	listed   bool // the target's pod was just listed
+	cursor   *cursor
+	progress progress
+	// live: lines are written after the stream began.
+	live bool
+	// caughtUp: the Sink has all lines that were written before the stream began.
+	caughtUp bool
+	endNoted string // the instance whose end was reported
+	outage   outage
+	pause    *backoff.ExponentialBackOff
+	failure  error // why the log could not be read, at the end of a stream that does not follow
+
+	// wake wakes a tailer that waits for its container.
+	wake     chan struct{}
+	followed followedLog
+}
+
+// newTailer makes a tailer. A late one reads its log from the beginning, because there was none
+// when the stream began.
+func (s *appLog) newTailer(target podContainer, out logsvc.Sink, late bool) *tailer {
+	t := &tailer{
+		src: s.src, q: s.q, out: out, target: target, listed: true, live: late,
+		cursor: newCursor(s.src.maxLine),
+		pause: backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
+		wake: make(chan struct{}, 1),
+	}
+	t.cursor.point = fromBeginning()
+	if !late {
+		t.cursor.point.tail, t.cursor.point.since = s.q.Tail, s.q.Since
+		t.cursor.point.silent, t.cursor.point.opened = s.q.Tail == 0, s.opened
+	}
+	return t
+}
+
+// run returns nil at the end of the log.
+func (t *tailer) run(ctx context.Context, follow bool) error {
+	step := t.readOnce
+	if follow {
+		step = t.follow
+	}
+	err := step(ctx)
+	var sink sinkError
+	if errors.As(err, &sink) {
+		return sink.error
+	}
+	return err
+}
+
+// follow reads until no more lines can come.
+func (t *tailer) follow(ctx context.Context) error {
+	for {
+		state, err := t.waitState(ctx)
+		if err != nil {
+			return err
+		}
+		step, id := t.progress.next(state)
+		switch step {
+		case stepDone:
+			return nil
+		case stepWait:
+			err = t.waitStart(ctx, state)
+		case stepBegin:
+			err = t.switchTo(ctx, state, id)
+		case stepFollow:
+			err = t.readRunning(ctx)
+		case stepRest, stepPrevious:
+			err = t.readEnded(ctx, step == stepPrevious)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// switchTo starts with another instance of the container.
+func (t *tailer) switchTo(ctx context.Context, state containerState, id string) error {
+	first := t.progress.id == ""
+	t.progress = progress{id: id, before: t.progress.id}
+	if first {
+		return nil
+	}
+	t.live = true
+	t.src.metrics.resumes.WithLabelValues(resumeRestart).Inc()
+	// When a kubelet reports a restart late, lines of this instance were read as lines of the
+	// last one, and must not come twice. A resync finds a restart within reportLag; lines that
+	// seem to be newer come from a clock that was set back.
+	point := &t.cursor.point
+	if id != state.current || point.latest.Before(state.started) || point.latest.After(state.started.Add(reportLag)) {
+		*point = fromBeginning()
+	} else {
+		*point = point.other()
+	}
+	return t.note(ctx, "container "+t.target.container+" started again")
+}
+
+// readRunning reads the log of a container that runs, first what exists, then as it grows.
+func (t *tailer) readRunning(ctx context.Context) error {
+	if !t.live && !t.caughtUp {
+		err := t.readAll(ctx, readOptions{})
+		t.caughtUp = err == nil
+		return t.retry(ctx, err)
+	}
+	t.caughtUp = true
+	pass, err := t.read(ctx, readOptions{follow: true, live: true})
+	if !pass.opened {
+		return t.retry(ctx, err)
+	}
+	cause := resumeEOF
+	if err != nil {
+		cause = resumeError
+		if err := t.terminal(ctx, err); err != nil {
+			return err
+		}
+	}
+	t.src.metrics.resumes.WithLabelValues(cause).Inc()
+	if pass.lines > 0 || pass.took > time.Second {
+		t.pause.Reset()
+		return nil
+	}
+	return t.backOff(ctx)
+}
+
+// readEnded reads the rest of the log of an instance that has ended.
+func (t *tailer) readEnded(ctx context.Context, previous bool) error {
+	err := t.readAll(ctx, readOptions{previous: previous, live: t.live, ends: true})
+	if err == nil {
+		t.progress.complete, t.caughtUp = true, true
+		return nil
+	}
+	// The kubelet removes old logs.
+	lost := apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+	if lost && t.outage.failed() > t.src.timing.patience {
+		t.progress.complete = true
+		t.outage.end()
+		return t.note(ctx, "the rest of the log of container "+t.target.container+" cannot be read: "+request.PlainText(err))
+	}
+	return t.retry(ctx, err)
+}
+
+// readAll reads what exists, in as many requests as it takes to be sure that nothing is missing.
+func (t *tailer) readAll(ctx context.Context, o readOptions) error {
+	var before readResult
+	for i := range maxPasses {
+		o.final = i == maxPasses-1
+		pass, err := t.read(ctx, o)
+		if err != nil {
+			return err
+		}
+		t.pause.Reset()
+		if p := &t.cursor.point; p.missed {
+			// Lines were written between the two requests.
+			*p = fromTime(p.opened)
+			continue
+		}
+		empty := pass.bytes == 0 && !t.cursor.point.any
+		if i > 0 && !pass.torn && (pass.lines == 0 || pass.took > before.took/2) {
+			if empty && before.bytes == 0 {
+				// The log was empty: all that is written is new.
+				t.cursor.point.tail = -1
+			}
+			break
+		}
+		if !empty && !pass.torn && (pass.took <= passTime && pass.bytes <= passBytes || t.atEnd(ctx, o, pass)) {
+			break
+		}
+		before = pass
+	}
+	t.cursor.point.silent = false
+	return nil
+}
+
+// readOnce reads what there is. What cannot be read in the end is told, and kept in
+// unread.
+func (t *tailer) readOnce(ctx context.Context) error {
+	if t.q.Tail == 0 {
+		return nil
+	}
+	for {
+		err := t.tryReadOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		if err := t.terminal(ctx, err); err != nil {
+			return err
+		}
+		t.src.metrics.failures.Inc()
+		if t.outage.failed() > t.src.timing.patience {
+			t.failure = err
+			return t.note(ctx, "cannot be read: "+request.PlainText(err))
+		}
+		if err := t.backOff(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tailer) tryReadOnce(ctx context.Context) error {
+	state, err := t.state(ctx)
+	if err != nil {
+		return err
+	}
+	id := state.current
+	if t.q.Previous {
+		id = state.last
+	}
+	switch {
+	case state.gone:
+		return nil
+	case id == "":
+		text := "container " + t.target.container + " has not started"
+		if state.waiting != "" {
+			text += " (" + state.waiting + ")"
+		}
+		return t.note(ctx, text)
+	case id != t.progress.id && t.cursor.point.any:
+		return nil // the instance that was read is gone
+	}
+	t.progress.id = id
+	return t.readAll(ctx, readOptions{previous: t.q.Previous, ends: true})
+}
+
+// state reads the state of the container. The first call uses the pod from the list, which saves
+// each stream a request: the instance is confirmed when the log is open.
+func (t *tailer) state(ctx context.Context) (containerState, error) {
+	if t.listed {
+		t.listed = false
+		return stateOf(t.target.pod, t.target.pod.UID, t.target.container), nil
+	}
+	state := containerState{gone: true}
+	err := t.src.call(ctx, t.q.App.Project, func(ctx context.Context) error {
+		pod, err := t.src.core.Pods(t.target.pod.Namespace).Get(ctx, t.target.pod.Name, metav1.GetOptions{})
+		if err == nil {
+			state = stateOf(pod, t.target.pod.UID, t.target.container)
+		}
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return state, fmt.Errorf("get the pod: %w", err)
+	}
+	return state, nil
+}
+
+// waitState reads the state of the container until that succeeds.
+func (t *tailer) waitState(ctx context.Context) (containerState, error) {
+	for {
+		state, err := t.state(ctx)
+		if err == nil {
+			return state, nil
+		}
+		if err := t.retry(ctx, err); err != nil {
+			return state, err
+		}
+	}
+}
+
+// waitStart waits until the state of a container that does not run may have changed.
+func (t *tailer) waitStart(ctx context.Context, state containerState) error {
+	t.outage.end()
+	if t.progress.id == "" {
+		t.live = true
+		t.cursor.point = fromBeginning()
+	} else if t.endNoted != t.progress.id {
+		t.endNoted = t.progress.id
+		err := t.note(ctx, fmt.Sprintf("container %s %s, waiting for it to start again", t.target.container, state.endText()))
+		if err != nil {
+			return err
+		}
+	}
+	timer := time.NewTimer(t.src.timing.poll)
+	defer timer.Stop()
+	select {
+	case <-t.wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// retry returns nil when the tailer should go on, after a pause if err is an error, and err if it
+// is terminal.
+func (t *tailer) retry(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if err := t.terminal(ctx, err); err != nil {
+		return err
+	}
+	if errors.Is(err, errMoved) || errors.Is(err, errStale) {
+		return t.backOff(ctx)
+	}
+	t.src.metrics.failures.Inc()
+	if t.outage.failed() > t.src.timing.outage && !t.outage.reported {
+		t.outage.reported = true
+		if err := t.note(ctx, "cannot be read: "+request.PlainText(err)+"; trying again"); err != nil {
+			return err
+		}
+	}
+	return t.backOff(ctx)
+}
+
+// terminal returns the error that ends the stream, nil if err can be retried.
+func (t *tailer) terminal(ctx context.Context, err error) error {
+	switch {
+	case errors.As(err, new(sinkError)):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case denied(err) && t.outage.failed() > t.src.timing.patience/2:
+		return apiError(ctx, err, right{"get", "pods and pods/log", t.target.pod.Namespace})
+	}
+	return nil
+}
+
+// backOff pauses before the next attempt.
+func (t *tailer) backOff(ctx context.Context) error {
+	timer := time.NewTimer(t.pause.NextBackOff())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t *tailer) note(ctx context.Context, text string) error {
+	if err := t.out.Note(ctx, subjects.LogNoteReplica, t.target.pod.Name, text); err != nil {
+		return sinkError{err}
+	}
+	return nil
+}
