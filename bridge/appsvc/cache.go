@@ -30,11 +30,6 @@ type Cache interface {
 	// quick, and must not call the Cache.
 	Services(match func(*kservice.Service) bool) []*kservice.Service
 	// Pods are the pods that carry the name of a Knative Service. The error says why they are not
-	// known; for want of a right it is a *DeniedError.
+	// known; for want of a right it is a *kube.DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)
 }
-
-// DeniedError says what Kubernetes does not let appbridge do.
-type DeniedError struct{ Text string }
-
-func (e *DeniedError) Error() string { return e.Text }

@@ -2,11 +2,7 @@ package appsvc
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -16,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -161,63 +157,52 @@ type kubeError struct {
 func (e *kubeError) Error() string { return fmt.Sprintf("%s %s: %v", e.verb, e.resource, e.err) }
 func (e *kubeError) Unwrap() error { return e.err }
 
-// right is what the request took to be allowed.
+// right is the permission that the request needed.
 func (e *kubeError) right() string {
 	if e.namespace == "" {
 		return e.verb + " on " + e.resource.String()
 	}
-	return e.verb + " on " + e.resource.String() + " in namespace " + e.namespace
+	return kubeapi.Right{Verb: e.verb, Resource: e.resource.String(), Namespace: e.namespace}.String()
 }
 
 // failure is the answer to the request.
 func (e *kubeError) failure() *request.Error {
 	text := request.PlainText(e.err)
-	switch {
-	case apierrors.IsInvalid(e.err), apierrors.IsBadRequest(e.err), apierrors.IsRequestEntityTooLargeError(e.err):
+	switch kubeapi.ReasonOf(e.err) {
+	case kubeapi.Invalid:
 		return request.Errorf(subjects.CodeInvalidArgument, "kubernetes refuses it: %s", text)
-	case apierrors.IsUnauthorized(e.err):
+	case kubeapi.Unauthorized:
 		return request.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of appbridge")
-	case e.lacksRight():
-		return request.Errorf(subjects.CodeInternal, "kubernetes: appbridge lacks the right %s", e.right())
-	case apierrors.IsForbidden(e.err):
+	case kubeapi.Forbidden:
+		if e.lacksRight() {
+			return request.Errorf(subjects.CodeInternal, "kubernetes: appbridge lacks the right %s", e.right())
+		}
 		return request.Errorf(subjects.CodeFailedPrecondition, "kubernetes refuses it: %s", text)
-	case apierrors.IsConflict(e.err), apierrors.IsAlreadyExists(e.err):
+	case kubeapi.Conflict:
 		return request.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
-	case apierrors.IsNotFound(e.err), apierrors.IsMethodNotSupported(e.err):
+	case kubeapi.Missing:
 		return request.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
-	case e.unavailable():
+	case kubeapi.Unavailable:
 		return request.Errorf(subjects.CodeUnavailable, "kubernetes: %s", text)
 	default:
 		return request.Errorf(subjects.CodeInternal, "kubernetes: %s", text)
 	}
 }
 
-// lacksRight tells a role that is too narrow from an object that admission does
-// not let pass, such as one beyond a quota: only the former is a matter of roles.
+// lacksRight reports whether RBAC refused the request. Admission refuses objects with the same
+// status, such as one beyond a quota.
 func (e *kubeError) lacksRight() bool {
-	return apierrors.IsForbidden(e.err) && strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
+	return strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
 }
 
 // again reports whether another try may go better: the object has changed in between,
 // or Kubernetes is unavailable.
 func (e *kubeError) again() bool { return e.changed() || e.unavailable() }
 
-// changed reports whether somebody else was faster: changed the object, made it, or
-// deleted it.
+// changed reports whether another client changed, created or deleted the object first.
 func (e *kubeError) changed() bool {
-	return apierrors.IsConflict(e.err) || apierrors.IsAlreadyExists(e.err) || e.verb == "update" && apierrors.IsNotFound(e.err)
+	return kubeapi.ReasonOf(e.err) == kubeapi.Conflict || e.verb == "update" && apierrors.IsNotFound(e.err)
 }
 
-// unavailable reports whether Kubernetes did not answer, or for now cannot do what is asked.
-func (e *kubeError) unavailable() bool {
-	var status apierrors.APIStatus
-	if errors.As(e.err, &status) {
-		code := status.Status().Code
-		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
-	}
-	// The connection may break before the answer, or in the middle of it.
-	var before *url.Error
-	var within *net.OpError
-	return errors.As(e.err, &before) || errors.As(e.err, &within) || utilnet.IsProbableEOF(e.err) ||
-		utilnet.IsHTTP2ConnectionLost(e.err) || errors.Is(e.err, context.DeadlineExceeded)
-}
+// unavailable reports whether Kubernetes did not answer, or cannot serve the request for now.
+func (e *kubeError) unavailable() bool { return kubeapi.ReasonOf(e.err) == kubeapi.Unavailable }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -85,7 +86,7 @@ func (s *Service) replicas(_ context.Context, r *apiRequest) (*reply, error) {
 		org = kservice.Org(svc)
 	}
 	pods, err := s.cache.Pods(svc.Namespace, svc.Name)
-	var denied *DeniedError
+	var denied *kubeapi.DeniedError
 	switch {
 	case errors.As(err, &denied):
 		return nil, request.Errorf(subjects.CodeInternal, "kubernetes: %s", denied.Text)

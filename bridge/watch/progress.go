@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -10,8 +9,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kube"
 )
 
 // progress counts what has come of a list's answer.
@@ -95,7 +94,7 @@ func untilAnswered(ctx context.Context, request func() error, retried func(error
 	)
 	err := backoff.RetryNotify(func() error {
 		err := request()
-		if err != nil && !unavailable(err) {
+		if err != nil && !kube.RetryNow(err) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -108,14 +107,4 @@ func untilAnswered(ctx context.Context, request func() error, retried func(error
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// unavailable reports whether an error is for want of an API server, not its
-// answer.
-func unavailable(err error) bool {
-	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-		return false // the reflector knows how to go on from it
-	}
-	var status apierrors.APIStatus
-	return !errors.As(err, &status) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }

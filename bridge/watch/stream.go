@@ -88,7 +88,7 @@ func (s *stream) run() {
 	defer s.owner.detach(s)
 	defer s.cancel(nil)
 	defer s.inner.Stop()
-	listing, bookmarks := listing{under: s.lists}, false
+	list, bookmarks := initialList{under: s.lists}, false
 	silent, tick := 0, time.NewTicker(s.limit()/silentSteps)
 	defer tick.Stop()
 	for {
@@ -100,14 +100,14 @@ func (s *stream) run() {
 			return
 		case event, ok := <-s.inner.ResultChan():
 			if !ok {
-				s.finish(listing)
+				s.finish(list)
 				return
 			}
 			s.owner.message()
-			if listing.progress(event) {
+			if list.progress(event) {
 				silent = 0
 			}
-			if listing.ended(event) {
+			if list.ended(event) {
 				s.listed(event)
 				silent = 0
 				tick.Reset(s.owner.group.limits.NoBookmark / silentSteps)
@@ -121,8 +121,8 @@ func (s *stream) run() {
 			if silent++; silent < silentSteps {
 				continue
 			}
-			if listing.under {
-				s.send(failure(s.owner.abandon(listing.String()).Status()))
+			if list.under {
+				s.send(failure(s.owner.abandon(list.String()).Status()))
 			} else {
 				s.owner.silent(bookmarks)
 			}
@@ -133,12 +133,12 @@ func (s *stream) run() {
 
 // finish is for a watch that the API server has ended. One that never ends its list
 // but itself, again and again, is no better than one that is silent.
-func (s *stream) finish(listing listing) {
+func (s *stream) finish(list initialList) {
 	s.owner.mu.Lock()
 	began := s.owner.began
 	s.owner.mu.Unlock()
-	if listing.under && time.Since(began) > s.owner.group.limits.NoProgress {
-		s.send(failure(s.owner.abandon(listing.String() + ", and the watch has ended").Status()))
+	if list.under && time.Since(began) > s.owner.group.limits.NoProgress {
+		s.send(failure(s.owner.abandon(list.String() + ", and the watch has ended").Status()))
 	}
 }
 
@@ -169,15 +169,15 @@ func failure(status metav1.Status) watch.Event {
 	return watch.Event{Type: watch.Error, Object: &status}
 }
 
-// listing is how far the list is that a watch began with.
-type listing struct {
+// initialList is the progress of the list that a watch began with.
+type initialList struct {
 	under   bool // it has not ended
 	past    bool // all its objects have come
 	objects int
 }
 
 // progress reports whether an event is a step forward.
-func (l *listing) progress(event watch.Event) bool {
+func (l *initialList) progress(event watch.Event) bool {
 	switch {
 	case !l.under:
 		return true
@@ -191,7 +191,7 @@ func (l *listing) progress(event watch.Event) bool {
 }
 
 // ended reports whether an event ends the list.
-func (l *listing) ended(event watch.Event) bool {
+func (l *initialList) ended(event watch.Event) bool {
 	if !l.under || event.Type != watch.Bookmark {
 		return false
 	}
@@ -203,7 +203,7 @@ func (l *listing) ended(event watch.Event) bool {
 	return true
 }
 
-func (l *listing) String() string {
+func (l *initialList) String() string {
 	return fmt.Sprintf("the bookmark that ends the list has not come after %d objects", l.objects)
 }
 

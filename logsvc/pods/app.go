@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 
@@ -71,7 +72,7 @@ func (src *Source) searchApp(ctx context.Context, id subjects.AppID, opts metav1
 			return src.serving.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resourceServices).
 				SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion).Do(ctx).Into(list)
 		}); err != nil {
-			return nil, apiError(ctx, err, right{"list", rightServices, namespace})
+			return nil, apiError(ctx, err, kube.Right{Verb: "list", Resource: rightServices, Namespace: namespace})
 		}
 		for i := range list.Items {
 			if svc := &list.Items[i]; ownedBy(svc, id) {
@@ -98,7 +99,7 @@ func (src *Source) currentApp(ctx context.Context, namespace, name string, id su
 	case apierrors.IsNotFound(err), err == nil && !ownedBy(svc, id):
 		return nil, nil
 	case err != nil:
-		return nil, apiError(ctx, err, right{"get", rightServices, namespace})
+		return nil, apiError(ctx, err, kube.Right{Verb: "get", Resource: rightServices, Namespace: namespace})
 	}
 	return svc, nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -57,7 +58,7 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 	}
 	pods, err := s.list(ctx, "")
 	if err != nil {
-		return nil, apiError(ctx, err, right{"list", "pods", s.namespace})
+		return nil, apiError(ctx, err, kube.Right{Verb: "list", Resource: "pods", Namespace: s.namespace})
 	}
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !s.owns(pod) })
 	if s.targets, err = s.choose(pods); err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -125,9 +126,8 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error
 }
 
 func (src *Source) connect(cfg *rest.Config) error {
-	cfg = rest.CopyConfig(cfg)
+	cfg = kube.Unlimited(cfg)
 	cfg.Timeout = 0
-	cfg.QPS, cfg.RateLimiter = -1, nil
 	cfg.WarningHandler = rest.NoWarnings{}
 
 	serving := rest.CopyConfig(cfg)
@@ -144,9 +144,7 @@ func (src *Source) connect(cfg *rest.Config) error {
 		return err
 	}
 
-	core := rest.CopyConfig(cfg)
-	core.ContentType = runtime.ContentTypeProtobuf
-	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	core := kube.Protobuf(cfg)
 	if src.core, err = corev1client.NewForConfig(core); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
@@ -334,7 +335,7 @@ func (t *tailer) terminal(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case denied(err) && t.outage.failed() > t.src.timing.patience/2:
-		return apiError(ctx, err, right{"get", "pods and pods/log", t.target.pod.Namespace})
+		return apiError(ctx, err, kube.Right{Verb: "get", Resource: "pods and pods/log", Namespace: t.target.pod.Namespace})
 	}
 	return nil
 }
