@@ -22,7 +22,7 @@ import (
 // receives the reason of the wait. An error that waiting does not mend is returned.
 func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, error) {
 	var uid types.UID
-	var doubt patience
+	var doubt kubeapi.Patience
 	report := waitLog{log: k.log}
 	err := retry(ctx, func() error {
 		var err error
@@ -30,33 +30,9 @@ func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, er
 			return nil
 		}
 		status(err.Error())
-		return doubt.check(err)
+		return doubt.Check(err)
 	}, func(err error, _ time.Duration) { report.warn("waiting for Kubernetes", err) })
 	return uid, err
-}
-
-// terminalAfter is how long a terminal error (a refused identity, a missing CRD)
-// is tried again: an API server that has just started returns some of them for a moment.
-const terminalAfter = 5 * time.Second
-
-// patience retries terminal errors for terminalAfter. The zero value is ready for use.
-type patience struct {
-	since time.Time // of the first terminal error in a row
-}
-
-// check returns err, permanent once terminal errors have come for terminalAfter.
-func (p *patience) check(err error) error {
-	if !kubeapi.Terminal(err) {
-		p.since = time.Time{}
-		return err
-	}
-	if p.since.IsZero() {
-		p.since = time.Now()
-	}
-	if time.Since(p.since) < terminalAfter {
-		return err
-	}
-	return permanent(err)
 }
 
 // probe lists one object of each kind, checks the other rights, and returns the cluster's identity.

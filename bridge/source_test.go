@@ -38,7 +38,7 @@ func observedSource() (*source, *[]string) {
 	return s, log
 }
 
-func version(svc *kservice.Service, v string) *kservice.Service {
+func atVersion(svc *kservice.Service, v string) *kservice.Service {
 	next := svc.DeepCopy()
 	next.ResourceVersion = v
 	return next
@@ -52,11 +52,11 @@ func TestSource(t *testing.T) {
 	canonical.Name = kservice.Name(watchedID)
 	later := named.DeepCopy()
 	later.Name, later.UID, later.CreationTimestamp = "later", "u4", v1.NewTime(named.CreationTimestamp.Add(time.Hour))
-	renamed := version(one, "11")
+	renamed := atVersion(one, "11")
 	renamed.Annotations[kservice.AnnotationAppID] = "vision/development/other"
-	lost := version(one, "12")
+	lost := atVersion(one, "12")
 	delete(lost.Annotations, kservice.AnnotationAppID)
-	again := version(one, "40")
+	again := atVersion(one, "40")
 	again.UID = "u9"
 
 	for _, test := range []struct {
@@ -66,9 +66,9 @@ func TestSource(t *testing.T) {
 	}{
 		{"life", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(one, true)
-			s.OnUpdate(one, version(one, "11"))
-			s.OnUpdate(one, version(one, "11")) // the informer's resync
-			s.OnDelete(version(one, "13"))
+			s.OnUpdate(one, atVersion(one, "11"))
+			s.OnUpdate(one, atVersion(one, "11")) // the informer's resync
+			s.OnDelete(atVersion(one, "13"))
 		}, []string{"new u1@10 stream.lit", "update u1@11 stream.lit x0", "gone at 13 stream.lit"}},
 		{"tombstone", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
@@ -87,13 +87,13 @@ func TestSource(t *testing.T) {
 		{"the older of two", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(later, false)
 			s.OnAdd(named, false)
-			s.OnUpdate(later, version(later, "50"))
-			s.OnDelete(version(named, "51"))
+			s.OnUpdate(later, atVersion(later, "50"))
+			s.OnDelete(atVersion(named, "51"))
 		}, []string{"new u4@20 stream.lit", "gone at  stream.lit", "new u2@20 stream.lit", "gone at 51 stream.lit", "new u4@50 stream.lit"}},
 		{"the canonical name wins", func(s, _ toolscache.ResourceEventHandler) {
 			s.OnAdd(named, false)
 			s.OnAdd(canonical, false)
-			s.OnDelete(version(named, "52"))
+			s.OnDelete(atVersion(named, "52"))
 		}, []string{"new u2@20 stream.lit", "gone at  stream.lit", "new u3@30 stream.lit"}},
 		{"replicas", func(s, r toolscache.ResourceEventHandler) {
 			s.OnAdd(one, false)
@@ -239,7 +239,7 @@ func TestSourceForgetsDeletedApps(t *testing.T) {
 			svc.Annotations[kservice.AnnotationAppID] = "" // is rejected
 		}
 		h.OnAdd(svc, false)
-		h.OnDelete(version(svc, fmt.Sprint(2*i+1)))
+		h.OnDelete(atVersion(svc, fmt.Sprint(2*i+1)))
 	}
 	if n := len(s.current) + len(s.shown.services) + len(s.claims) + len(s.shown.users) + len(s.reported) + len(s.standIns.apps); n != 0 {
 		t.Errorf("the source holds %d entries of no app", n)

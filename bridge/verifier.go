@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -134,7 +135,7 @@ func UntilAnswered(ctx context.Context, log *zap.Logger, timeout time.Duration, 
 	wait, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 	defer cancel()
 	var last error
-	var doubt patience
+	var doubt kubeapi.Patience
 	err := retry(wait, func() error {
 		err := op(wait)
 		if err == nil {
@@ -143,7 +144,7 @@ func UntilAnswered(ctx context.Context, log *zap.Logger, timeout time.Duration, 
 		if wait.Err() == nil || last == nil {
 			last = err
 		}
-		return doubt.check(err)
+		return doubt.Check(err)
 	}, func(err error, _ time.Duration) { log.Debug("waiting for "+server, zap.Error(err)) })
 	if errors.Is(err, errNoAnswer) {
 		return fmt.Errorf("%s did not answer within %s: %w", server, timeout, last)

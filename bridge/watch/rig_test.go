@@ -29,8 +29,8 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// patience bounds every wait. Nothing is expected to come near it.
-const patience = 60 * time.Second
+// waitLimit bounds every wait. Nothing is expected to come near it.
+const waitLimit = 60 * time.Second
 
 var (
 	cluster    suite.Cluster
@@ -189,7 +189,7 @@ func (i *informer) lists() int {
 
 func (i *informer) waitSynced() {
 	i.t.Helper()
-	suite.Eventually(i.t, patience, "the informer is in sync", func() error {
+	suite.Eventually(i.t, waitLimit, "the informer is in sync", func() error {
 		if !i.shared.HasSynced() {
 			return errors.New("it is not")
 		}
@@ -201,7 +201,7 @@ func (i *informer) waitSynced() {
 func (i *informer) expect(want ...string) {
 	i.t.Helper()
 	slices.Sort(want)
-	suite.Eventually(i.t, patience, "what the informer shows", func() error {
+	suite.Eventually(i.t, waitLimit, "what the informer shows", func() error {
 		got := i.events()
 		slices.Sort(got)
 		if !slices.Equal(got, want) {

@@ -48,7 +48,7 @@ func TestPlainListWithoutAnswer(t *testing.T) {
 			return emptyList(), nil
 		},
 	}, watch.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	if _, err := lw.ListWithContext(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestRelistDuringAPlainList(t *testing.T) {
 		},
 	}, watch.Options{Kind: "Service"})
 	listed := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	go func() {
 		_, err := lw.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "5"})
@@ -111,7 +111,7 @@ func TestListWithoutAnswer(t *testing.T) {
 			return nil, ctx.Err()
 		},
 	}, watch.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for range 2 { // the second one is not tried
 		if _, err := lw.WatchWithContext(ctx, metav1.ListOptions{SendInitialEvents: new(true)}); err == nil || ctx.Err() != nil {
@@ -243,7 +243,7 @@ func TestEndWhileUnavailable(t *testing.T) {
 		t.Error("no failure was reported")
 	}
 	cancel()
-	suite.Eventually(t, patience, "the list ends", func() error {
+	suite.Eventually(t, waitLimit, "the list ends", func() error {
 		select {
 		case err := <-ended:
 			if !errors.Is(err, context.Canceled) {

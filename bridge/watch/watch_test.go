@@ -199,7 +199,7 @@ func TestRelist(t *testing.T) {
 	r.create("later")
 	r.group.Relist("Service", r.namespace, watch.CauseBehind)
 	i.expect("add gone", "add changed", "add seen", "missed gone", "update changed", "add new", "add later")
-	suite.Eventually(t, patience, "a third list", func() error {
+	suite.Eventually(t, waitLimit, "a third list", func() error {
 		if got := i.lists(); got != 3 {
 			return fmt.Errorf("%d lists", got)
 		}
@@ -240,7 +240,7 @@ func TestAge(t *testing.T) {
 		t.Errorf("the age is %v", age)
 	}
 	r.proxy.FreezeOpenWatches()
-	suite.Eventually(t, patience, "the age of the last message grows", func() error {
+	suite.Eventually(t, waitLimit, "the age of the last message grows", func() error {
 		if age := messageAge(t, r.group, r.namespace); age < time.Second {
 			return fmt.Errorf("it is %v", age)
 		}
@@ -258,7 +258,7 @@ func TestEndWhileWaiting(t *testing.T) {
 			r := newRig(t, watch.Limits{}, testenv.APIProxyOptions{})
 			set(r)
 			i := r.start()
-			suite.Eventually(t, patience, "a watch is open", func() error {
+			suite.Eventually(t, waitLimit, "a watch is open", func() error {
 				if r.proxy.Watches() == 0 {
 					return errors.New("none is")
 				}
