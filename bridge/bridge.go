@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -126,7 +127,7 @@ func (b *Bridge) disconnected() error {
 // does not come back.
 func (b *Bridge) checkConnection() error {
 	if b.nc.IsClosed() {
-		return permanent(errClosed)
+		return retry.Permanent(errClosed)
 	}
 	return b.disconnected()
 }
@@ -233,7 +234,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 		b.metrics.pending(0, 0)
 	}()
 	cause := "start"
-	pause := newPause()
+	pause := retry.NewPause()
 	for {
 		b.metrics.resyncs.WithLabelValues(cause).Inc()
 		started := time.Now()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -42,7 +43,7 @@ func (r *clusterReader) checkNamespaces(ctx context.Context) error {
 		_, err := r.kube.namespaceUID(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err):
-			return permanent(fmt.Errorf("namespaces %q: there is no such namespace", name))
+			return retry.Permanent(fmt.Errorf("namespaces %q: there is no such namespace", name))
 		case kubeapi.ReasonOf(err) == kubeapi.Forbidden:
 			r.unchecked[name] = true
 		case err != nil:

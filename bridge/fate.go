@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -59,15 +60,15 @@ func (p *publisher) drain(ctx context.Context) {
 func (p *publisher) settle(ctx context.Context) error {
 	p.again = append(p.flights, p.again...)
 	p.flights = nil
-	return retry(ctx, func() error {
+	return retry.Do(ctx, func() error {
 		if p.nc.IsClosed() {
-			return permanent(errClosed)
+			return retry.Permanent(errClosed)
 		}
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
 		defer cancel()
 		err := p.look(look)
 		if endsSession(err) {
-			return permanent(err)
+			return retry.Permanent(err)
 		}
 		return err
 	}, func(err error, _ time.Duration) {

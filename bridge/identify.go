@@ -15,6 +15,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 // identify waits for the API server, checks that this program may do what it
@@ -23,15 +24,15 @@ import (
 func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, error) {
 	var uid types.UID
 	var doubt kubeapi.Patience
-	report := waitLog{log: k.log}
-	err := retry(ctx, func() error {
+	report := retry.Log{Logger: k.log}
+	err := retry.Do(ctx, func() error {
 		var err error
 		if uid, err = k.probe(ctx); err == nil {
 			return nil
 		}
 		status(err.Error())
 		return doubt.Check(err)
-	}, func(err error, _ time.Duration) { report.warn("waiting for Kubernetes", err) })
+	}, func(err error, _ time.Duration) { report.Warn("waiting for Kubernetes", err) })
 	return uid, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -36,7 +37,7 @@ func (p *projector) sweepMarkers(ctx context.Context) {
 	if age <= 0 {
 		return
 	}
-	report := waitLog{log: p.log}
+	report := retry.Log{Logger: p.log}
 	tick := time.NewTicker(max(min(time.Minute, age/10), time.Second))
 	defer tick.Stop()
 	for {
@@ -46,7 +47,7 @@ func (p *projector) sweepMarkers(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := p.removeMarkers(ctx, time.Now().Add(-age)); err != nil && ctx.Err() == nil {
-			report.warn("old delete markers stay in the bucket", err)
+			report.Warn("old delete markers stay in the bucket", err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -113,7 +114,7 @@ func (p *projector) take() (map[subjects.AppID]*record, deletion) {
 // run projects until ctx is done, starting from snap. It returns an error
 // only when the stream or the bucket is gone, or an entry or events for good.
 func (p *projector) run(ctx context.Context, snap *snapshot) error {
-	pause, report := newPause(), waitLog{log: p.log}
+	pause, report := retry.NewPause(), retry.Log{Logger: p.log}
 	for {
 		before := p.written.Load()
 		var err error
@@ -144,7 +145,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 			text := err.Error()
 			p.trouble.Store(&text)
 		}
-		report.warn("the bucket's projection starts over", err)
+		report.Warn("the bucket's projection starts over", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -135,9 +136,9 @@ func (p *publisher) take(ctx context.Context, taken chan<- *flight) error {
 
 // readPublished reads what was published of an app. It tries until it can be read or ctx is done.
 func (p *publisher) readPublished(ctx context.Context, id subjects.AppID) (r *record) {
-	_ = retry(ctx, func() (err error) {
+	_ = retry.Do(ctx, func() (err error) {
 		if p.nc.IsClosed() {
-			return permanent(errClosed) // which ends the session
+			return retry.Permanent(errClosed) // which ends the session
 		}
 		r, err = p.published(ctx, id)
 		return err
@@ -228,7 +229,7 @@ func (p *publisher) finish(f *flight, r *record) {
 // send appends what is encoded. Whatever stops the pipeline, it finds out what landed and goes on;
 // it returns an error only when another session has to follow.
 func (p *publisher) send(ctx context.Context, encoded <-chan *flight) error {
-	pause := newPause()
+	pause := retry.NewPause()
 	for {
 		reached := p.settled
 		err := p.pipeline(ctx, encoded)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -111,10 +112,10 @@ func (r *rig) story() []string {
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		group.Go(func() error {
 			var m *storedMessage
-			err := retry(ctx, func() (err error) {
+			err := retry.Do(ctx, func() (err error) {
 				m, err = messageAt(ctx, r.nc, subjects.DefaultStream, sequence)
 				if errors.Is(err, errNoMessage) {
-					return permanent(err)
+					return retry.Permanent(err)
 				}
 				return err
 			}, func(error, time.Duration) {})

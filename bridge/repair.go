@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -160,7 +161,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			}
 			subject, err := b.subject(d.id)
 			if err != nil {
-				return permanent(err)
+				return retry.Permanent(err)
 			}
 			return v.purgeKey(ctx, d, subject, h.stored)
 		}
@@ -169,7 +170,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 		}
 		msg, err := b.entry(d.id, e.record, e.header)
 		if err != nil {
-			return permanent(err)
+			return retry.Permanent(err)
 		}
 		msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
 		if _, err := v.Target.JetStream.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0)); err != nil {

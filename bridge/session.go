@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -272,17 +273,17 @@ func maxMessage(nc *nats.Conn, limit int64) int {
 
 // until tries op until it works, the context ends, or waiting will not help.
 func (s *session) until(ctx context.Context, what string, op func(context.Context) error) error {
-	report := waitLog{log: s.log}
-	return retry(ctx, func() error {
+	report := retry.Log{Logger: s.log}
+	return retry.Do(ctx, func() error {
 		err := op(ctx)
 		var config *ConfigError
 		if errors.As(err, &config) {
-			return permanent(err)
+			return retry.Permanent(err)
 		}
 		return err
 	}, func(err error, _ time.Duration) {
 		s.setStatus(fmt.Sprintf("waiting for %s: %v", what, err))
-		report.warn("waiting for "+what, err)
+		report.Warn("waiting for "+what, err)
 	})
 }
 

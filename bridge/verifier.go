@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -136,7 +137,7 @@ func UntilAnswered(ctx context.Context, log *zap.Logger, timeout time.Duration, 
 	defer cancel()
 	var last error
 	var doubt kubeapi.Patience
-	err := retry(wait, func() error {
+	err := retry.Do(wait, func() error {
 		err := op(wait)
 		if err == nil {
 			return nil

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 // progress counts what has come of a list's answer.
@@ -84,27 +83,18 @@ func every(limit time.Duration, moved func() bool, cancel context.CancelCauseFun
 	}
 }
 
-// untilAnswered makes a request until the API server answers it in one way or
-// another. retried hears of each failure that is tried again.
+// untilAnswered makes a request until an API server answers it. retried receives each failure that is
+// tried again.
 func untilAnswered(ctx context.Context, request func() error, retried func(error)) error {
-	policy := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond),
-		backoff.WithMaxInterval(2*time.Second),
-		backoff.WithMaxElapsedTime(0),
-	)
-	err := backoff.RetryNotify(func() error {
+	return retry.Do(ctx, func() error {
 		err := request()
 		if err != nil && !kube.RetryNow(err) {
-			return backoff.Permanent(err)
+			return retry.Permanent(err)
 		}
 		return err
-	}, backoff.WithContext(policy, ctx), func(err error, _ time.Duration) {
+	}, func(err error, _ time.Duration) {
 		if retried != nil {
 			retried(err)
 		}
 	})
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }

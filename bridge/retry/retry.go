@@ -1,0 +1,53 @@
+// Package retry is how the bridge tries again what fails for want of NATS or Kubernetes.
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+)
+
+// Do calls op until it succeeds, is permanent or ctx ends: exponential,
+// capped, jittered. report receives each failure that will be tried again.
+func Do(ctx context.Context, op func() error, report func(err error, next time.Duration)) error {
+	policy := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0),
+	)
+	err := backoff.RetryNotify(op, backoff.WithContext(policy, ctx), report)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // the cause, not "context canceled"
+	}
+	return err
+}
+
+// Permanent marks an error that no retry mends.
+func Permanent(err error) error { return backoff.Permanent(err) }
+
+// NewPause makes the pauses of a loop that starts the same thing again and again.
+func NewPause() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+}
+
+// Log logs why something has to be tried again: each reason once, and
+// again after a while.
+type Log struct {
+	Logger *zap.Logger
+	last   string
+	at     time.Time
+}
+
+const logInterval = 30 * time.Second
+
+// Warn logs an error under a message.
+func (l *Log) Warn(message string, err error) {
+	if err.Error() == l.last && time.Since(l.at) < logInterval {
+		return
+	}
+	l.last, l.at = err.Error(), time.Now()
+	l.Logger.Warn(message, zap.Error(err))
+}
