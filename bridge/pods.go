@@ -192,7 +192,7 @@ func (i *podInformer) denied() error {
 }
 
 // unknown is the reason why the pods are not known. They stay known, as the apps do, while the API
-// server is unavailable, but not after a right was taken away.
+// server is unavailable, but not after a right was revoked.
 func (i *podInformer) unknown() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
