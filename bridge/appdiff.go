@@ -10,8 +10,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// weakerForm is the form that two Apps can be compared in: JSON keeps no
-// unknown fields.
+// weakerForm is the encoding in which two Apps can be compared: JSON keeps no unknown fields.
 func weakerForm(a, b string) string {
 	if a == subjects.ContentTypeJSON || b == subjects.ContentTypeJSON {
 		return subjects.ContentTypeJSON
@@ -19,7 +18,7 @@ func weakerForm(a, b string) string {
 	return subjects.ContentTypeProtobuf
 }
 
-// differingParts says in which parts two Apps of the same version differ.
+// differingParts names the parts in which two Apps of the same version differ.
 func differingParts(a, b *appv1.App) string {
 	var parts []string
 	note := func(part string, same bool) {

@@ -28,7 +28,7 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 	return func(stream, bucket *jetstream.StreamInfo) error {
 		if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.looked.Load() ||
 			!stream.Created.Equal(s.storage.stream.Created) || !bucket.Created.Equal(s.storage.bucket.Created) ||
-			endsBefore(acknowledged, stream, bucket) != nil {
+			acknowledged.checkTails(stream, bucket) != nil {
 			return audit.ErrInactive
 		}
 		return nil
@@ -36,20 +36,24 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 }
 
 func (a auditedSession) Followed() uint64             { return a.s.projector.followed.Load() }
-func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.published() }
+func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.known() }
 func (a auditedSession) Present() []subjects.AppID    { return a.s.source.present() }
 func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.distrust(false, ids...) }
 func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.disown(ids...) }
 
 func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]Belief {
-	var queued map[subjects.AppID]queuedApp
-	// A change goes from the source to the queue: it is seen in one of them.
-	shown := a.s.source.shownApps(ids, func() { queued = a.s.queue.queued(ids) })
-	keys, written := a.s.projector.keyStates(ids)
 	beliefs := make(map[subjects.AppID]Belief, len(ids))
-	for _, id := range ids {
-		app, q, k := shown[id], queued[id], keys[id]
-		b := Belief{Record: q.record, State: app.state, Present: app.exists, Pending: q.pending || app.awaiting}
+	// A change goes from the source to the queue: it is seen in one of them.
+	a.s.source.read(func(v view) {
+		for _, id := range ids {
+			r, pending := a.s.queue.lookUp(id)
+			now, present := v.states()[id]
+			beliefs[id] = Belief{Record: r, State: now, Present: present, Pending: pending || v.awaits(id)}
+		}
+	})
+	keys, written := a.s.projector.keyStates(ids)
+	for id, b := range beliefs {
+		k := keys[id]
 		beliefs[id] = b.WithKey(BelievedKey{Known: k.known, Exists: k.exists, Event: k.event, Entry: k.entry}, written, k.touched)
 	}
 	return beliefs

@@ -29,7 +29,7 @@ func (b *Bridge) newAuditor(k *kube, between time.Duration) *audit.Auditor {
 func (b *Bridge) newSourceAudit(k *kube) *sourceAudit {
 	return &sourceAudit{
 		source: b.source.shown, kube: k, wait: reachWait,
-		active: func() bool { return b.Synced() == nil },
+		synced: func() bool { return b.Synced() == nil },
 		disturbed: func(kind, namespace string) bool {
 			return b.conn.disturbs(kind, namespace) || k.watches.Listing(kind, namespace)
 		},
@@ -56,7 +56,7 @@ func (b *Bridge) audits(ctx context.Context, k *kube) {
 	a.Run(ctx)
 }
 
-// lookNow asks for a round of the audit at once. It does not wait.
+// lookNow requests a round of the audit at once. It does not wait.
 func (b *Bridge) lookNow(why string) {
 	b.log.Debug("stream and bucket are to be looked at", zap.String("why", why))
 	if a := b.auditor.Load(); a != nil {
@@ -64,14 +64,14 @@ func (b *Bridge) lookNow(why string) {
 	}
 }
 
-// auditSoon asks for a round of the audit soon: a session is live.
+// auditSoon requests a round of the audit soon: a session is live.
 func (b *Bridge) auditSoon() {
 	if a := b.auditor.Load(); a != nil {
 		a.Soon()
 	}
 }
 
-// unrepaired says what the audit found and has not seen repaired yet.
+// unrepaired returns what the audit found and has not seen repaired yet.
 func (b *Bridge) unrepaired() error {
 	a := b.auditor.Load()
 	if a == nil {

@@ -81,8 +81,7 @@ func (l *lively) begin() {
 	for _, id := range s.takeDoubted() {
 		snap.doubtEntry(id)
 	}
-	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
-	s.projector.known = &s.acknowledged
+	s.projector = s.newProjector(snap)
 	s.empty = s.storage.stream.State.Msgs == 0 && snap.keys == 0
 	group.Go(func() error { return s.projector.run(ctx, snap) })
 	select {

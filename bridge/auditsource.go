@@ -20,7 +20,8 @@ import (
 const (
 	// reachWait is how long the source may take to show what the API server has.
 	reachWait = 2 * time.Second
-	// maxBehind bounds the suspects of one kind and namespace: one is enough to have the informer list again.
+	// maxBehind bounds the suspects of one kind and namespace: one is enough to have the informer list
+	// again.
 	maxBehind = 100
 )
 
@@ -29,23 +30,23 @@ const (
 type sourceAudit struct {
 	source *shown
 	kube   *kube
-	active func() bool // reports whether the informers have synced
+	synced func() bool // reports whether the informers have synced
 	// disturbed reports whether the informer of a kind and a namespace may be about to show what it
 	// lacks: it lists, or has no watch.
 	disturbed func(kind, namespace string) bool
 	wait      time.Duration // reachWait
 }
 
-func (a *sourceAudit) Active() bool { return a.active() }
+func (a *sourceAudit) Active() bool { return a.synced() }
 
-// objectOf is the object that a subject names.
+// objectOf returns the object that a subject names.
 func objectOf(subject string) (kind string, key types.NamespacedName) {
 	kind, name, _ := strings.Cut(subject, " ")
 	key.Namespace, key.Name, _ = strings.Cut(name, "/")
 	return kind, key
 }
 
-// informed is the namespace of the informer that shows the objects of a namespace.
+// informed returns the namespace of the informer of a namespace's objects.
 func (a *sourceAudit) informed(namespace string) string {
 	if slices.Contains(a.kube.namespaces, metav1.NamespaceAll) {
 		return metav1.NamespaceAll
@@ -70,8 +71,8 @@ func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, e
 	return suspects, refused
 }
 
-// screen lists the objects of a kind and a namespace, page by page, and returns those that the source
-// does not show as new as the list.
+// screen lists the objects of a kind and a namespace, page by page, and returns those that the
+// source does not show as new as the list.
 func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.Pace) ([]string, error) {
 	seen := map[types.NamespacedName]struct{}{}
 	l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]listed{}}
@@ -91,8 +92,8 @@ func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.P
 	return a.still(ctx, l, func(key types.NamespacedName) bool { _, ok := seen[key]; return ok })
 }
 
-// still returns what the source does not show after a short wait either. The items of l are those of
-// the list that it did not show at first.
+// still returns what the source does not show after a short wait either. The items of l are those
+// of the list that it did not show at first.
 func (a *sourceAudit) still(ctx context.Context, l listing, inList func(types.NamespacedName) bool) ([]string, error) {
 	limit := time.NewTimer(a.wait)
 	defer limit.Stop()
@@ -201,9 +202,9 @@ func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
 	}
 }
 
-// finding is that of an object which the source does not show as the API server has it. Two looks
-// agree if the source showed the same of it, and if its watch stood still or is past the change: what
-// a watch shows is in order.
+// finding is the finding of an object that the source does not show as the API server has it. Two
+// looks agree if the source showed the same, and if its watch did not move or is past the change: a
+// watch shows changes in order.
 func (a *sourceAudit) finding(name string, w want) audit.Finding {
 	o := a.source.observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.

@@ -11,8 +11,9 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// storageAudit compares stream and bucket with each other and with what the live session believes. The
-// subjects of its findings are keys of apps, and subjects of the bucket's stream that are no app's key.
+// storageAudit compares stream and bucket with each other and with what the live session believes.
+// The subjects of its findings are keys of apps, and subjects of the bucket's stream that are no
+// app's key.
 type storageAudit struct {
 	target  *Target
 	session func() LiveSession // nil if none is live
@@ -189,8 +190,8 @@ func (a *storageAudit) tolerates(d Difference, b Belief, h *held, e *lastEvent) 
 	return false
 }
 
-// Repair has the live session write the wrong entries from the stream. What the stream lacks, the next
-// session publishes.
+// Repair has the live session write the wrong entries from the stream. What the stream lacks, the
+// next session publishes.
 func (a *storageAudit) Repair(ctx context.Context, findings []audit.Finding) error {
 	s := a.session()
 	if s == nil {

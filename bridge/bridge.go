@@ -134,7 +134,11 @@ func (b *Bridge) checkConnection() error {
 
 // newStorage is where the events and the snapshot lie, not looked at yet.
 func (b *Bridge) newStorage() *storage {
-	return &storage{nc: b.nc, js: b.js, log: b.log, cfg: b.cfg, subjects: b.subjects, clusterUID: b.clusterUID}
+	return newStorage(b.js, b.subjects, storageConfig{
+		Stream: b.cfg.Stream, Bucket: b.cfg.Bucket, Prefix: b.cfg.Prefix, ClusterName: b.cfg.ClusterName, ClusterUID: b.clusterUID,
+		Replicas: b.cfg.StreamReplicas, MaxAge: b.cfg.StreamMaxAge, MaxBytes: b.cfg.StreamMaxBytes,
+		AllowUnsafeStream: b.cfg.AllowUnsafeStream, AcceptReset: b.cfg.AcceptReset,
+	}, b.log)
 }
 
 // newBucket is the snapshot, read and written through js.

@@ -9,22 +9,22 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// comparison says what is compared and how. Its method compare is pure.
+// comparison has what is compared besides the content of the sides. Its method compare is pure.
 type comparison struct {
 	app     kservice.Config
 	watched func(namespace string) bool
 	bucket  *bucket // makes the entries that are wanted
 	now     time.Time
-	// refused says why a state cannot be published after prev, nil if it can.
+	// refused returns why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s state, prev *record) error
 	streamEnd uint64 // last sequence of the stream
-	// streamFirst is its first one. keepsNewest is true if nothing but somebody's hand removes a
-	// message behind it.
+	// streamFirst is its first one. keepsNewest is true if only an operator removes a message behind
+	// it.
 	streamFirst uint64
 	keepsNewest bool
 	// believed is what a running bridge published last of each app; nil if no bridge compares.
 	believed map[subjects.AppID]*record
-	noStream bool // there is none, so the bucket is all that was published
+	noStream bool // there is no stream: the bucket has all that was published
 	noBucket bool
 	pending  map[subjects.AppID]bool // apps whose Revision is not known
 }
@@ -45,8 +45,8 @@ func lastPublished(events map[subjects.AppID]*lastEvent, entries map[subjects.Ap
 	return published
 }
 
-// compare finds the differences between what is in the cluster, at the end of
-// the stream and in the bucket. None of them is changed.
+// compare returns the differences between the cluster, the end of the stream and the bucket. It
+// changes none of them.
 func (c comparison) compare(current map[subjects.AppID]state, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) ([]Difference, []Note) {
 	published := lastPublished(events, entries)
 	var differences []Difference
@@ -100,8 +100,8 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 	return differences, notes
 }
 
-// judgeBelief compares what a running bridge published last of an app with the stream, and an entry
-// of an app that it never published with nothing.
+// judgeBelief compares what a running bridge published last of an app with the stream. It also
+// finds an entry of an app that was never published.
 func (c comparison) judgeBelief(id subjects.AppID, r *record, current map[subjects.AppID]state, e *lastEvent, h *held) (Difference, bool) {
 	_, there := current[id]
 	noEvent := e == nil || e.record == nil
@@ -141,7 +141,7 @@ func (c comparison) fill(d Difference, current map[subjects.AppID]state, events 
 	return d
 }
 
-// owedDifference says what a bridge would have to publish of an app, and why.
+// owedDifference is the difference of an app of which a bridge would have to publish an event.
 func (c comparison) owedDifference(id subjects.AppID, now state, there bool, was *record) Difference {
 	switch {
 	case there && was == nil:
@@ -164,7 +164,7 @@ func (c comparison) owedDifference(id subjects.AppID, now state, there bool, was
 	}
 }
 
-// lastWords is what was published last of an app.
+// lastWords describes what was published last of an app.
 func lastWords(r *record) string {
 	return fmt.Sprintf("the last event is %s at %d with version %s", r.kind, r.sequence, r.resourceVersion)
 }
@@ -181,7 +181,7 @@ func (c comparison) judgeEntry(id subjects.AppID, e *lastEvent, h *held) (Differ
 	return about(id, DifferenceKind(m.kind), SideBucket, "%s", m.detail), true
 }
 
-// judgeAlone looks at an entry whose app has no event in the stream.
+// judgeAlone checks an entry whose app has no event in the stream.
 func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 	switch {
 	case h == nil:

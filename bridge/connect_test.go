@@ -150,21 +150,3 @@ func TestStandInIsCarried(t *testing.T) {
 		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)
 	}
 }
-
-// A difference that a bridge may rightly keep for a while is tolerated for longer than others.
-func TestStandInIsTolerated(t *testing.T) {
-	c := testComparison()
-	published := eventOf(t, state{service: rollout("21", "rev-2"), revision: testRevision("9", 3)})
-	entry := entryOf(t, published)
-	current := map[subjects.AppID]state{testID: {service: rollout("21", "rev-2")}}
-	for _, pending := range []map[subjects.AppID]bool{nil, {testID: true}} {
-		c.pending = pending
-		differences, _ := c.compare(current, map[subjects.AppID]*lastEvent{testID: published}, map[subjects.AppID]*held{testID: entry})
-		if len(differences) != 1 {
-			t.Fatalf("got %v, want one difference", differences)
-		}
-		if got, want := differences[0].tolerated > standInTime, pending != nil; got != want {
-			t.Errorf("tolerated for %s with %d apps pending", differences[0].tolerated, len(pending))
-		}
-	}
-}

@@ -78,8 +78,8 @@ func mismatched(kind mismatchKind, format string, args ...any) *mismatch {
 	return &mismatch{kind, fmt.Sprintf(format, args...)}
 }
 
-// mismatch compares an app's entry, nil if there is none, with its last event. It returns nil if the
-// entry is as the projector writes it.
+// mismatch compares an app's entry, nil if there is none, with its last event. It returns nil if
+// the entry is as the projector writes it.
 func (b *bucket) mismatch(id subjects.AppID, e *lastEvent, h *held, now time.Time) *mismatch {
 	r := e.record
 	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
@@ -148,8 +148,8 @@ func contentMismatch(e *lastEvent, h *held, want *nats.Msg) *mismatch {
 	return nil
 }
 
-// differingHeaders names the headers of an entry that are not those of its
-// event. What JetStream itself reads is not compared.
+// differingHeaders names the headers of an entry that are not those of its event. Headers for
+// JetStream are not compared.
 func differingHeaders(got, want nats.Header) []string {
 	names := map[string]struct{}{}
 	for _, h := range []nats.Header{got, want} {
@@ -161,17 +161,8 @@ func differingHeaders(got, want nats.Header) []string {
 	}
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(name string) bool {
 		if name == subjects.HeaderKVOperation && got.Get(name) != "" && want.Get(name) != "" {
-			return true // a marker is a marker, whichever way it came
+			return true // a delete and a purge are both delete markers
 		}
 		return slices.Equal(got[name], want[name])
 	})
-}
-
-// doubtEntry marks an app's entry as damaged, so that its last event says what was published of it.
-func (snap *snapshot) doubtEntry(id subjects.AppID) {
-	r := snap.records[id]
-	if r.isDamaged() {
-		return
-	}
-	snap.records[id] = &record{damaged: true, entry: snap.stored[id].sequence, held: r}
 }

@@ -269,15 +269,9 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 			t.Errorf("%s: %d changes are owed, want none", name, len(changes))
 		}
 	}
-	c := comparison{
-		app: e.app, watched: func(string) bool { return true }, bucket: b, streamEnd: 7,
-		refused: func(subjects.AppID, state, *record) error { return nil },
-	}
-	differences, _ := c.compare(map[subjects.AppID]state{testID: now},
-		map[subjects.AppID]*lastEvent{testID: {record: r, header: ev.msg.Header}},
-		map[subjects.AppID]*held{testID: {record: inBucket, header: entry.Header}})
-	if len(differences) > 0 {
-		t.Errorf("verify finds %v, want nothing", differences)
+	m := b.mismatch(testID, &lastEvent{record: r, header: ev.msg.Header}, &held{record: inBucket, header: entry.Header}, time.Now())
+	if m != nil {
+		t.Errorf("the entry does not show its event: %s", m.detail)
 	}
 }
 

@@ -20,9 +20,6 @@ import (
 // new session is quicker.
 const farBehind = 4 * publishWindow
 
-// errLostTail reports that the stream, or the bucket's stream, ends before what it acknowledged.
-var errLostTail = errors.New("acknowledged messages are lost")
-
 // otherWriterError ends a session that found events it does not know. The next session starts from
 // them.
 type otherWriterError struct {

@@ -17,7 +17,6 @@ const (
 )
 
 var (
-	errSizeChanged  = errors.New("somebody changed the largest message that it takes")
 	errForeignWrite = errors.New("somebody else wrote to the bucket")
 	errKeysVanished = errors.New("keys have vanished from the bucket")
 )
@@ -58,7 +57,7 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		case stream == nil || bucket == nil:
 			continue // NATS is away for the moment, which is not this check's business
 		}
-		if err := endsBefore(acknowledged, stream, bucket); err != nil {
+		if err := acknowledged.checkTails(stream, bucket); err != nil {
 			return err
 		}
 		s.looked.Store(reconnects)

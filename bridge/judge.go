@@ -72,8 +72,8 @@ func (t *Target) judge(s *sides) ([]Difference, []Note) {
 	return differences, notes
 }
 
-// judgeWhole compares what is about stream and bucket as a whole: the cluster's name, its history. A
-// running bridge checks both by itself.
+// judgeWhole compares what is about stream and bucket as a whole: the cluster's name, its history.
+// A running bridge checks both by itself.
 func (t *Target) judgeWhole(s *sides) (differences []Difference) {
 	for _, i := range []struct {
 		side Side

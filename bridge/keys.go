@@ -57,18 +57,20 @@ func (p *projector) fly(sequence uint64, w flying) {
 	p.flying[sequence] = w
 }
 
-// refly looks at the writes whose fate was open when the bucket was read. A write of somebody else
-// may have taken the place of one: that is refused, and the one behind it, which expected a message
-// there, is not. So the bucket may reflect a later event without an earlier one. mu must be held.
-func (p *projector) refly(snap *snapshot) {
+// refly checks the writes whose fate was open when the bucket was read. If another writer took the
+// sequence of one, that write is refused, but the one behind it, which expected a message there, is
+// not. So the bucket may reflect a later event without an earlier one. mu must be held.
+func (p *projector) refly(snap *snapshot, suspects map[subjects.AppID]bool) {
 	for _, w := range p.flying {
 		r, m := snap.records[w.app], snap.markers[w.app]
 		switch {
 		case w.event > snap.position || m.event >= w.event:
 		case r == nil:
 			snap.records[w.app] = &record{damaged: true, lost: p.keys[w.app].exists}
-		case !r.damaged && r.sequence < w.event && !snap.suspected(w.app):
-			snap.suspects = append(snap.suspects, suspect{id: w.app, known: true})
+		case !r.damaged && r.sequence < w.event:
+			if _, suspect := suspects[w.app]; !suspect {
+				suspects[w.app] = true
+			}
 		}
 	}
 	clear(p.flying) // what lands late is suspect, and found to be right
@@ -133,9 +135,10 @@ func (p *projector) disown(ids ...subjects.AppID) {
 }
 
 // admit compares a bucket that was just read with what it held before. Keys that are gone count as
-// damaged. What this projector did not write, although it has followed the stream that far, is
-// suspect: somebody wrote it by hand, or another bridge.
-func (p *projector) admit(snap *snapshot) {
+// damaged. It returns the suspects: keys that this projector did not write, although it has followed
+// the stream that far. The value is true if it had written the key before.
+func (p *projector) admit(snap *snapshot) (suspects map[subjects.AppID]bool) {
+	suspects = map[subjects.AppID]bool{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	followed, missing := p.followed.Load(), 0
@@ -149,7 +152,7 @@ func (p *projector) admit(snap *snapshot) {
 				p.keys[id] = key{exists: true}
 			}
 		case p.admitted && r.sequence <= followed && !p.wrote(id, at.sequence):
-			snap.suspects = append(snap.suspects, suspect{id: id, known: had})
+			suspects[id] = had
 		default:
 			p.keys[id] = key{exists: true, event: r.sequence, at: at}
 		}
@@ -163,7 +166,7 @@ func (p *projector) admit(snap *snapshot) {
 		case marked && (m.event > followed || p.wrote(id, m.at.sequence)):
 			p.setKey(id, key{event: m.event, at: m.at})
 		case marked:
-			snap.suspects = append(snap.suspects, suspect{id: id, known: true})
+			suspects[id] = true
 		case k.swept:
 			delete(p.keys, id)
 		default:
@@ -179,7 +182,7 @@ func (p *projector) admit(snap *snapshot) {
 	}
 	p.admitted = true
 	p.atLeast.Store(int64(snap.keys + snap.foreign))
-	p.refly(snap)
+	p.refly(snap, suspects)
 	if missing > 0 {
 		p.log.Error("keys have vanished from the bucket; they are written again", zap.Int("keys", missing))
 	}
@@ -187,6 +190,7 @@ func (p *projector) admit(snap *snapshot) {
 		p.lag.note(written, time.Now())
 		p.written.Store(snap.position) // the rest has to be written again
 	}
+	return suspects
 }
 
 // purge removes an app's key at sequence of the bucket's stream, not what was written since. The

@@ -23,10 +23,9 @@ import (
 func (r *rig) session(known witness, log *zap.Logger) *session {
 	r.t.Helper()
 	b := &Bridge{
-		cfg: r.storage.cfg, subjects: r.storage.subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
-		metrics: testMetrics(), clusterUID: r.storage.clusterUID, found: map[subjects.AppID]*storedMessage{},
+		cfg: r.cfg, subjects: r.storage.subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
+		metrics: testMetrics(), clusterUID: testCluster, found: map[subjects.AppID]*storedMessage{},
 	}
-	b.cfg.Encoding = EncodingJSON
 	b.acknowledged.merge(known)
 	return &session{Bridge: b, storage: b.newStorage(), bucket: b.newBucket(r.js)}
 }
@@ -125,7 +124,7 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.storage.healStream(t.Context(), r.nc, subjects.LostRange{From: 2, To: 100_000})
+		_, err := r.storage.healStream(t.Context(), subjects.LostRange{From: 2, To: 100_000})
 		done <- err
 	}()
 	for r.endsAt() < 2000 {
@@ -308,8 +307,7 @@ func TestBucketDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProjector(r.nc, s.bucket, subjects.DefaultStream, s.subjects, snap, zap.NewNop(), s.metrics)
-	p.known = &s.acknowledged
+	p := s.newProjector(snap)
 	if err := r.runUntil(p, snap, 10); err != nil {
 		t.Errorf("the projection into a bucket that was just made: %v", err)
 	}

@@ -26,6 +26,8 @@ const (
 	fillChunk = 10_000
 	// fillerBytes is what a filler takes of a stream's limit, with some room.
 	fillerBytes = 512
+	// writeWindow is how many writes may be unacknowledged.
+	writeWindow = 256
 	// lostRanges is how many ranges the stream's metadata keep.
 	lostRanges = 16
 )
@@ -96,10 +98,6 @@ func (s *storage) lost() []subjects.LostRange {
 	return ranges
 }
 
-func contains(ranges []subjects.LostRange, sequence uint64) bool {
-	return slices.ContainsFunc(ranges, func(r subjects.LostRange) bool { return r.Contains(sequence) })
-}
-
 // confirmLoss looks at stream and bucket again after a while. The error is that of one that moved.
 func (s *storage) confirmLoss(ctx context.Context, bucketLast uint64) error {
 	stream := s.stream
@@ -122,7 +120,7 @@ func (s *storage) confirmLoss(ctx context.Context, bucketLast uint64) error {
 
 // healStream gives the lost sequences to fillers, so that no event ever gets one of them, and
 // appends a notice of the loss. It can be interrupted at any point: the next one goes on.
-func (s *storage) healStream(ctx context.Context, nc *nats.Conn, lost subjects.LostRange) (noticed uint64, err error) {
+func (s *storage) healStream(ctx context.Context, lost subjects.LostRange) (noticed uint64, err error) {
 	if pending, ok := s.pendingRange(); !ok || pending != lost {
 		if s.stream, err = s.mark(ctx, "stream", s.stream, map[string]string{subjects.MetadataLostPending: lost.String()}); err != nil {
 			return 0, err
@@ -131,7 +129,7 @@ func (s *storage) healStream(ctx context.Context, nc *nats.Conn, lost subjects.L
 	if err := s.fill(ctx, lost.To); err != nil {
 		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.cfg.Stream, err)
 	}
-	noticed, err = s.notice(ctx, nc, lost)
+	noticed, err = s.notice(ctx, lost)
 	if err != nil {
 		return 0, fmt.Errorf("append the notice of the lost range %s: %w", lost, err)
 	}
@@ -191,9 +189,9 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 
 // notice appends the notice of a lost range, unless the newest one is of the same range, and returns
 // its sequence.
-func (s *storage) notice(ctx context.Context, nc *nats.Conn, lost subjects.LostRange) (uint64, error) {
+func (s *storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
 	from, to := subjects.FormatNotice(lost)
-	m, err := lastMessage(ctx, nc, s.cfg.Stream, s.subjects.Notice())
+	m, err := lastMessage(ctx, s.js.Conn(), s.cfg.Stream, s.subjects.Notice())
 	switch {
 	case err == nil && m.header.Get(subjects.HeaderLostFrom) == from && m.header.Get(subjects.HeaderLostTo) == to:
 		return m.sequence, nil

@@ -13,24 +13,6 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// clockSkew is how far the clocks of servers and bridges may be apart: the time of an event is of a
-// server's clock, when its marker is removed one of a bridge's, of this one's or of the one that led
-// before.
-const clockSkew = time.Minute
-
-// keepsNoMarker reports whether the delete marker of an app may have been removed
-// for its age. It was stored after the event that it reflects.
-func (b *bucket) keepsNoMarker(last *lastEvent, now time.Time) bool {
-	return last.record.kind == subjects.Deleted && b.outlived(last.stored, now)
-}
-
-// outlived reports whether the delete marker of an event that was stored then may have been removed
-// for its age.
-func (b *bucket) outlived(stored, now time.Time) bool {
-	age := b.markerMaxAge
-	return age > 0 && now.Sub(stored) > age-min(clockSkew, age/2)
-}
-
 // sweepMarkers removes old delete markers now and then, until ctx is done.
 func (p *projector) sweepMarkers(ctx context.Context) {
 	age := p.bucket.markerMaxAge
@@ -66,7 +48,7 @@ func (p *projector) removeMarkers(ctx context.Context, before time.Time) error {
 	if len(old) == 0 {
 		return nil
 	}
-	newest, err := newestSequence(ctx, p.nc, subjects.BucketStream(p.bucket.name), subjects.BucketFilter(p.bucket.name))
+	newest, err := newestSequence(ctx, p.bucket.js.Conn(), subjects.BucketStream(p.bucket.name), subjects.BucketFilter(p.bucket.name))
 	if err != nil {
 		return err
 	}

@@ -11,24 +11,20 @@ import (
 
 // metrics of a Bridge; docs/metrics.md lists them.
 type metrics struct {
-	published          *prometheus.CounterVec
-	rejected           *prometheus.CounterVec
-	merged             prometheus.Counter
-	dropped            prometheus.Counter
-	fenceConflicts     prometheus.Counter
-	publishRetries     prometheus.Counter
-	foreignMessages    prometheus.Counter
-	lostSequences      *prometheus.CounterVec
-	removedSequences   prometheus.Counter
-	projectionRestarts prometheus.Counter
-	snapshotWrites     prometheus.Counter
-	snapshotSkipped    prometheus.Counter
-	resyncs            *prometheus.CounterVec
-	latency            prometheus.Histogram
-	pendingChanges     prometheus.Gauge
-	pendingBytes       prometheus.Gauge
-	leader             prometheus.Gauge
-	audit              *audit.Metrics
+	published      *prometheus.CounterVec
+	rejected       *prometheus.CounterVec
+	merged         prometheus.Counter
+	dropped        prometheus.Counter
+	fenceConflicts prometheus.Counter
+	publishRetries prometheus.Counter
+	lostSequences  *prometheus.CounterVec
+	resyncs        *prometheus.CounterVec
+	latency        prometheus.Histogram
+	pendingChanges prometheus.Gauge
+	pendingBytes   prometheus.Gauge
+	leader         prometheus.Gauge
+	projector      *projectorMetrics
+	audit          *audit.Metrics
 }
 
 // Labels of lostSequences.
@@ -48,19 +44,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help})
 	}
 	m := &metrics{
-		published:          vec("events_published_total", "Events this replica stored in the stream, or found stored by a try of its own, by kind.", "kind"),
-		rejected:           vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
-		merged:             counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
-		dropped:            counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
-		fenceConflicts:     counter("fence_conflicts_total", "Times the stream refused an append because it, or the app, ended at another sequence than expected."),
-		publishRetries:     counter("publish_retries_total", "Times sending stopped to find out which appends had landed."),
-		foreignMessages:    counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
-		lostSequences:      vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
-		removedSequences:   counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
-		projectionRestarts: counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
-		snapshotWrites:     counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
-		snapshotSkipped:    counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
-		resyncs:            vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
+		published:      vec("events_published_total", "Events this replica stored in the stream, or found stored by a try of its own, by kind.", "kind"),
+		rejected:       vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
+		merged:         counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
+		dropped:        counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
+		fenceConflicts: counter("fence_conflicts_total", "Times the stream refused an append because it, or the app, ended at another sequence than expected."),
+		publishRetries: counter("publish_retries_total", "Times sending stopped to find out which appends had landed."),
+		lostSequences:  vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
+		resyncs:        vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
@@ -69,6 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		pendingBytes:   gauge("changes_pending_bytes", "Estimated memory that waiting changes take."),
 		leader:         gauge("leader", "1 while this replica publishes, else 0."),
 	}
+	m.projector = newProjectorMetrics(reg)
 	for _, reason := range []string{reasonNoAppID, reasonMalformed, reasonEmptyPart, reasonTooLong, reasonConflict, reasonTooLarge, reasonConvert} {
 		m.rejected.WithLabelValues(reason)
 	}
@@ -78,8 +70,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.foreignMessages, m.lostSequences, m.removedSequences,
-		m.projectionRestarts, m.snapshotWrites, m.snapshotSkipped, m.resyncs, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.lostSequences,
+		m.resyncs, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
 	return m
 }
 

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"go.uber.org/zap"
 
@@ -82,16 +81,6 @@ func (s *session) loadBucket(ctx context.Context) (*snapshot, error) {
 	return s.bucket.load(ctx)
 }
 
-// appendMissing appends the ranges that are not there yet.
-func appendMissing(ranges, more []subjects.LostRange) []subjects.LostRange {
-	for _, r := range more {
-		if !slices.Contains(ranges, r) {
-			ranges = append(ranges, r)
-		}
-	}
-	return ranges
-}
-
 // reportLoss names what is lost, once for each range.
 func (s *session) reportLoss(missing loss) {
 	for _, l := range []struct {
@@ -115,7 +104,7 @@ func (s *session) reportLoss(missing loss) {
 func (s *session) heal(ctx context.Context, missing loss, snap *snapshot) error {
 	if lost := missing.stream; lost.To > 0 {
 		s.setStatus(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
-		noticed, err := s.storage.healStream(ctx, s.nc, lost)
+		noticed, err := s.storage.healStream(ctx, lost)
 		if err != nil {
 			return err
 		}

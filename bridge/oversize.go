@@ -18,7 +18,7 @@ func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.M
 	}
 	msg, err := p.bucket.entryWithin(id, r, h, limit)
 	if err != nil {
-		p.metrics.snapshotSkipped.Inc()
+		p.metrics.skipped.Inc()
 		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
 		return nil
 	}

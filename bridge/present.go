@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -9,17 +11,26 @@ import (
 	"go.uber.org/zap"
 )
 
-// endsBefore is the error of a stream, or a bucket's stream, that ends before what it acknowledged.
-func endsBefore(acknowledged witness, stream, bucket *jetstream.StreamInfo) error {
-	for _, s := range []struct {
-		info *jetstream.StreamInfo
-		want uint64
-	}{{stream, acknowledged.Stream}, {bucket, acknowledged.Bucket}} {
-		if s.info.State.LastSeq < s.want {
-			return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, s.info.Config.Name, s.info.State.LastSeq, s.want)
-		}
+var (
+	// errStorageGone reports that the stream or the bucket has been deleted.
+	errStorageGone = errors.New("the stream or the bucket is gone")
+	// errLostTail reports that the stream, or the bucket's stream, ends before what it acknowledged.
+	errLostTail = errors.New("acknowledged messages are lost")
+	// errSizeChanged reports that events may be too large now, or need not be truncated.
+	errSizeChanged = errors.New("somebody changed the largest message that it takes")
+)
+
+// checkTail returns errLostTail for a stream that ends at last, before a sequence that it had.
+func checkTail(stream string, last, had uint64) error {
+	if last >= had {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, stream, last, had)
+}
+
+// checkTails is checkTail of the stream and of the bucket's stream.
+func (w witness) checkTails(stream, bucket *jetstream.StreamInfo) error {
+	return cmp.Or(checkTail(stream.Config.Name, stream.State.LastSeq, w.Stream), checkTail(bucket.Config.Name, bucket.State.LastSeq, w.Bucket))
 }
 
 // present looks whether stream and bucket are still there, the same as before,
@@ -58,9 +69,11 @@ func (s *storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jets
 		return nil, nil //nolint:nilerr // no answer is none of the findings
 	case now == nil:
 		return nil, fmt.Errorf("%w: %s", errStorageGone, known.Config.Name)
-	case now.State.LastSeq < known.State.LastSeq:
-		return nil, fmt.Errorf("%w: stream %s ends at sequence %d, it had ended at %d", errLostTail, known.Config.Name, now.State.LastSeq, known.State.LastSeq)
-	case !now.Created.Equal(known.Created):
+	}
+	if err := checkTail(known.Config.Name, now.State.LastSeq, known.State.LastSeq); err != nil {
+		return nil, err
+	}
+	if !now.Created.Equal(known.Created) {
 		return nil, fmt.Errorf("%w: %s is another one than before", errStorageGone, known.Config.Name)
 	}
 	return now, nil

@@ -17,7 +17,7 @@ import (
 func (r *rig) follow() *projector {
 	r.t.Helper()
 	empty := &snapshot{records: map[subjects.AppID]*record{}}
-	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, empty, zap.NewNop(), r.pub.metrics)
+	p := newProjector(r.projectorConfig(zap.NewNop()), empty)
 	r.run(p, nil)
 	return p
 }
@@ -86,7 +86,7 @@ func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
 // A bucket that has to be written again is behind from then on.
 func TestBucketThatSteppedBackIsBehind(t *testing.T) {
 	none := &snapshot{records: map[subjects.AppID]*record{}}
-	p := newProjector(nil, nil, subjects.DefaultStream, subjects.Subjects{}, none, zap.NewNop(), testMetrics())
+	p := newProjector(projectorConfig{Bucket: &bucket{}, Log: zap.NewNop()}, none)
 	p.stored(testID, key{exists: true}, true)
 	p.lag.note(100, time.Now())
 	p.written.Store(100)
@@ -109,7 +109,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	p := newProjector(r.projectorConfig(zap.NewNop()), snap)
 	second := r.append(r.eventOn(otherApp("ghost"), "9", nil))
 	r.project() // by the other bridge
 	msg, err := r.bucket.entry(testID, first, r.event("1", nil).msg.Header)
@@ -117,7 +117,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first write is refused, as after any write of another.
-	snap.rewrites = append(snap.rewrites, entry{msg: msg, app: testID, exists: true})
+	snap.rewrites = append(snap.rewrites, rewrite{testID, msg})
 	snap.last--
 	r.run(p, snap)
 	select {

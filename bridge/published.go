@@ -82,11 +82,7 @@ func (h publishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had
 // markerOf reads the delete marker of an app if it reflects an event behind a sequence, which was
 // removed then; nil if there is none. An event of a lost range, or of another app, counts for nothing.
 func (h publishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*record, error) {
-	subject, err := h.bucket.subject(id)
-	if err != nil {
-		return nil, err
-	}
-	m, err := lastMessage(ctx, h.nc, subjects.BucketStream(h.bucket.name), subject)
+	m, err := h.bucket.last(ctx, id)
 	if errors.Is(err, errNoMessage) {
 		return nil, nil
 	}

@@ -29,12 +29,8 @@ const (
 	concludeTimeout = 2 * time.Second
 )
 
-var (
-	// errStorageGone reports that the stream or the bucket has been deleted.
-	errStorageGone = errors.New("the stream or the bucket is gone")
-	// errOverflow reports that pending changes were dropped at the hard limit.
-	errOverflow = errors.New("too many changes wait for the stream; they are dropped and found again by a resync")
-)
+// errOverflow reports that pending changes were dropped at the hard limit.
+var errOverflow = errors.New("too many changes wait for the stream; they are dropped and found again by a resync")
 
 // publisher appends the changes of a queue to the stream: one pipeline, in the order of the queue,
 // with one event of an app under way. Every append has two fences. It expects the sequence of its

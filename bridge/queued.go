@@ -2,29 +2,8 @@ package bridge
 
 import "github.com/appbridge/appbridge/subjects"
 
-// queuedApp is what the queue holds of one app.
-type queuedApp struct {
-	record  *record // of the app's last event; nil: there is none, or it is not kept
-	pending bool    // changes of the app are not published yet
-}
-
-// queued returns what the queue holds of apps.
-func (q *queue) queued(ids []subjects.AppID) map[subjects.AppID]queuedApp {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	apps := make(map[subjects.AppID]queuedApp, len(ids))
-	for _, id := range ids {
-		app := queuedApp{pending: q.full}
-		if a := q.apps[id]; a != nil {
-			app.record, app.pending = a.record, q.full || a.underWay || len(a.changes) > 0
-		}
-		apps[id] = app
-	}
-	return apps
-}
-
-// published returns the apps of which the queue has a record.
-func (q *queue) published() []subjects.AppID {
+// known returns the apps of which the queue has a record.
+func (q *queue) known() []subjects.AppID {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ids := make([]subjects.AppID, 0, len(q.apps))
@@ -34,4 +13,16 @@ func (q *queue) published() []subjects.AppID {
 		}
 	}
 	return ids
+}
+
+// lookUp returns what was published last of an app, nil if that is not known, and whether a change of
+// it may be pending.
+func (q *queue) lookUp(id subjects.AppID) (r *record, pending bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	if a == nil {
+		return nil, q.full
+	}
+	return a.record, q.full || a.underWay || len(a.changes) > 0
 }

@@ -35,28 +35,6 @@ func (p *projector) removed(from, to uint64) error {
 	return err
 }
 
-// without returns what is left of a range without others, in order.
-func without(r subjects.LostRange, others []subjects.LostRange) []subjects.LostRange {
-	left := []subjects.LostRange{r}
-	for _, o := range others {
-		var next []subjects.LostRange
-		for _, l := range left {
-			if o.To < l.From || l.To < o.From {
-				next = append(next, l)
-				continue
-			}
-			if l.From < o.From {
-				next = append(next, subjects.LostRange{From: l.From, To: o.From - 1})
-			}
-			if l.To > o.To {
-				next = append(next, subjects.LostRange{From: o.To + 1, To: l.To})
-			}
-		}
-		left = next
-	}
-	return left
-}
-
 // notice logs a notice of loss.
 func (p *projector) notice(sequence uint64, from, to string) {
 	lost, err := subjects.ParseNotice(from, to)

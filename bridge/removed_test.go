@@ -24,6 +24,13 @@ func counted(t *testing.T, c prometheus.Counter) int {
 	return int(m.GetCounter().GetValue())
 }
 
+func (r *rig) projectorConfig(log *zap.Logger) projectorConfig {
+	return projectorConfig{
+		Bucket: r.bucket, Stream: subjects.DefaultStream, Subjects: r.storage.subjects, Acknowledged: &acknowledged{},
+		Log: log, Metrics: r.pub.metrics.projector,
+	}
+}
+
 // newProjector makes one for what the bucket holds.
 func (r *rig) newProjector(log *zap.Logger) (*projector, *snapshot) {
 	r.t.Helper()
@@ -31,7 +38,7 @@ func (r *rig) newProjector(log *zap.Logger) (*projector, *snapshot) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, log, r.pub.metrics), snap
+	return newProjector(r.projectorConfig(log), snap), snap
 }
 
 // taken are the records that a projector has collected.

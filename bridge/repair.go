@@ -15,9 +15,9 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// repair repairs the differences of the report: first the entries that do not show their last events,
-// then, with an ordinary session, what the stream lacks. In this order the session reads what was
-// really published and publishes nothing twice.
+// repair repairs the differences of the report: first the entries that do not show their last
+// events, then, with an ordinary session, what the stream lacks. In this order the session reads
+// what was really published and publishes nothing twice.
 func (v *Verifier) repair(ctx context.Context) error {
 	now, err := v.read(ctx, nil)
 	if err != nil {
@@ -77,7 +77,8 @@ func among(differences, known []Difference) []Difference {
 	return slices.DeleteFunc(slices.Clone(differences), func(d Difference) bool { return about[d.subject()] == nil })
 }
 
-// repairBucket writes the entries that do not show their last events again, and purges foreign keys.
+// repairBucket writes the entries that do not show their last events again, and purges foreign
+// keys.
 //
 // A session cannot do that: an entry that names a wrong event moves the position from which the
 // session reads the stream, or has it refuse the bucket. Nor can a purge before the session: until
@@ -106,9 +107,9 @@ func (v *Verifier) repairBucket(ctx context.Context, now *sides) error {
 	return nil
 }
 
-// projected is the sequence up to which the bucket had been written. No projector writes an event up
-// to there again. Later events are left to the session's projector, which writes them in order: the
-// bucket never reflects a later event without an earlier one.
+// projected is the sequence up to which the bucket had been written. No projector writes an event
+// up to there again. Later events are left to the session's projector, which writes them in order:
+// the bucket never reflects a later event without an earlier one.
 func (s *sides) projected(found []Difference) uint64 {
 	wrong := map[subjects.AppID]Difference{}
 	for _, d := range found {
@@ -132,8 +133,8 @@ func (s *sides) projected(found []Difference) uint64 {
 	return limit
 }
 
-// rewrite writes the entry of an app again from its last event. Entry and event are read right before,
-// and the write expects that the bucket was not written since.
+// rewrite writes the entry of an app again from its last event. Entry and event are read right
+// before, and the write expects that the bucket was not written since.
 func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) error {
 	stream := subjects.BucketStream(v.Target.Bucket)
 	b := v.Target.Entries

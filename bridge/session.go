@@ -109,9 +109,7 @@ func (s *session) start(ctx context.Context) error {
 	}
 
 	s.setStatus("reading the stream past the bucket")
-	s.projector = newProjector(s.nc, s.bucket, s.cfg.Stream, s.subjects, snap, s.log, s.metrics)
-	s.projector.known, s.projector.lost = &s.acknowledged, appendMissing(slices.Clone(s.bucket.lost), s.removed)
-	s.projector.accepted = s.storage.accepted()
+	s.projector = s.newProjector(snap)
 	s.empty = s.storage.stream.State.Msgs == 0 && snap.keys == 0
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
@@ -222,6 +220,14 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 	s.group.Go(func() error { return s.publisher.run(ctx) })
 	s.group.Go(func() error { return s.watch(ctx) })
 	finish()
+}
+
+// newProjector makes the projector of the session, which goes on from snap.
+func (s *session) newProjector(snap *snapshot) *projector {
+	return newProjector(projectorConfig{
+		Bucket: s.bucket, Stream: s.cfg.Stream, Subjects: s.subjects, Acknowledged: &s.acknowledged,
+		Lost: appendMissing(slices.Clone(s.bucket.lost), s.removed), Accepted: s.storage.accepted(), Log: s.log, Metrics: s.metrics.projector,
+	}, snap)
 }
 
 // newPublisher makes the publisher of the session, which goes on behind what has been read.

@@ -33,8 +33,8 @@ type sides struct {
 	// keys are the subjects of the bucket that are no app's key, with their last sequence.
 	keys map[string]uint64
 
-	// believed is what a running bridge published last of each app that it compares; nil of an app that
-	// it never published. A nil map: no bridge compares.
+	// believed is what a running bridge published last of each app that it compares; nil of an app
+	// that it never published. A nil map: no bridge compares.
 	believed map[subjects.AppID]*record
 }
 
@@ -145,13 +145,13 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 	return err
 }
 
-// readBucket reads the newest message of every key.
+// readBucket reads the last message of every key.
 func (t *Target) readBucket(ctx context.Context, s *sides, only *selection) error {
 	stream := subjects.BucketStream(t.Bucket)
 	var names []string
 	var err error
 	if only == nil {
-		// Whatever the bucket's stream holds, also what is no key.
+		// Everything in the bucket's stream, also what is no key.
 		if names, err = subjectsOf(ctx, t.JetStream, stream, ">"); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (t *Target) readBucket(ctx context.Context, s *sides, only *selection) erro
 	})
 }
 
-// parseEntry is the app whose key a subject of the bucket is.
+// parseEntry returns the app of a subject of the bucket.
 func (t *Target) parseEntry(subject string) (subjects.AppID, error) {
 	key, err := subjects.ParseBucketSubject(t.Bucket, subject)
 	if err != nil {
@@ -186,8 +186,7 @@ func (t *Target) parseEntry(subject string) (subjects.AppID, error) {
 	return subjects.ParseKey(key)
 }
 
-// readStream reads the last message of every app, and of the subjects that are
-// no app's.
+// readStream reads the last message of every app, and of the subjects that are no app's.
 func (t *Target) readStream(ctx context.Context, s *sides, only *selection) error {
 	apps := map[subjects.AppID]struct{}{}
 	if only != nil {
@@ -245,8 +244,8 @@ func (t *Target) readEvents(ctx context.Context, s *sides, apps map[subjects.App
 	return g.Wait()
 }
 
-// readDoubtful looks at what the stream holds where an entry says that its
-// event is, for the entries that are not their app's last event.
+// readDoubtful reads the message of the stream at the sequence that an entry names, for the entries
+// that do not reflect their app's last event.
 func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readWindow)
@@ -272,8 +271,7 @@ func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 	return g.Wait()
 }
 
-// readLast reads the last message of each subject and hands it to visit, one
-// at a time.
+// readLast reads the last message of each subject and calls visit with it, one at a time.
 func (t *Target) readLast(ctx context.Context, stream string, names []string, visit func(string, *storedMessage)) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)

@@ -7,18 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // snapshot is what the bucket holds at one moment: the apps that exist, and the entries that are
@@ -36,10 +31,14 @@ type snapshot struct {
 	// smallest is the smallest message of the bucket, nil if there is none.
 	smallest *nats.Msg
 	// rewrites are entries in another encoding than the configured one.
-	rewrites []entry
+	rewrites []rewrite
 	stored   map[subjects.AppID]storedAt
-	// suspects are entries that the projector did not write, as far as it knows.
-	suspects []suspect
+}
+
+// rewrite is the message that replaces an app's entry.
+type rewrite struct {
+	app subjects.AppID
+	msg *nats.Msg
 }
 
 // marker is an intact delete marker.
@@ -52,51 +51,6 @@ type marker struct {
 type storedAt struct {
 	sequence uint64
 	time     time.Time
-}
-
-// bucket reads and addresses the entries of a KV bucket through its stream:
-// the client's KV calls carry no headers.
-type bucket struct {
-	js   jetstream.JetStream
-	name string
-	form string // content type of the entries to write
-	// lost are the ranges that the stream has lost. An entry that reflects one of their sequences
-	// counts as damaged: the app's last surviving event is what was published of it.
-	lost []subjects.LostRange
-	log  *zap.Logger
-	// maxSize is the largest message that the server takes, in bytes with its
-	// headers; nil or 0: there is no limit.
-	maxSize func() int
-	// markerMaxAge is how old a delete marker may become, 0 for any age.
-	markerMaxAge time.Duration
-	// accepted is the newest sequence of a history of the cluster that is over.
-	accepted uint64
-}
-
-// limit is the largest entry that can be written now, 0 without a limit.
-func (b *bucket) limit() int {
-	if b.maxSize == nil {
-		return 0
-	}
-	return b.maxSize()
-}
-
-// writeRoom is what the header of the fence adds to an entry.
-const writeRoom = len(subjects.HeaderExpectedLastSequence) + len(": 18446744073709551615\r\n")
-
-// sizeOfEntry is the size of an entry once it is written.
-func sizeOfEntry(msg *nats.Msg) int { return msg.Size() + writeRoom }
-
-// fits reports whether an entry is not larger than limit, if there is one.
-func fits(msg *nats.Msg, limit int) bool { return limit <= 0 || sizeOfEntry(msg) <= limit }
-
-// subject is that of an app's entry.
-func (b *bucket) subject(id subjects.AppID) (string, error) {
-	key, err := id.Key()
-	if err != nil {
-		return "", err
-	}
-	return subjects.BucketSubject(b.name, key), nil
 }
 
 // loadTries is how many consumers a load reads with before it gives up.
@@ -258,142 +212,20 @@ func (r *bucketReader) snapshot() *snapshot {
 		snap.stored[id] = k.stored
 		snap.records[id] = k.record
 		if k.rewrite != nil {
-			snap.rewrites = append(snap.rewrites, entry{msg: k.rewrite, app: id, exists: true})
+			snap.rewrites = append(snap.rewrites, rewrite{id, k.rewrite})
 		}
 	}
-	slices.SortFunc(snap.rewrites, func(a, b entry) int {
+	slices.SortFunc(snap.rewrites, func(a, b rewrite) int {
 		return cmp.Compare(snap.records[a.app].sequence, snap.records[b.app].sequence)
 	})
 	return snap
 }
 
-// rewrite is an entry in the configured encoding, nil if it has that or cannot
-// have it.
-func (b *bucket) rewrite(subject string, header nats.Header, r *record) *nats.Msg {
-	if r.kind == subjects.Deleted || r.contentType == b.form {
-		return nil
+// doubtEntry marks an app's entry as damaged, so that its last event says what was published of it.
+func (snap *snapshot) doubtEntry(id subjects.AppID) {
+	r := snap.records[id]
+	if r.isDamaged() {
+		return
 	}
-	data, form, err := appv1.Encode(r.app, b.form)
-	if err != nil || form == r.contentType {
-		return nil
-	}
-	h := maps.Clone(header)
-	h.Del(subjects.HeaderExpectedLastSequence)
-	h.Set(subjects.CEDataContentType, form)
-	if msg := (&nats.Msg{Subject: subject, Header: h, Data: data}); fits(msg, b.limit()) {
-		return msg
-	}
-	return nil
-}
-
-// purge removes a key, up to sequence upTo of the bucket's stream: not what was
-// written since. Zero: whatever there is.
-func (b *bucket) purge(ctx context.Context, subject string, upTo uint64) error {
-	stream, err := b.js.Stream(ctx, subjects.BucketStream(b.name))
-	if err != nil {
-		return unavailable("look up bucket "+b.name, err)
-	}
-	opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
-	if upTo > 0 {
-		opts = append(opts, jetstream.WithPurgeSequence(upTo+1))
-	}
-	if err := stream.Purge(ctx, opts...); err != nil {
-		return fmt.Errorf("purge %s from bucket %s: %w", printable(subject), b.name, err)
-	}
-	return nil
-}
-
-// purgeApp removes an app's entry that no event stands behind: the one at
-// sequence of the bucket's stream, nothing if that is 0.
-func (b *bucket) purgeApp(ctx context.Context, id subjects.AppID, sequence uint64) error {
-	if sequence == 0 {
-		return nil
-	}
-	subject, err := b.subject(id)
-	if err != nil {
-		return err
-	}
-	return b.purge(ctx, subject, sequence)
-}
-
-// entry is the bucket's message for an event.
-func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
-	return b.entryWithin(id, r, eventHeader, b.limit())
-}
-
-// whole is the bucket's message for an event, however large it is.
-func (b *bucket) whole(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
-	return b.entryWithin(id, r, eventHeader, 0)
-}
-
-// entryWithin is the bucket's message for an event, at most as large as limit if
-// that is not 0. One that would be larger keeps the encoding of the event if
-// that helps; else it leaves out the spec, then the status, and names them
-// beside what the event left out.
-func (b *bucket) entryWithin(id subjects.AppID, r *record, eventHeader nats.Header, limit int) (*nats.Msg, error) {
-	subject, err := b.subject(id)
-	if err != nil {
-		return nil, err
-	}
-	h := nats.Header{}
-	for name, values := range eventHeader {
-		if strings.HasPrefix(name, flyteHeaders) || strings.HasPrefix(name, cloudEventsHeaders) {
-			h[name] = values
-		}
-	}
-	h.Set(subjects.HeaderEventSequence, strconv.FormatUint(r.sequence, 10))
-	msg := &nats.Msg{Subject: subject, Header: h}
-	if r.kind == subjects.Deleted {
-		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
-		if !fits(msg, limit) {
-			return nil, fmt.Errorf("%w: the delete marker has %d of %d bytes", errTooLarge, sizeOfEntry(msg), limit)
-		}
-		return msg, nil
-	}
-	forms := []string{b.form}
-	if r.contentType != b.form {
-		forms = append(forms, r.contentType)
-	}
-	app := r.app
-	cut := slices.DeleteFunc(strings.Split(h.Get(subjects.HeaderTruncated), ","), func(f string) bool { return f == "" })
-	for _, field := range []string{"", subjects.TruncatedSpec, subjects.TruncatedStatus} {
-		switch field {
-		case subjects.TruncatedSpec:
-			app = proto.CloneOf(app)
-			app.Spec = nil
-		case subjects.TruncatedStatus:
-			app.Status = nil
-		}
-		if field != "" && !slices.Contains(cut, field) {
-			cut = append(cut, field)
-			h.Set(subjects.HeaderTruncated, strings.Join(cut, ","))
-		}
-		for _, form := range forms {
-			data, form, err := appv1.Encode(app, form)
-			if err != nil {
-				return nil, err
-			}
-			msg.Data = data
-			h.Set(subjects.CEDataContentType, form)
-			if fits(msg, limit) {
-				return msg, nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("%w: the bucket entry has %d of %d bytes, without spec and status", errTooLarge, sizeOfEntry(msg), limit)
-}
-
-// The headers that a bucket entry takes over from its event.
-const (
-	flyteHeaders       = "Flyte-"
-	cloudEventsHeaders = "ce-"
-)
-
-// printable is a name as it may stand on a terminal: one with control
-// characters is quoted.
-func printable(name string) string {
-	if quoted := strconv.Quote(name); quoted != `"`+name+`"` || !utf8.ValidString(name) {
-		return quoted
-	}
-	return name
+	snap.records[id] = &record{damaged: true, entry: snap.stored[id].sequence, held: r}
 }

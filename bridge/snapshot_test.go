@@ -186,7 +186,7 @@ func TestEntryThatCannotBeMade(t *testing.T) {
 	if err := r.runUntil(p, snap, first.sequence); err != nil {
 		t.Fatal(err)
 	}
-	if got := counted(t, p.metrics.snapshotSkipped); got != 1 || r.held(testID) != nil {
+	if got := counted(t, p.metrics.skipped); got != 1 || r.held(testID) != nil {
 		t.Errorf("%d entries were skipped; the bucket holds %v", got, r.held(testID))
 	}
 	if got := taken(p)[testID]; got.previous() != first.sequence || !got.exists() {
@@ -226,7 +226,7 @@ func TestEncodingChangeThatDoesNotFit(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	if got := counted(t, r.pub.metrics.projectionRestarts); got != 0 {
+	if got := counted(t, r.pub.metrics.projector.restarts); got != 0 {
 		t.Errorf("the projection started over %d times", got)
 	}
 }

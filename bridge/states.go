@@ -50,27 +50,6 @@ func (s *source) states() (states map[subjects.AppID]state) {
 	return states
 }
 
-// shownApp is what the informers show of one app.
-type shownApp struct {
-	state    state // zero if there is no such app
-	exists   bool
-	awaiting bool // a Revision that its Service names
-}
-
-// shownApps returns what the informers show of apps. with is called before any later change reaches
-// the sink.
-func (s *source) shownApps(ids []subjects.AppID, with func()) map[subjects.AppID]shownApp {
-	apps := make(map[subjects.AppID]shownApp, len(ids))
-	s.read(func(v view) {
-		for _, id := range ids {
-			now, ok := v.states()[id]
-			apps[id] = shownApp{state: now, exists: ok, awaiting: v.awaits(id)}
-		}
-		with()
-	})
-	return apps
-}
-
 // present are the apps that the cluster has.
 func (s *source) present() (ids []subjects.AppID) {
 	s.read(func(v view) { ids = slices.Collect(maps.Keys(v.states())) })

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
@@ -24,19 +23,34 @@ const (
 	jetStreamTimeout = 10 * time.Second
 )
 
-// storage looks at, makes and marks the stream and the bucket.
+// storageConfig names the stream and the bucket, and describes those that are created.
+type storageConfig struct {
+	Stream, Bucket, Prefix  string
+	ClusterName, ClusterUID string
+
+	Replicas int
+	MaxAge   time.Duration // of events, 0 for any age
+	MaxBytes int64         // of the stream, 0 without a limit
+
+	AllowUnsafeStream bool // logs what can lose acknowledged events instead of rejecting it
+	AcceptReset       bool // also a cluster that was rebuilt under its old name
+}
+
+// storage reads, creates and marks the stream and the bucket.
 type storage struct {
-	nc         *nats.Conn
-	js         jetstream.JetStream
-	log        *zap.Logger
-	cfg        Config
-	subjects   subjects.Subjects
-	clusterUID string
+	js       jetstream.JetStream
+	log      *zap.Logger
+	subjects subjects.Subjects
+	cfg      storageConfig
 
 	// id is the identity of the stream, once identify has found it.
 	id string
 	// What inspect and establish found; nil for what does not exist.
 	stream, bucket *jetstream.StreamInfo
+}
+
+func newStorage(js jetstream.JetStream, s subjects.Subjects, cfg storageConfig, log *zap.Logger) *storage {
+	return &storage{js: js, log: log, subjects: s, cfg: cfg}
 }
 
 // info looks a stream up; nil means that there is none.
@@ -164,7 +178,7 @@ func (s *storage) identify(known witness, position uint64) error {
 // knownID is the stream identity of what was acknowledged, if that is of a stream and a bucket of
 // these names.
 func (s *storage) knownID(known witness) string {
-	if known.StreamName != s.cfg.Stream || known.BucketName != s.cfg.Bucket || known.ClusterUID != s.clusterUID {
+	if known.StreamName != s.cfg.Stream || known.BucketName != s.cfg.Bucket || known.ClusterUID != s.cfg.ClusterUID {
 		return ""
 	}
 	return known.StreamID
@@ -190,7 +204,7 @@ func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
 	if s.stream == nil || snap.position == 0 {
 		return nil // a stream that is created again continues behind the bucket
 	}
-	msg, err := messageAt(ctx, s.nc, s.cfg.Stream, snap.position)
+	msg, err := messageAt(ctx, s.js.Conn(), s.cfg.Stream, snap.position)
 	switch {
 	case errors.Is(err, errNoMessage):
 		return nil // retention took it, or it is in a lost range
@@ -234,7 +248,7 @@ func (s *storage) establish(ctx context.Context, known witness) (err error) {
 
 func (s *storage) metadata() map[string]string {
 	return map[string]string{
-		subjects.MetadataClusterUID:  s.clusterUID,
+		subjects.MetadataClusterUID:  s.cfg.ClusterUID,
 		subjects.MetadataClusterName: s.cfg.ClusterName,
 		subjects.MetadataStreamID:    s.id,
 	}
@@ -252,7 +266,7 @@ func (s *storage) createBucket(ctx context.Context, known uint64) (*jetstream.St
 		Description: "Current state of Flyte apps, written by appbridge",
 		History:     1,
 		Storage:     jetstream.FileStorage,
-		Replicas:    s.cfg.StreamReplicas,
+		Replicas:    s.cfg.Replicas,
 		Metadata:    s.bucketMetadata(),
 	}); err != nil {
 		return nil, s.explainCreate("create bucket "+s.cfg.Bucket, err)
@@ -283,18 +297,18 @@ func (s *storage) createStream(ctx context.Context, known uint64) (*jetstream.St
 		Retention:   jetstream.LimitsPolicy,
 		Storage:     jetstream.FileStorage,
 		Discard:     jetstream.DiscardOld,
-		Replicas:    s.cfg.StreamReplicas,
-		MaxAge:      s.cfg.StreamMaxAge,
+		Replicas:    s.cfg.Replicas,
+		MaxAge:      s.cfg.MaxAge,
 		MaxBytes:    -1,
 		Duplicates:  duplicateWindow,
 		AllowDirect: true,
 		Metadata:    s.metadata(),
 	}
-	if s.cfg.StreamMaxAge > 0 && s.cfg.StreamMaxAge < duplicateWindow {
-		cfg.Duplicates = s.cfg.StreamMaxAge
+	if s.cfg.MaxAge > 0 && s.cfg.MaxAge < duplicateWindow {
+		cfg.Duplicates = s.cfg.MaxAge
 	}
-	if s.cfg.StreamMaxBytes > 0 {
-		cfg.MaxBytes = s.cfg.StreamMaxBytes
+	if s.cfg.MaxBytes > 0 {
+		cfg.MaxBytes = s.cfg.MaxBytes
 	}
 	if known > 0 {
 		// Positions never step back: consumers keep theirs.
@@ -318,7 +332,7 @@ const (
 func (s *storage) explainCreate(what string, err error) error {
 	if code := errorCode(err); code == codeReplicasNotSupported || code == codeInsufficientResources {
 		return &ConfigError{
-			Field: "stream-replicas", Value: strconv.Itoa(s.cfg.StreamReplicas),
+			Field: "stream-replicas", Value: strconv.Itoa(s.cfg.Replicas),
 			Problem: fmt.Sprintf("%s: %v", what, err), Repair: "ask for no more replicas than there are JetStream servers",
 		}
 	}
@@ -329,7 +343,7 @@ func (s *storage) explainCreate(what string, err error) error {
 // that names none was made by an operator.
 func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) error {
 	uid, name := cfg.Metadata[subjects.MetadataClusterUID], cfg.Metadata[subjects.MetadataClusterName]
-	if uid == "" || uid == s.clusterUID || (s.cfg.AcceptReset && name == s.cfg.ClusterName) {
+	if uid == "" || uid == s.cfg.ClusterUID || (s.cfg.AcceptReset && name == s.cfg.ClusterName) {
 		return nil
 	}
 	repair := "give each cluster a stream, bucket and prefix of its own; if this cluster was rebuilt under its old name, start once with --accept-reset"
@@ -338,7 +352,7 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 	}
 	return &ConfigError{
 		Field: field, Value: value, Repair: repair,
-		Problem: fmt.Sprintf("it belongs to cluster %q (uid %s), this is %q (uid %s)", name, uid, s.cfg.ClusterName, s.clusterUID),
+		Problem: fmt.Sprintf("it belongs to cluster %q (uid %s), this is %q (uid %s)", name, uid, s.cfg.ClusterName, s.cfg.ClusterUID),
 	}
 }
 
@@ -346,7 +360,7 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 // or none. A name is no identity: --cluster-name may change, and ce-source changes with it.
 func (s *storage) otherName(cfg jetstream.StreamConfig) string {
 	name := cfg.Metadata[subjects.MetadataClusterName]
-	if cfg.Metadata[subjects.MetadataClusterUID] != s.clusterUID || name == s.cfg.ClusterName {
+	if cfg.Metadata[subjects.MetadataClusterUID] != s.cfg.ClusterUID || name == s.cfg.ClusterName {
 		return ""
 	}
 	return name
@@ -354,7 +368,7 @@ func (s *storage) otherName(cfg jetstream.StreamConfig) string {
 
 // witness is what the acknowledged sequences of this stream and bucket belong to.
 func (s *storage) witness() witness {
-	return witness{StreamID: s.id, ClusterUID: s.clusterUID, StreamName: s.cfg.Stream, BucketName: s.cfg.Bucket}
+	return witness{StreamID: s.id, ClusterUID: s.cfg.ClusterUID, StreamName: s.cfg.Stream, BucketName: s.cfg.Bucket}
 }
 
 // mark writes metadata that a stream lacks. An empty value removes the key.

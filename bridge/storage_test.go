@@ -20,11 +20,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// testCluster is the uid of the cluster of a rig.
+const testCluster = "c1"
+
 // rig is a JetStream server with the stream and the bucket, and a publisher.
 type rig struct {
 	t       *testing.T
 	nc      *nats.Conn
 	js      jetstream.JetStream
+	cfg     Config
 	storage *storage
 	stream  jetstream.Stream
 	pub     *publisher
@@ -60,9 +64,11 @@ func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, o
 		t.Fatal(err)
 	}
 	e := testEncoder()
-	store := &storage{nc: nc, js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: "c1", cfg: Config{
-		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, StreamReplicas: replicas,
-	}}
+	cfg := Config{
+		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket,
+		StreamReplicas: replicas, Encoding: EncodingJSON,
+	}
+	store := (&Bridge{cfg: cfg, js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: testCluster}).newStorage()
 	var stream jetstream.Stream
 	try("make the stream and the bucket", func() (err error) {
 		if err := errors.Join(store.inspect(t.Context()), store.identify(witness{}, 0), store.establish(t.Context(), witness{})); err != nil {
@@ -73,7 +79,7 @@ func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, o
 	})
 	m := testMetrics()
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
-	r := &rig{t: t, nc: nc, js: js, storage: store, stream: stream, bucket: b}
+	r := &rig{t: t, cfg: cfg, nc: nc, js: js, storage: store, stream: stream, bucket: b}
 	r.pub = r.publisher(e, m)
 	return r
 }
@@ -107,7 +113,7 @@ func (r *rig) project() *projector {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	p := newProjector(r.projectorConfig(zap.NewNop()), snap)
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, snap) }()
 	wait, stop := context.WithTimeout(ctx, 30*time.Second)
@@ -178,7 +184,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProjector(r.nc, r.bucket, subjects.DefaultStream, r.pub.encoder.subjects, snap, zap.NewNop(), r.pub.metrics)
+	p := newProjector(r.projectorConfig(zap.NewNop()), snap)
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, snap) }()
 	kv, err := r.js.KeyValue(ctx, subjects.DefaultBucket)

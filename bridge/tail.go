@@ -76,7 +76,7 @@ func (t *tail) idle(ctx context.Context) error {
 	info, err := t.lookUp(ctx) // before the newest message: what it counts has been removed or is that
 	var newest uint64
 	if err == nil {
-		newest, err = newestSequence(ctx, t.nc, t.stream, allMessages)
+		newest, err = newestSequence(ctx, t.bucket.js.Conn(), t.stream, allMessages)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):

@@ -17,8 +17,8 @@ import (
 
 // VerifyOptions are the options of one comparison.
 type VerifyOptions struct {
-	// Settle is for how long a difference must persist unchanged before it counts: a running bridge has
-	// changes in progress. Zero: one comparison decides.
+	// Settle is for how long a difference must persist unchanged before it counts: a running bridge
+	// has changes in progress. Zero: one comparison decides.
 	Settle time.Duration
 	// Timeout bounds each wait for NATS or Kubernetes, and the wait for a repair to publish.
 	Timeout time.Duration
@@ -37,14 +37,15 @@ type Verifier struct {
 	Connect func(context.Context) error
 	// Cluster lists the apps of the cluster.
 	Cluster func(context.Context) (*clusterApps, error)
-	// Session publishes once what a bridge that starts now would publish. It takes no longer than timeout.
+	// Session publishes once what a bridge that starts now would publish. It takes no longer than
+	// timeout.
 	Session func(ctx context.Context, timeout time.Duration) error
 
 	report *Report
 }
 
-// Run compares, and repairs if that is wanted. The report is never nil; with an error it has what was
-// found before.
+// Run compares, and repairs if that is wanted. The report is never nil; with an error it has what
+// was found before.
 func (v *Verifier) Run(ctx context.Context) (*Report, error) {
 	v.report = NewReport()
 	if err := v.until(ctx, "Kubernetes", v.Connect); err != nil {
@@ -68,7 +69,7 @@ func (v *Verifier) verify(ctx context.Context) error {
 		return err
 	}
 	differences, notes := v.Target.judge(s)
-	v.report.Notes = slices.Concat([]Note{}, s.skipped, s.foreign, notes)
+	v.report.Notes = append([]Note{}, slices.Concat(s.skipped, s.foreign, notes)...) // not nil, for the JSON
 	v.report.Apps = s.apps()
 	v.report.Sequence = s.end()
 	persisting, changing, err := v.settle(ctx, started, differences)

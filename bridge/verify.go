@@ -17,8 +17,8 @@ import (
 // published, also while one runs. Without opts.Repair it changes nothing. The connection must have
 // been made with ConnectOptions.
 //
-// An error means that something could not be read or repaired. The report is never nil; with an error
-// it has what was found before.
+// An error means that something could not be read or repaired. The report is never nil; with an
+// error it has what was found before.
 func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, opts VerifyOptions) (*Report, error) {
 	var lease types.NamespacedName
 	if cfg.LeaderElect {

@@ -9,14 +9,13 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// DifferenceKind says in one word how cluster, stream and bucket differ.
-// docs/verify.md describes each.
+// DifferenceKind is how cluster, stream and bucket differ. docs/verify.md describes each kind.
 type DifferenceKind string
 
 // The kinds of difference between the cluster and what was published.
 const (
-	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the cluster has the app, what was published has not
-	DifferenceMissingDelete DifferenceKind = "missing_deleted" // the other way round
+	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the cluster has the app, and no event shows it
+	DifferenceMissingDelete DifferenceKind = "missing_deleted" // the app is gone, and no event shows it
 	DifferenceUID           DifferenceKind = "other_uid"       // another object is the app now
 	DifferenceVersion       DifferenceKind = "other_version"
 	DifferenceApp           DifferenceKind = "other_app" // the same version gives another App
@@ -42,7 +41,7 @@ const (
 // The kinds of difference that only a running bridge finds, in its audit.
 const (
 	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers did not show what the cluster has
-	DifferenceRemovedEvent DifferenceKind = "removed_event" // the stream has an app's last event no more
+	DifferenceRemovedEvent DifferenceKind = "removed_event" // an app's last event was removed from the stream
 	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
 )
 
@@ -68,39 +67,40 @@ const (
 	SideSource Side = "source"
 )
 
-// NoteKind says what a note is about.
+// NoteKind is the subject of a note.
 type NoteKind string
 
 // The kinds of note.
 const (
-	NoteNamespace      NoteKind = "namespace"       // a namespace of which it is not known whether it exists
+	NoteNamespace      NoteKind = "namespace"       // an empty namespace that may not exist
 	NoteUnwatched      NoteKind = "unwatched"       // a published app of a namespace that is not watched
 	NoteSkipped        NoteKind = "left_out"        // an object or a state that is not published
 	NoteForeignMessage NoteKind = "foreign_message" // a message of the stream that is no event
-	NoteChanging       NoteKind = "changing"        // an app that changed at every look
+	NoteChanging       NoteKind = "changing"        // an app that kept changing while it was compared
 )
 
-// AppName is an app in a report. Its JSON cannot hold bytes that are not
-// UTF-8: the key beside it is exact.
+// AppName is an app in a report. Its JSON cannot hold bytes that are not UTF-8; the key beside it
+// is exact.
 type AppName struct {
 	Project string `json:"project"`
 	Domain  string `json:"domain"`
 	Name    string `json:"name"`
 }
 
-// Difference is one thing in which the three sides differ. Sequences and
-// versions that there are not are zero.
+// Difference is one thing in which the three sides differ. A sequence or version that does not
+// exist is zero.
 type Difference struct {
 	App *AppName `json:"app,omitempty"` // nil: not about one app
-	// Key is the app's key, or a foreign key of the bucket, or the whole subject of one that is not even a key.
+	// Key is the app's key, or a foreign key of the bucket, or the whole subject of one that is not
+	// even a key.
 	Key    string         `json:"key,omitempty"`
 	Kind   DifferenceKind `json:"kind"`
-	Side   Side           `json:"side"` // the wrong one as far as can be told
+	Side   Side           `json:"side"` // the wrong one as far as that is known
 	Detail string         `json:"detail"`
 
 	ClusterVersion string `json:"clusterVersion,omitempty"` // resourceVersion of the Knative Service
 	StreamSequence uint64 `json:"streamSequence,omitempty"` // of the app's last event
-	BucketSequence uint64 `json:"bucketSequence,omitempty"` // of the event that the entry says it reflects
+	BucketSequence uint64 `json:"bucketSequence,omitempty"` // of the event that the entry names
 
 	id subjects.AppID // of App
 	at string         // the subject of a foreign key
@@ -112,7 +112,7 @@ type Difference struct {
 // String is the difference in one line.
 func (d Difference) String() string { return line(d.App, d.Key, d.Side, d.Detail) }
 
-// Note is something to know that is no difference.
+// Note is worth knowing and no difference.
 type Note struct {
 	App    *AppName `json:"app,omitempty"`
 	Key    string   `json:"key,omitempty"`
@@ -136,7 +136,7 @@ func (r Repair) String() string { return line(r.App, r.Key, "", r.Detail) }
 
 // Report is the result of Verify.
 type Report struct {
-	Differences []Difference `json:"differences"` // those that are left
+	Differences []Difference `json:"differences"` // those that remain
 	Notes       []Note       `json:"notes"`
 	Apps        int          `json:"apps"`     // how many were compared
 	Sequence    uint64       `json:"sequence"` // the last of the stream when it was read
@@ -166,7 +166,7 @@ func nameOf(id subjects.AppID) *AppName {
 	return &AppName{Project: id.Project, Domain: id.Domain, Name: id.Name}
 }
 
-// subject is what a difference is about, to find it again in another look.
+// subject identifies a difference in another comparison.
 func (d Difference) subject() string {
 	if d.App == nil && d.Key == "" {
 		return string(d.Kind) + " " + string(d.Side)
@@ -174,7 +174,7 @@ func (d Difference) subject() string {
 	return d.Key
 }
 
-// sortDifferences puts what is about no app first, then goes by key.
+// sortDifferences sorts by key; differences without one come first.
 func sortDifferences(differences []Difference) {
 	sides := []Side{SideCluster, SideStream, SideBucket}
 	slices.SortFunc(differences, func(a, b Difference) int {

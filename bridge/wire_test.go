@@ -148,7 +148,7 @@ func (r *rig) through(delay time.Duration, lose func([]byte) bool) *rig {
 		r.t.Fatal(err)
 	}
 	store := *r.storage
-	store.nc, store.js = nc, js
+	store.js = js
 	far.storage = &store
 	return &far
 }

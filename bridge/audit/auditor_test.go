@@ -315,12 +315,12 @@ func TestMendLooksFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	repaired := len(part.repaired)
-	// The next one takes a while to come to life, and has mended it.
+	// The next one takes a while to come to life, and has repaired it.
 	part.inactive, part.suspects, part.looks = false, nil, []Looked{unsettled(), {}}
 	for _, f := range a.open[0] {
 		f.repair = time.Now().Add(-time.Second)
 	}
-	a.mend(t.Context(), 0, 1)
+	a.repair(t.Context(), 0, 1)
 	if n, _ := a.Unrepaired(); n != 0 || len(part.repaired) != repaired {
 		t.Errorf("%d open findings, repaired %d times more", n, len(part.repaired)-repaired)
 	}

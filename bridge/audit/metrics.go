@@ -21,7 +21,7 @@ type Metrics struct {
 	seconds  prometheus.Counter
 }
 
-// NewMetrics makes the metrics. They are registered with reg; the gauges are read off the auditor
+// NewMetrics makes the metrics and registers them with reg. The gauges are those of the auditor
 // that auditor returns, if it returns one.
 func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
 	m := &Metrics{

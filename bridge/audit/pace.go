@@ -14,18 +14,18 @@ const (
 
 // Pace spreads a screen over time. The zero value does not pause.
 type Pace struct {
-	budget time.Duration // of pauses that is left
-	hurry  func() bool   // reports whether somebody waits for the end
+	budget time.Duration // that is left for pauses
+	hurry  func() bool   // reports whether another round is requested
 	began  time.Time     // of the present stint
 	worked time.Duration
 }
 
-// newPace pauses for budget in all, and no more once hurry returns true.
+// newPace makes a Pace that pauses for budget in all, and no longer once hurry returns true.
 func newPace(budget time.Duration, hurry func() bool) *Pace {
 	return &Pace{budget: budget, hurry: hurry, began: time.Now()}
 }
 
-// Step is called after each bit of work. It pauses now and then.
+// Step pauses if enough work was done since the last pause. It is called after each bit of work.
 func (p *Pace) Step(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -48,5 +48,5 @@ func (p *Pace) Step(ctx context.Context) error {
 	return wait(ctx, pause)
 }
 
-// spent is how long was worked in all.
+// spent is the time of all work, without pauses.
 func (p *Pace) spent() time.Duration { return p.worked + time.Since(p.began) }

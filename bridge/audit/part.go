@@ -11,36 +11,36 @@ type Part interface {
 	// Active reports whether there is anything to audit at present. Findings of a part that is
 	// not active do not count.
 	Active() bool
-	// Screen goes over everything and returns the subjects that may be wrong. With an error it has not
-	// gone over everything.
+	// Screen reads everything and returns the subjects that may be wrong. With an error it has not
+	// read everything.
 	Screen(ctx context.Context, pace *Pace) (suspects []string, err error)
-	// Look looks at the subjects in full. ErrInactive: the part is not active any more.
+	// Look compares the subjects in full. It returns ErrInactive if the part is not active any more.
 	Look(ctx context.Context, subjects []string) (Looked, error)
-	// Repair starts the repair of differences. Whether it helped, a later look shows.
+	// Repair starts the repair of findings. A later look shows its effect.
 	Repair(ctx context.Context, findings []Finding) error
 }
 
 // ErrInactive is the error of a part that cannot be audited at present.
 var ErrInactive = errors.New("there is nothing to audit at present")
 
-// Looked is what a look showed.
+// Looked is the result of a look.
 type Looked struct {
 	Findings []Finding
-	// Unsettled are the subjects that could not be judged: something of them is under way.
+	// Unsettled are the subjects that could not be judged: a change of them is in progress.
 	Unsettled map[string]bool
 }
 
 // Finding is one thing that is wrong with a subject.
 type Finding struct {
 	Subject string
-	// Field is what the subject is, as a field of the log: app, key or object.
+	// Field is the subject's field in the log: app, key or object.
 	Field      string
 	Name       string // of the subject, as logged
 	Kind, Side string // labels of the metrics
 	Detail     string
-	// Same is what two looks have to agree in. Empty: Kind and Detail.
+	// Same is the text in which two looks have to agree. Empty: Kind and Detail.
 	Same string
-	// Leave is true for what is reported, not repaired, and does not count for readiness.
+	// Leave is true for a finding that is reported, not repaired, and does not count for readiness.
 	Leave bool
 }
 
@@ -51,7 +51,7 @@ func (d Finding) same() string {
 	return d.Kind + " " + d.Detail
 }
 
-// of returns the differences of each subject.
+// of returns the findings of each subject.
 func (l Looked) of() map[string][]Finding {
 	found := map[string][]Finding{}
 	for _, d := range l.Findings {
@@ -60,7 +60,7 @@ func (l Looked) of() map[string][]Finding {
 	return found
 }
 
-// same is what two looks at one subject have to agree in.
+// same is the text in which two looks at one subject have to agree.
 func same(findings []Finding) string {
 	var b strings.Builder
 	for _, d := range findings {

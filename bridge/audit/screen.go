@@ -15,7 +15,7 @@ import (
 // Expected is what the messages of one app have to show, as the bridge believes.
 type Expected struct {
 	Key     string // of the bucket
-	Settled bool   // nothing of it is under way
+	Settled bool   // no change of it is in progress
 	Exists  bool   // its last event is no delete
 	// Sequence is that of the app's last event, Fence that of its last message.
 	Sequence, Fence uint64
@@ -36,7 +36,7 @@ type Message struct {
 // the bridge believes. It takes the stream's messages first, at least the last one of each
 // subject, then the beliefs, then the bucket's messages. It keeps 24 bytes for each app.
 //
-// What moved since the screen began is not judged: what is newer than the ends that it is given.
+// Messages behind the ends that it is given are not judged: they were written since.
 type Screen struct {
 	subjects subjects.Subjects
 	bucket   string
@@ -78,15 +78,15 @@ type believed struct {
 	Expected
 }
 
-// maxSuspects bounds the suspects of one screen. Which ones of more it returns differs from screen to
-// screen: some may be suspect for ever and right.
+// maxSuspects bounds the suspects of one screen. Of more it returns another choice each time: some
+// may be suspect for ever and right.
 const maxSuspects = 1000
 
-// foreignSeed has each screen return the same foreign keys of many: all that happens to them is that
-// they are reported.
+// foreignSeed has each screen return the same choice of many foreign keys: they are only reported.
 var foreignSeed = maphash.MakeSeed()
 
-// NewScreen makes the Screen of a stream that holds the sequences from first to end, and of a bucket.
+// NewScreen makes the Screen of a stream that holds the sequences from first to end, and of a
+// bucket.
 func NewScreen(s subjects.Subjects, bucket string, first, end uint64, needsNoMarker func(stored time.Time) bool) *Screen {
 	return &Screen{
 		subjects: s, bucket: bucket, first: first, end: end, needsNoMarker: needsNoMarker,
@@ -98,7 +98,7 @@ func NewScreen(s subjects.Subjects, bucket string, first, end uint64, needsNoMar
 func (s *Screen) AddEvent(m Message) {
 	id, kind, err := s.subjects.ParseEvent(m.Subject)
 	if err != nil {
-		return // a filler, a notice, or nothing of an app
+		return // a filler, a notice, or another message of no app
 	}
 	key, err := id.Key()
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Screen) compact() {
 	s.sorted = len(s.rows)
 }
 
-// digest is one of the headers that an event and its entry share. An entry may have another encoding
+// digest hashes the headers that an event and its entry share. An entry may have another encoding
 // and may lack more fields than its event.
 func (s *Screen) digest(h map[string][]string) uint32 {
 	var sum uint64
@@ -185,7 +185,7 @@ func (s *Screen) Believe(beliefs []Expected, bucketEnd uint64) {
 			at++
 			continue
 		}
-		// Of an app that is not known the last event has to be a delete.
+		// The last event of an unknown app has to be a delete.
 		if r.sequence <= s.end && r.flags&flagDeleted == 0 {
 			s.suspectAt(r.sequence)
 		}
@@ -195,7 +195,7 @@ func (s *Screen) Believe(beliefs []Expected, bucketEnd uint64) {
 	}
 }
 
-// lacks judges an app of which the stream showed nothing.
+// lacks judges an app without a message in the stream.
 func (s *Screen) lacks(b believed) {
 	if b.Settled && b.Exists && b.Sequence >= s.first && b.Sequence <= s.end {
 		s.suspect(b.Key)
@@ -244,7 +244,7 @@ func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
 	case err != nil || value(m.Header, subjects.HeaderUID) == "" || value(m.Header, subjects.HeaderResourceVersion) == "":
 		return true // damaged
 	case event > s.end:
-		// Not written since, so it is ahead of the stream's end, or the stream moves fast.
+		// It was not written since: it is ahead of the stream's end, or the stream moves fast.
 		return b == nil || b.Settled && b.Event != event
 	}
 	marker := value(m.Header, subjects.HeaderKVOperation) != ""
@@ -255,7 +255,7 @@ func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
 	}
 	switch {
 	case r == nil && event >= s.first:
-		return true // its event is gone, or never was
+		return true // its event is gone, or never existed
 	case r == nil:
 		return b == nil && !marker // retention took its event
 	case r.sequence > s.end:
@@ -269,8 +269,8 @@ func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
 	}
 }
 
-// Suspects are the subjects that may be wrong: keys, and subjects of the bucket's stream that are no
-// app's key. of returns the key of the app that the stream's message at a sequence is of, "" if it
+// Suspects returns the subjects that may be wrong: keys, and subjects of the bucket's stream that
+// are no app's key. of returns the key of the app of the stream's message at a sequence, "" if it
 // is gone.
 func (s *Screen) Suspects(of func(sequence uint64) (key string, err error)) ([]string, error) {
 	for i, b := range s.beliefs {
@@ -313,7 +313,7 @@ func (s *Screen) Suspect(key string) { s.suspect(key) }
 
 func (s *Screen) suspect(key string) { s.suspects.add(key, s.seed) }
 
-// suspectAt gets apps in the order of their hashes, which differs for each screen.
+// suspectAt is called in the order of the apps' hashes, which differs for each screen.
 func (s *Screen) suspectAt(sequence uint64) {
 	if len(s.sequences) < maxSuspects {
 		s.sequences = append(s.sequences, sequence)

@@ -440,7 +440,7 @@ func TestVerifyNotes(t *testing.T) {
 	report := w.findsNothing(cfg, 0)
 	text := fmt.Sprint(report.Notes)
 	for _, want := range []string{
-		"Knative Service " + w.namespace + "/empty is left out", "Knative Service " + w.namespace + "/twin is left out",
+		"Knative Service " + w.namespace + "/empty is skipped", "Knative Service " + w.namespace + "/twin is skipped",
 		"sequence 4", "sequence 5, subject flyte.apps.events.hello",
 	} {
 		if !strings.Contains(text, want) {

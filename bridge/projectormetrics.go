@@ -1,0 +1,28 @@
+package bridge
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// projectorMetrics of a projector; docs/metrics.md lists them.
+type projectorMetrics struct {
+	foreignMessages  prometheus.Counter
+	removedSequences prometheus.Counter
+	restarts         prometheus.Counter
+	writes           prometheus.Counter
+	skipped          prometheus.Counter
+}
+
+// newProjectorMetrics registers the metrics with reg.
+func newProjectorMetrics(reg prometheus.Registerer) *projectorMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
+		reg.MustRegister(c)
+		return c
+	}
+	return &projectorMetrics{
+		foreignMessages:  counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
+		removedSequences: counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
+		restarts:         counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
+		writes:           counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
+		skipped:          counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
+	}
+}

@@ -1,0 +1,168 @@
+package bridge
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// adopt takes what another bridge has projected, and this one has not followed,
+// into the records. Once they are taken it notes the apps, so that the session
+// learns of the other writer.
+func (p *projector) adopt(snap *snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	followed := p.followed.Load()
+	for id, r := range snap.records {
+		switch had := p.records[id]; {
+		case r.damaged, r.sequence <= followed && !had.isDamaged():
+		case p.records == nil:
+			p.touched[id] = max(p.touched[id], r.sequence)
+		default:
+			p.records[id] = r
+			if had != nil && had.foreign > r.sequence {
+				p.records[id] = r.behind(had.foreign)
+			}
+		}
+	}
+	for id, m := range snap.markers {
+		switch {
+		case m.event <= followed:
+		case p.records == nil:
+			p.touched[id] = max(p.touched[id], m.event)
+		default:
+			delete(p.records, id)
+		}
+	}
+	if snap.position > followed {
+		p.deleted.note(snap.deleted.app, snap.deleted.version)
+	}
+}
+
+// apply takes a message of the stream into the records and tells what it makes
+// of the bucket.
+func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
+	switch {
+	case p.subjects.IsLost(subject):
+		return entry{}
+	case p.subjects.IsNotice(subject):
+		p.notice(sequence, h.Get(subjects.HeaderLostFrom), h.Get(subjects.HeaderLostTo))
+		return entry{}
+	}
+	id, kind, err := p.subjects.ParseEvent(subject)
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		return entry{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// After a restart of the projection older events come again.
+	again := sequence <= p.followed.Load()
+	if p.records == nil && !again {
+		p.touched[id] = max(p.touched[id], sequence)
+	}
+	had := p.records[id]
+	r, err := recordOfEvent(kind, sequence, h, data)
+	if err != nil {
+		p.foreign(subject, sequence, err)
+		if had != nil {
+			// It counts for the fence of the app whose subject it took.
+			p.records[id] = had.behind(sequence)
+		}
+		return entry{app: id, foreign: true}
+	}
+	if !again || had.isDamaged() || had != nil && had.sequence <= sequence {
+		p.collect(id, r)
+	}
+	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
+}
+
+// collect makes r the record of an app, or takes the app out of the records if r is a delete, while
+// they are collected. mu must be held.
+func (p *projector) collect(id subjects.AppID, r *record) {
+	switch {
+	case p.records == nil:
+	case r.kind == subjects.Deleted:
+		delete(p.records, id)
+		if r.sequence > p.accepted {
+			p.deleted.note(id, r.deletedVersion)
+		}
+	default:
+		p.records[id] = r
+	}
+}
+
+// behindForeign makes the entry of an app whose last event the message at
+// sequence, which is none, superseded.
+func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {
+	last, err := p.reader().lastEventOf(ctx, e.app, 0)
+	if err != nil || last == nil || last.record == nil || last.record.sequence > sequence {
+		return err
+	}
+	p.restored(e.app, last)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.exists()
+	return nil
+}
+
+// keep takes an app into the records whose only event the stream lost.
+func (p *projector) keep(id subjects.AppID, held *record, last *lastEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > held.sequence) {
+		return
+	}
+	kept := *held
+	kept.eventLost = true
+	if last != nil {
+		kept.foreign = last.foreign
+	}
+	p.records[id] = &kept
+}
+
+// restored takes what was read of an app into the records.
+func (p *projector) restored(id subjects.AppID, last *lastEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > last.record.sequence) {
+		return
+	}
+	r := last.record
+	if last.foreign > 0 {
+		r = r.behind(last.foreign)
+	}
+	p.collect(id, r)
+}
+
+// forgetRecord takes an app without an event out of the records.
+func (p *projector) forgetRecord(id subjects.AppID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.records, id)
+}
+
+// takeTouched returns the apps that messages came for since the last call.
+func (p *projector) takeTouched() map[subjects.AppID]uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	touched := p.touched
+	p.touched = map[subjects.AppID]uint64{}
+	return touched
+}
+
+// touch puts an app back for the next call of takeTouched.
+func (p *projector) touch(id subjects.AppID, sequence uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.touched[id] = max(p.touched[id], sequence)
+}
+
+func (p *projector) foreign(subject string, sequence uint64, err error) {
+	p.metrics.foreignMessages.Inc()
+	p.log.Error("the stream holds a message that is no app event; it is passed over",
+		zap.String("subject", subject), zap.Uint64("sequence", sequence), zap.Error(err))
+}
