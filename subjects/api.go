@@ -16,9 +16,9 @@ const (
 	APIReplicas APIOp = "replicas"
 	// APIIngress answers with the app's public address.
 	APIIngress APIOp = "ingress"
-	// APIDeploy creates the app, changes it, or starts it again.
+	// APIDeploy creates, changes or restarts the app.
 	APIDeploy APIOp = "deploy"
-	// APIStop scales the app to zero and keeps it.
+	// APIStop scales the app to zero.
 	APIStop APIOp = "stop"
 	// APIDelete removes the app.
 	APIDelete APIOp = "delete"

@@ -26,7 +26,7 @@ func BucketFilter(bucket string) string { return bucketSubjectPrefix + bucket + 
 
 // ParseBucketSubject is the inverse of BucketSubject for the given bucket. It
 // takes every key that NATS takes, bytes of [A-Za-z0-9/_=.-] without an empty
-// token, which may not be the key of an app: ParseKey tells. The error wraps
+// token. It need not be the key of an app, which ParseKey checks. The error wraps
 // ErrMalformed.
 func ParseBucketSubject(bucket, subject string) (key string, err error) {
 	key, ok := strings.CutPrefix(subject, BucketSubject(bucket, ""))

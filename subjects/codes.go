@@ -5,30 +5,28 @@ import (
 	"strconv"
 )
 
-// Code says why a request was refused. It travels as a decimal number in the
-// header Nats-Service-Error-Code; the text for people is in Nats-Service-Error
-// and in the body. The zero value is not a code.
+// Code is the reason for the error of a request: a decimal number in the header
+// Nats-Service-Error-Code. The text for people is in Nats-Service-Error and in the body. The zero
+// value is not a code.
 type Code int
 
 // The codes of the log service and of the app operations.
 const (
-	// CodeInvalidArgument: the request cannot be understood or asks for something
-	// impossible. The same request will fail again.
+	// CodeInvalidArgument: the request is invalid. It will fail again.
 	CodeInvalidArgument Code = 400
-	// CodePermissionDenied: the service does not do that here, because it is not
-	// turned on or an option does not allow it.
+	// CodePermissionDenied: an option does not allow the request.
 	CodePermissionDenied Code = 403
 	// CodeNotFound: there is no such app, replica or container.
 	CodeNotFound Code = 404
-	// CodeFailedPrecondition: the app is not in a state that allows this.
+	// CodeFailedPrecondition: the state of the app does not allow the request.
 	CodeFailedPrecondition Code = 409
 	// CodeResourceExhausted: a limit of the service is reached. Try again later.
 	CodeResourceExhausted Code = 429
 	// CodeInternal: a fault of the service.
 	CodeInternal Code = 500
-	// CodeUnavailable: Kubernetes did not answer. Try again later.
+	// CodeUnavailable: Kubernetes did not answer, or the service is shutting down. Try again later.
 	CodeUnavailable Code = 502
-	// CodeDeadlineExceeded: the request took longer than it was allowed to.
+	// CodeDeadlineExceeded: the request took too long.
 	CodeDeadlineExceeded Code = 504
 )
 

@@ -1,7 +1,10 @@
-// Package subjects is the wire contract of appbridge: it builds and parses every
-// subject, key, header value, message id and error code by which appbridge and
-// its consumers understand each other. Everything below is what a consumer in
-// any language may rely on. The package uses the standard library only.
+// Package subjects is the wire contract of appbridge: it builds and parses every subject, key,
+// header value, message id and error code of appbridge. Consumers in any language may rely on
+// everything below. The package uses the standard library only.
+//
+//	AppID ──► Subjects ──► subjects of events, logs and app operations ──► AppID
+//	      ──► Key ──► subject of a bucket entry ──► AppID
+//	values of headers ──► Format…, String ──► text ──► Parse… ──► values
 //
 // # Identity
 //
@@ -156,19 +159,19 @@
 //	Flyte-Final-State-Unknown         true
 //
 // The ce- headers make it a CloudEvent 1.0 in the binary mode of the NATS
-// binding. ce-time is the newest time that the object itself carries, never a
+// binding. ce-time is the last time in the object itself, never that of a
 // clock. On a delete, uid, version and generation are those of the previous
 // event. Present only when they apply are: Flyte-Revision and its version (the
 // Revision that current_replicas was read from), Flyte-Deleted-Resource-Version
-// (an observed delete), Flyte-Truncated (fields left out to fit the server's
-// limit, in the order they went: old_app, spec, and on a delete also status),
+// (an observed delete), Flyte-Truncated (fields dropped to fit the server's
+// limit, in that order: old_app, spec, and on a delete also status),
 // Flyte-Previous-Sequence (not on the first event), Flyte-Merged-Updates (how
 // many updates in between this one stands for), Flyte-Synthesized (a change
-// found by comparing, not by watching) and Flyte-Final-State-Unknown (the last
-// state before the delete was not seen).
+// found by a resync) and Flyte-Final-State-Unknown (the last state before the
+// delete was not observed).
 //
-// Flyte-Status is one word for the state that the event leaves: STOPPED for a stopped app, else what
-// the condition of type Ready says, ACTIVE, PENDING or FAILED. Flyte-Previous-Status is the
+// Flyte-Status is one word for the state after the event: STOPPED for a stopped app, else the
+// status of the condition of type Ready: ACTIVE, PENDING or FAILED. Flyte-Previous-Status is the
 // Flyte-Status of the same app's previous event. So a consumer of headers alone can react to a
 // transition: in the example above the app became ready. A create has only the first, a delete only
 // the second:
@@ -178,9 +181,9 @@
 //	updated   Flyte-Status STOPPED    Flyte-Previous-Status ACTIVE
 //	deleted                           Flyte-Previous-Status STOPPED
 //
-// Flyte-Status is absent while the Service has no condition of type Ready, and on events of an older
-// version of appbridge. Flyte-Previous-Status is absent where the previous event has no Flyte-Status.
-// A reader accepts words that it does not know.
+// Flyte-Status is absent while the Service has no condition of type Ready, and on events of an
+// older version of appbridge. Flyte-Previous-Status is absent where the previous event has no
+// Flyte-Status. A reader accepts words that it does not know.
 //
 // A bucket entry or marker repeats the Flyte- and ce- headers of its event, and
 // adds the stream sequence of that event:
@@ -245,7 +248,7 @@
 //     an event is synthesized, refers to the event that is left (Flyte-Previous-Sequence), may have
 //     another kind than the lost one, and may repeat the id of a lost one: a reader that drops known
 //     ids forgets those of the range;
-//   - reads the bucket again if it keeps the state of apps: an app that came and went inside the
+//   - reads the bucket again if it keeps the state of apps: an app that existed only inside the
 //     range has no event, and the bucket does not have it. An entry or a marker with a
 //     Flyte-Event-Sequence in the range is about to be replaced: the reader reads again until there
 //     is none.
@@ -256,8 +259,8 @@
 //
 // # Errors
 //
-// A request that is refused is answered with the headers of every NATS micro
-// service and a readable body:
+// The answer to a refused request has the headers of every NATS micro service and
+// a readable body:
 //
 //	Nats-Service-Error        no app shop/production/checkout
 //	Nats-Service-Error-Code   404
@@ -270,16 +273,15 @@
 //	409   FailedPrecondition   not in the app's present state
 //	429   ResourceExhausted    a limit of the service is reached
 //	500   Internal             a fault of the service
-//	502   Unavailable          Kubernetes did not answer
+//	502   Unavailable          Kubernetes did not answer, or the service is shutting down
 //	504   DeadlineExceeded     it took too long
 //
 // # App operations
 //
 // The subject names the operation and the app. The body is a message of package
-// appv1, Flyte's own for this, or nothing where the subject says it all; what it says
-// of the app has to agree with the subject. Header Content-Type tells the form of
-// the request, and the answer has the same: application/json, which is also meant
-// when it is absent, or application/protobuf.
+// appv1, the one of Flyte, or empty where the subject is enough. An app in the body
+// must be that of the subject. The header Content-Type is the form of the request
+// and of its answer: application/json (the default) or application/protobuf.
 //
 //	get              GetRequest or nothing           GetResponse
 //	list             ListRequest or nothing          ListResponse
@@ -294,7 +296,7 @@
 // them (Flyte-Uid, Flyte-Resource-Version, Flyte-Generation, Flyte-Namespace). The event of
 // a deploy or a stop has that Flyte-Resource-Version or, when the app has changed
 // again in the meantime, a higher one; that of a delete has the same Flyte-Uid. The last
-// four operations tell what they came to; after unchanged and missing no event follows:
+// four operations report their outcome; after unchanged and missing no event follows:
 //
 //	Flyte-Outcome    created | updated | unchanged | stopped | deleted | missing
 //
@@ -318,28 +320,27 @@
 //
 //	# appbridge:
 //
-// and a space. The first message is one, and tells the replicas; so does
-// every change of them. Others tell that there is nothing to read for now, that
-// something happened to a replica, or that lines are missing:
+// and a space. The first message is a note with the replicas, and so is every
+// change of them. Other notes report that there is nothing to read for now, an event
+// of a replica, or missing lines:
 //
 //	Flyte-Log-Note       replicas | waiting | replica | dropped
 //	Flyte-Log-Replicas   checkout-shop-production-00003-deployment-7c9d-x2x4z
 //	Flyte-Log-Dropped    120
 //	Flyte-Log-Limit      10m0s
 //
-// The last one is on the first message of a stream to another account, where it cannot be
-// seen whether somebody listens: so long the stream lasts at most.
+// Flyte-Log-Limit is on the first message of a stream to another account, where the
+// service cannot detect a missing subscriber: the maximum duration of the stream.
 //
 // Every message but an error and the last has a reply subject, unless it goes to another
-// account. A reader that asked for a window
-// acknowledges each message with an empty one to it, in any order; what it has not
-// acknowledged may come again, under the same number. To a message that nobody listens to
-// the server itself answers there.
+// account. A reader with a window acknowledges each message with an empty one to it,
+// in any order. The service may send messages that are not acknowledged again, with
+// the same number. The server answers there to a message without subscribers.
 //
 //	flyte.apps.logs.ack.shop.Vq2dG0.7
 //
-// The last message is empty and says why and after how many lines the stream ends;
-// its status is 503, which a waiting NATS CLI takes as the end, or 204 on request:
+// The last message is empty. It has the reason for the end and the number of lines.
+// Its status is 503, which ends a waiting NATS CLI, or 204 on request:
 //
 //	Flyte-Log-Stream     Vq2dG0
 //	Flyte-Log-Seq        8
@@ -351,8 +352,8 @@
 // max_duration, stalled, error (after an error) and shutdown. An error is a message of its own,
 // with the headers above, and the end follows.
 //
-// Whether a reader is still there is asked with messages that the server traces and does
-// not deliver; a reader never sees these headers:
+// The service probes for a reader with messages that the server traces and does not
+// deliver. A reader never receives these headers:
 //
 //	Nats-Trace-Only      true
 //	Nats-Trace-Dest      flyte.apps.logs.ack.shop.Vq2dG0.trace

@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// EventKind says what happened to an app. It is the last token of an event's
-// subject.
+// EventKind is the kind of an event. It is the last token of its subject.
 type EventKind string
 
 // The kinds of event.
 const (
 	// Created is the first event of an app, and the first after a delete.
 	Created EventKind = "created"
-	// Updated is a change of an app that was there before and still is.
+	// Updated is a change of an existing app.
 	Updated EventKind = "updated"
-	// Deleted is an app that is gone: deleted, or no longer managed by Flyte.
+	// Deleted is the end of an app: deleted, or no longer managed by Flyte.
 	Deleted EventKind = "deleted"
 )
 

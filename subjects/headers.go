@@ -60,8 +60,8 @@ const (
 	// HeaderDeletedResourceVersion holds the version of the deletion; only on a
 	// delete that was observed.
 	HeaderDeletedResourceVersion = "Flyte-Deleted-Resource-Version"
-	// HeaderTruncated lists the fields left out to fit the server's limit,
-	// joined by commas in the order they went: TruncatedOldApp, TruncatedSpec,
+	// HeaderTruncated lists the fields that were dropped to fit the server's limit, joined by
+	// commas in the order in which they were dropped: TruncatedOldApp, TruncatedSpec,
 	// TruncatedStatus.
 	HeaderTruncated = "Flyte-Truncated"
 	// HeaderPreviousSequence holds the stream sequence of this app's previous
@@ -117,21 +117,21 @@ const (
 	HeaderOutcome = "Flyte-Outcome"
 )
 
-// Outcome is what an operation came to.
+// Outcome is the result of an operation that changes an app.
 type Outcome string
 
 // The outcomes. After OutcomeUnchanged and OutcomeMissing no event follows.
 const (
-	// OutcomeCreated: deploy made the app.
+	// OutcomeCreated: deploy created the app.
 	OutcomeCreated Outcome = "created"
-	// OutcomeUpdated: deploy changed the app, or started it again.
+	// OutcomeUpdated: deploy changed or restarted the app.
 	OutcomeUpdated Outcome = "updated"
-	// OutcomeUnchanged: the app was as it is wanted, nothing was written.
+	// OutcomeUnchanged: the app had the desired state, nothing was written.
 	OutcomeUnchanged Outcome = "unchanged"
 	// OutcomeStopped: the app was stopped.
 	OutcomeStopped Outcome = "stopped"
 	// OutcomeDeleted: the app, or the replica, was deleted.
 	OutcomeDeleted Outcome = "deleted"
-	// OutcomeMissing: there was no such app or replica.
+	// OutcomeMissing: the app or replica did not exist.
 	OutcomeMissing Outcome = "missing"
 )

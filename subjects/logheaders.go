@@ -7,25 +7,23 @@ const (
 	// HeaderLogSeq counts the stream's messages from 1. A message that is sent
 	// again, to a reader that acknowledges, keeps its number.
 	HeaderLogSeq = "Flyte-Log-Seq"
-	// HeaderLogReplica names the replica, its pod, that the lines of a message are of;
-	// absent on a message that holds no lines.
+	// HeaderLogReplica names the replica, a pod, that wrote the lines of a message; absent on a
+	// message without lines.
 	HeaderLogReplica = "Flyte-Log-Replica"
-	// HeaderLogReplicas stands on the first message and on every one that tells
-	// of a change: the replicas, sorted, joined by commas. Empty: none.
+	// HeaderLogReplicas holds the replicas, sorted and joined by commas, on the first message and
+	// after every change. Empty: none.
 	HeaderLogReplicas = "Flyte-Log-Replicas"
-	// HeaderLogNote stands on a message that is not lines of the log, and holds a
-	// LogNote.
+	// HeaderLogNote holds a LogNote, on a message without lines of the log.
 	HeaderLogNote = "Flyte-Log-Note"
-	// HeaderLogDropped counts the lines that were left out before this message,
-	// because its reader was too slow or, on the answer to get, because
-	// they would not have fit.
+	// HeaderLogDropped counts the lines that were dropped before this message, because its reader
+	// was too slow or, on the answer to get, because they did not fit.
 	HeaderLogDropped = "Flyte-Log-Dropped"
-	// HeaderLogLimit stands on the first message of a stream to another account and
-	// says after what time it ends, "10m0s".
+	// HeaderLogLimit holds the maximum duration of a stream to another account, "10m0s", on its
+	// first message.
 	HeaderLogLimit = "Flyte-Log-Limit"
-	// HeaderLogEnd stands on the last message, which is empty, and holds a LogEnd.
+	// HeaderLogEnd holds a LogEnd, on the last message, which is empty.
 	HeaderLogEnd = "Flyte-Log-End"
-	// HeaderLogLines stands on the last message and counts the lines sent.
+	// HeaderLogLines counts the lines sent, on the last message.
 	HeaderLogLines = "Flyte-Log-Lines"
 )
 
@@ -35,55 +33,53 @@ const (
 	HeaderStatus = "Status"
 	// StatusNoResponders is the status that ends a waiting NATS CLI at once.
 	StatusNoResponders = "503"
-	// StatusNoContent ends a stream for clients that would take the status above
-	// for a missing service.
+	// StatusNoContent ends a stream for clients that take the status above for a missing service.
 	StatusNoContent = "204"
 )
 
-// Headers of a message that only asks the server for the way it would go.
+// Headers of a message that the server traces and does not deliver.
 const (
-	// HeaderTraceOnly is a flag: the message is traced and not delivered.
+	// HeaderTraceOnly is a flag.
 	HeaderTraceOnly = "Nats-Trace-Only"
 	// HeaderTraceDest holds the subject that receives the trace.
 	HeaderTraceDest = "Nats-Trace-Dest"
 )
 
-// LogEnd says why a log stream ended.
+// LogEnd is the reason for the end of a log stream.
 type LogEnd string
 
 // The reasons for the end of a log stream.
 const (
-	// LogEndEOF: everything there was has been sent.
+	// LogEndEOF: the stream is complete.
 	LogEndEOF LogEnd = "eof"
-	// LogEndStopped: somebody asked for the end.
+	// LogEndStopped: a client stopped the stream.
 	LogEndStopped LogEnd = "stopped"
-	// LogEndLimit: a limit of the service was reached; the error headers of the
-	// message before say which.
+	// LogEndLimit: a limit of the service was reached. The message before has an error that names
+	// it.
 	LogEndLimit LogEnd = "limit"
-	// LogEndMaxDuration: as long as it may last.
+	// LogEndMaxDuration: the stream reached its maximum duration.
 	LogEndMaxDuration LogEnd = "max_duration"
 	// LogEndStalled: the reader stopped acknowledging.
 	LogEndStalled LogEnd = "stalled"
-	// LogEndError: the source failed; the error headers say how.
+	// LogEndError: the source failed. The message before has the error.
 	LogEndError LogEnd = "error"
-	// LogEndShutdown: the service is going away.
+	// LogEndShutdown: the service is shutting down.
 	LogEndShutdown LogEnd = "shutdown"
 )
 
-// LogNote says what a message of a stream tells that is not lines of the log. In
-// the formats for people such a message has a body that begins with LogNotePrefix.
+// LogNote is the kind of a message without lines of the log. In the formats for people, its body
+// begins with LogNotePrefix.
 type LogNote string
 
 // The notes of a log stream.
 const (
 	// LogNoteReplicas: the replicas that are read, as in HeaderLogReplicas.
 	LogNoteReplicas LogNote = "replicas"
-	// LogNoteWaiting: there is nothing to read for now, and the text says why.
+	// LogNoteWaiting: there is nothing to read for now. The text has the reason.
 	LogNoteWaiting LogNote = "waiting"
-	// LogNoteDropped: as many lines as HeaderLogDropped says are missing here.
+	// LogNoteDropped: lines are missing here, as many as in HeaderLogDropped.
 	LogNoteDropped LogNote = "dropped"
-	// LogNoteReplica: something happened to one replica: a container
-	// started again, a replica that cannot be read.
+	// LogNoteReplica: an event of one replica: a container restarted, a replica cannot be read.
 	LogNoteReplica LogNote = "replica"
 )
 

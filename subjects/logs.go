@@ -14,8 +14,7 @@ const (
 	LogGet LogOp = "get"
 	// LogTail streams to the reply subject of the request.
 	LogTail LogOp = "tail"
-	// LogOpen answers with the subject of a stream that begins when somebody
-	// listens there.
+	// LogOpen answers with the subject of a stream that begins when that has a subscriber.
 	LogOpen LogOp = "open"
 )
 
@@ -152,8 +151,8 @@ func (s Subjects) parseLogStream(branch, subject string) (project, streamID stri
 	return parts[0], parts[1], nil
 }
 
-// parseOpID splits "<prefix><branch><op>.<project>.<domain>.<app>". Whether
-// there is such an operation is for the caller to say.
+// parseOpID splits "<prefix><branch><op>.<project>.<domain>.<app>". The caller checks the
+// operation.
 func (s Subjects) parseOpID(subject, branch string) (op string, id AppID, err error) {
 	rest, err := s.cut(subject, branch)
 	if err != nil {

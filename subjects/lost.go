@@ -58,8 +58,8 @@ func ParseNotice(from, to string) (LostRange, error) {
 	return r, nil
 }
 
-// ParseLostRange is the inverse of LostRange.String, and reads the value of MetadataLostPending. The
-// error wraps ErrMalformed.
+// ParseLostRange is the inverse of LostRange.String, and reads the value of MetadataLostPending.
+// The error wraps ErrMalformed.
 func ParseLostRange(value string) (LostRange, error) {
 	from, to, _ := strings.Cut(value, "-")
 	r, err := parseLostRange(from, to)

@@ -9,17 +9,15 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Config is what a Service needs to know. The zero value of a field that is not
-// mentioned as optional is an error.
+// Config configures a Service. Fields that are not optional must not be zero.
 type Config struct {
 	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
 	Prefix string
-	// InboxPrefix is the subject under which the reply subjects of requests have
-	// to lie, _INBOX unless clients use another one.
+	// InboxPrefix is the prefix of reply subjects, _INBOX unless clients use another one.
 	InboxPrefix string
-	// MaxReads is how many requests that change nothing are served at one time, and
-	// MaxPendingReads how many wait for that. MaxWrites is how many are served that change apps.
-	// While other projects have requests, one project has at most half of each.
+	// MaxReads and MaxWrites bound the reads and writes that are served at one time,
+	// MaxPendingReads those that wait. While other projects have requests, one project has at most
+	// half of each.
 	MaxReads, MaxPendingReads, MaxWrites int
 	// Version of the program, as `nats micro info` shows it; it need not be a
 	// semantic one. Optional.
@@ -32,15 +30,13 @@ type Config struct {
 	// App configures the conversion; its zero value gives apps without a URL.
 	App kservice.Config
 
-	// EnableWrites turns on the operations that change apps. What follows counts
-	// only then.
+	// EnableWrites turns on the operations that change apps. Deploy counts only then.
 	EnableWrites bool
-	// Deploy says what deploy makes of an app. Its namespace is that of apps
-	// that are not there yet, and has to be a watched one.
+	// Deploy configures deploy. Its namespace is that of new apps and must be watched.
 	Deploy kservice.DeployConfig
 }
 
-// Validate reports every field that is wrong, joined.
+// Validate reports all invalid fields, joined.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(field string, value any, want string) {

@@ -1,29 +1,28 @@
-// Package appsvc answers requests about apps over NATS, and changes apps on
-// request: what Flyte's app client does, for programs that speak NATS alone.
+// Package appsvc serves app operations over NATS: those of Flyte's app client, for programs that
+// only speak NATS.
 //
-// A [Service] is a NATS micro service with an endpoint per operation; package
-// subjects has the contract, docs/apps.md describes it for its users. All replicas of
-// appbridge share the requests as one queue group, whether they lead or not.
+// A [Service] is a NATS micro service with an endpoint per operation. Package subjects has the
+// contract, docs/apps.md describes it for users. All replicas of appbridge share the requests as
+// one queue group, whether they lead or not.
 //
-//	get, list, ──► the project's turn ──► [Cache], what the informers show ──► answer
+//	get, list, ─────► turn of the project ─────► Cache of the informers ─────► answer
 //	replicas, ingress
 //
-//	deploy, stop, delete, ──► one at a time per app ──► the project's turn ──► checks ──► read from
-//	delete-replica                                                      Kubernetes, whose is it?, write
+//	deploy, stop, ──► lock of the app ──► turn of the project ──► read from Kubernetes, ──► write ──► answer
+//	delete, delete-replica                                        check the owner
 //
-// The handler of an endpoint reads the subject and queues the request. The limits of
-// package request share the turns among projects: while others have requests, one project has
-// at most half of the reads and of the writes. A request waits for its turn for 2 s at most.
+// Package request runs the endpoints and shares the turns among projects: while other projects have
+// requests, one project has at most half of the reads and of the writes. A request waits at most 2
+// s for its turn.
 //
-// Reads send nothing to Kubernetes. A read whose requester no longer listens is dropped. A list
-// looks at each Service once, then converts and encodes the apps of its page, each once.
+// Reads send nothing to Kubernetes. A read ends when its requester disconnects. A list reads the
+// labels of every Service, and converts and encodes only the apps of its page.
 //
 // # Writes
 //
-// They are refused unless they are turned on. Everything that can be known to
-// be wrong is refused before Kubernetes is asked anything. Names of Knative
-// Services fold case and hyphens, so the Service of a name may be another app's: each write
-// reads the object first, consistently, and touches it only when its annotation
-// has the id that was asked for. Each write carries the version (or the uid) that was
-// read, so that what changed in between makes it fail, and is tried again with what is there now.
+// Writes are off by default. A write is validated before the first request to Kubernetes. Names of
+// Knative Services fold case and hyphens, so the Service of a name may be another app's: each write
+// first reads the object, consistently, and continues only if its annotation has the id of the
+// request. Each write carries the version (or the uid) that was read. If the object has changed in
+// between, the write fails and is tried again with the new version.
 package appsvc

@@ -120,7 +120,7 @@ type setup struct {
 // world is a service at work and somebody who asks it.
 type world struct {
 	t       testing.TB
-	nc      *nats.Conn // of the asker
+	nc      *nats.Conn // of the client
 	names   subjects.Subjects
 	cfg     appsvc.Config
 	metrics *prometheus.Registry

@@ -23,15 +23,14 @@ import (
 )
 
 const (
-	// kubeRequests is how many requests to Kubernetes are under way at one time;
-	// others wait.
+	// kubeRequests bounds the concurrent requests to Kubernetes. Others wait.
 	kubeRequests = 32
-	// kubeTimeout is how long Kubernetes may take for one.
+	// kubeTimeout bounds one request.
 	kubeTimeout = 5 * time.Second
 )
 
-// kube changes objects in Kubernetes. They are read and written whole, whatever is
-// in them: what deploy does not know of, it does not take away.
+// kube changes objects in Kubernetes. It reads and writes whole objects, so deploy keeps fields
+// that it does not know.
 type kube struct {
 	client dynamic.Interface
 	slots  chan struct{}
@@ -63,12 +62,14 @@ func namespaces() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 }
 
-// ask makes one request. The error is one of Kubernetes for which failure has words.
-func (k *kube) ask(ctx context.Context, verb string, of schema.GroupVersionResource, namespace string, request func(context.Context, dynamic.ResourceInterface) error) error {
+// do makes one request. The error is a *kubeError, or that of ctx.
+func (k *kube) do(ctx context.Context, verb string, of schema.GroupVersionResource, namespace string,
+	request func(context.Context, dynamic.ResourceInterface) (*unstructured.Unstructured, error),
+) (*unstructured.Unstructured, error) {
 	select {
 	case k.slots <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	defer func() { <-k.slots }()
 	// client-go would log some of the errors on its own.
@@ -78,18 +79,17 @@ func (k *kube) ask(ctx context.Context, verb string, of schema.GroupVersionResou
 	if namespace != "" {
 		resource = k.client.Resource(of).Namespace(namespace)
 	}
-	if err := request(try, resource); err != nil {
-		return &kubeError{verb: verb, resource: of.GroupResource(), namespace: namespace, err: err}
+	object, err := request(try, resource)
+	if err != nil {
+		return nil, &kubeError{verb: verb, resource: of.GroupResource(), namespace: namespace, err: err}
 	}
-	return nil
+	return object, nil
 }
 
-// get reads an object consistently; nil when there is none.
+// get reads an object consistently. It returns nil if there is none.
 func (k *kube) get(ctx context.Context, of schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
-	var object *unstructured.Unstructured
-	err := k.ask(ctx, "get", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
-		object, err = r.Get(ctx, name, metav1.GetOptions{})
-		return err
+	object, err := k.do(ctx, "get", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return r.Get(ctx, name, metav1.GetOptions{})
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -98,42 +98,33 @@ func (k *kube) get(ctx context.Context, of schema.GroupVersionResource, namespac
 }
 
 func (k *kube) create(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	var created *unstructured.Unstructured
-	err := k.ask(ctx, "create", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
-		created, err = r.Create(ctx, object, metav1.CreateOptions{})
-		return err
+	return k.do(ctx, "create", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return r.Create(ctx, object, metav1.CreateOptions{})
 	})
-	return created, err
 }
 
-// update writes an object that nobody has changed since it was read.
+// update writes an object. The error is a conflict if the object has changed since it was read.
 func (k *kube) update(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	var updated *unstructured.Unstructured
-	err := k.ask(ctx, "update", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
-		updated, err = r.Update(ctx, object, metav1.UpdateOptions{})
-		return err
+	return k.do(ctx, "update", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return r.Update(ctx, object, metav1.UpdateOptions{})
 	})
-	return updated, err
 }
 
 // patch merges into an object.
 func (k *kube) patch(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) (*unstructured.Unstructured, error) {
-	var patched *unstructured.Unstructured
-	err := k.ask(ctx, "patch", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (err error) {
-		patched, err = r.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+	return k.do(ctx, "patch", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return r.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	})
-	return patched, err
 }
 
-// remove deletes the object of that name if it has the uid. What it owns goes after it. An object
-// that is gone already is an error of the kind NotFound, another one of the kind Conflict.
+// remove deletes the object of that name if it has the uid, and then what it owns. The error is
+// NotFound if there is none, Conflict if it has another uid.
 func (k *kube) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string, uid types.UID) error {
 	return k.removeIf(ctx, of, namespace, name, metav1.Preconditions{UID: &uid})
 }
 
-// removeUnchanged is remove for an object that nobody has changed since it was read, its
-// annotations included; else the error is of the kind Conflict.
+// removeUnchanged is remove for an object that has not changed since it was read. Else the error is
+// Conflict.
 func (k *kube) removeUnchanged(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) error {
 	only := metav1.Preconditions{UID: new(object.GetUID()), ResourceVersion: new(object.GetResourceVersion())}
 	return k.removeIf(ctx, of, object.GetNamespace(), object.GetName(), only)
@@ -141,12 +132,13 @@ func (k *kube) removeUnchanged(ctx context.Context, of schema.GroupVersionResour
 
 func (k *kube) removeIf(ctx context.Context, of schema.GroupVersionResource, namespace, name string, only metav1.Preconditions) error {
 	opts := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: &only}
-	return k.ask(ctx, "delete", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) error {
-		return r.Delete(ctx, name, opts)
+	_, err := k.do(ctx, "delete", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return nil, r.Delete(ctx, name, opts)
 	})
+	return err
 }
 
-// kubeError is a request that Kubernetes did not do.
+// kubeError is a failed request to Kubernetes.
 type kubeError struct {
 	verb      string
 	resource  schema.GroupResource
@@ -195,11 +187,10 @@ func (e *kubeError) lacksRight() bool {
 	return strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
 }
 
-// again reports whether another try may go better: the object has changed in between,
-// or Kubernetes is unavailable.
-func (e *kubeError) again() bool { return e.changed() || e.unavailable() }
+// retriable reports whether another try may succeed.
+func (e *kubeError) retriable() bool { return e.changed() || e.unavailable() }
 
-// changed reports whether another client changed, created or deleted the object first.
+// changed reports whether another client changed, created or deleted the object in between.
 func (e *kubeError) changed() bool {
 	return kubeapi.ReasonOf(e.err) == kubeapi.Conflict || e.verb == "update" && apierrors.IsNotFound(e.err)
 }

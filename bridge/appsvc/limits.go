@@ -22,8 +22,8 @@ const (
 	writeBytes = 16 << 10
 	// decodedBytes bounds the bodies that are decoded at one time: an App takes up to 130 times as
 	// much as its body. Half of it is enough for any body. A body counts decodedShare times, up to
-	// maxWriteBody: a small pod with thousands of empty containers takes 600 times as much as its body,
-	// and kservice bounds their number.
+	// maxWriteBody: a small pod with thousands of empty containers takes 600 times as much as its
+	// body, and kservice bounds their number.
 	decodedBytes = 2 * maxWriteBody
 	decodedShare = 4
 )

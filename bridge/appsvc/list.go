@@ -14,7 +14,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// listQuery says which apps are wanted.
+// listQuery selects apps.
 type listQuery struct {
 	project, domain, org string // empty: any
 	limit                int    // 0: as many as fit
@@ -22,32 +22,32 @@ type listQuery struct {
 	count                bool
 }
 
-// cursor is what a token says: the list that it is of, and the Knative Service of
-// its last app so far. The list goes on behind that, whatever has come and gone in between.
+// cursor is the content of a token: the list, and the Knative Service of the last app of the page
+// before. The next page continues after that Service, even if it is deleted.
 type cursor struct {
 	List      string `json:"l"`
 	Namespace string `json:"s"`
 	Name      string `json:"n"`
 }
 
-// token is what asks for what follows a Service.
+// token returns the token of the page after a Service.
 func (q *listQuery) token(last *kservice.Service) (string, error) {
 	text, err := json.Marshal(&cursor{q.name(), last.Namespace, last.Name})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// name tells lists apart, in few bytes.
+// name is a short name of the list.
 func (q *listQuery) name() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", q.project, q.domain, q.org))
 	return hex.EncodeToString(sum[:8])
 }
 
-// follows tells whether a Service comes behind the cursor.
+// follows reports whether a Service comes after the cursor.
 func (c *cursor) follows(svc *kservice.Service) bool {
 	return cmp.Or(cmp.Compare(svc.Namespace, c.Namespace), cmp.Compare(svc.Name, c.Name)) > 0
 }
 
-// query reads what a list request asks for.
+// query reads the body of a list request.
 func (s *Service) query(r *apiRequest) (*listQuery, error) {
 	body := &appv1.ListRequest{}
 	if err := r.decode(body); err != nil {
@@ -94,7 +94,7 @@ func (s *Service) query(r *apiRequest) (*listQuery, error) {
 	return q, invalid(p.Texts())
 }
 
-// read reads a token, nil when it is none of this list.
+// read reads a token. It returns nil for a token of another list.
 func (q *listQuery) read(token string) *cursor {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -107,8 +107,8 @@ func (q *listQuery) read(token string) *cursor {
 	return c
 }
 
-// list answers with one page of apps. Beside one look at each Service it does no more than
-// the page takes.
+// list answers with one page of apps. It reads the labels of every Service, but converts only those
+// of the page.
 func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 	q, err := s.query(r)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 	return page.reply()
 }
 
-// listed is a Service and its App as the cache shows them now, nil when the app is gone.
+// listed returns a Service and its App from the cache, nil if the app is deleted.
 func (s *Service) listed(svc *kservice.Service) (*kservice.Service, *appv1.App, error) {
 	id, err := kservice.ID(svc)
 	if err != nil {
@@ -173,8 +173,8 @@ func (s *Service) listed(svc *kservice.Service) (*kservice.Service, *appv1.App, 
 	return entry.Service, app, err
 }
 
-// listHeap has the first Service of a list on top: to sort all of them for each page is
-// more work than the page.
+// listHeap has the first Service of a list on top. To sort all Services for each page would be more
+// work than the page.
 type listHeap []*kservice.Service
 
 func (h *listHeap) Len() int           { return len(*h) }

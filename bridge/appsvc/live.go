@@ -19,13 +19,13 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// owner is whose a Knative Service is, by its annotation.
+// owner is the owner of a Knative Service, by its annotation.
 type owner int
 
 const (
-	ownerNone  owner = iota // it has no app id, or there is no object
-	ownerThis               // the app that was asked for
-	ownerOther              // another app, or something that is no app id
+	ownerNone  owner = iota // no app id, or no object
+	ownerThis               // the app of the request
+	ownerOther              // another app, or an invalid app id
 )
 
 func ownerOf(object *unstructured.Unstructured, id subjects.AppID) owner {
@@ -43,8 +43,8 @@ func ownerOf(object *unstructured.Unstructured, id subjects.AppID) owner {
 	}
 }
 
-// foreign is why deploy may not change what it found, empty when it may. A Knative Service without
-// an app id is taken over if its label marks it as one of Flyte's.
+// foreign is the reason why deploy may not change the object, empty if it may. Deploy takes over a
+// Knative Service without an app id if its label marks it as managed by Flyte.
 func (l *live) foreign() string {
 	switch {
 	case l.owner == ownerOther:
@@ -56,22 +56,22 @@ func (l *live) foreign() string {
 	}
 }
 
-// live is the place of an app's Knative Service in Kubernetes, and what was read there.
+// live is the Knative Service of an app as read from Kubernetes.
 type live struct {
 	at     types.NamespacedName
-	object *unstructured.Unstructured // nil: there is none
+	object *unstructured.Unstructured // nil: not found
 	owner  owner
 }
 
-// find reads the Knative Service of an app: where the cache shows it, else at the
-// place that its name gives it, which may be empty or another app's.
+// find reads the Knative Service of an app: where the cache has it, else by its canonical name,
+// which may be free or the name of another app's Service.
 func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 	var places []types.NamespacedName
 	if entry, ok := s.cache.App(id); ok {
 		places = append(places, types.NamespacedName{Namespace: entry.Service.Namespace, Name: entry.Service.Name})
 	}
 	canonical := types.NamespacedName{Namespace: s.cfg.Deploy.Namespace, Name: kservice.Name(id)}
-	// Of some ids the name is none that an object can have.
+	// The canonical name of some ids is not a valid name.
 	if len(validation.IsDNS1123Subdomain(canonical.Name)) == 0 && !slices.Contains(places, canonical) {
 		places = append(places, canonical)
 	}
@@ -89,12 +89,12 @@ func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 	return found, nil
 }
 
-// owns reports whether a pod is one of the app. Without a Service of the app nothing proves that.
+// owns reports whether a pod belongs to the app. Without the app's Service nothing proves that.
 func (l *live) owns(pod *unstructured.Unstructured) bool {
 	return l.owner == ownerThis && kservice.OwnsPod(l.at.Name, l.object.GetUID(), pod.GetLabels())
 }
 
-// service is the part of the object that a conversion reads.
+// service decodes the part of the object that a conversion reads.
 func (l *live) service() (*kservice.Service, error) {
 	text, err := l.object.MarshalJSON()
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *Service) appNow(r *apiRequest, now *live, wrap func(*appv1.App) proto.M
 	return s.appReply(r.form, app, svc, wrap)
 }
 
-// convertLive makes the App of a Knative Service that was read from Kubernetes. The cache has the
-// count. While it does not show the Revision that the Service names, its last count stands.
+// convertLive converts a Knative Service that was read from Kubernetes. The cache has the replica
+// count: the last one, as long as it lacks the Revision that the Service names.
 func (s *Service) convertLive(svc *kservice.Service, id subjects.AppID) (*appv1.App, error) {
 	entry, ok := s.cache.App(id)
 	if !ok || svc.Status.LatestReadyRevisionName == "" {
@@ -133,7 +133,7 @@ func (s *Service) convertLive(svc *kservice.Service, id subjects.AppID) (*appv1.
 	return kservice.ConvertCounting(svc, entry.Revision, s.cfg.App)
 }
 
-// createService makes a Knative Service, and its namespace where that is missing.
+// createService creates a Knative Service, and its namespace if that is missing.
 func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (*live, error) {
 	at := types.NamespacedName{Namespace: manifest.Namespace, Name: manifest.Name}
 	content, err := manifest.Object()
@@ -154,7 +154,7 @@ func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (
 	return nil, errNamespaceMade
 }
 
-// lacksNamespace tells whether an object was not made for want of its namespace.
+// lacksNamespace reports whether an object was not created because its namespace is missing.
 func lacksNamespace(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -7,30 +7,29 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// locks let one write of an app go on at a time. The zero value is ready. They save
-// work alone: what keeps two writes apart are the versions that they carry, since
-// others write, too.
+// locks serialize the writes of an app. The zero value is ready. They only save work: the versions
+// in the writes keep concurrent ones apart, since other programs write too.
 type locks struct {
 	mu   sync.Mutex
-	held map[subjects.AppID]*lock
+	apps map[subjects.AppID]*lock
 }
 
 type lock struct {
-	free  chan struct{} // holds one item while nobody has the lock
-	users int           // who have it or wait for it
+	free  chan struct{} // has one item while the lock is free
+	users int           // that have it or wait for it
 }
 
-// lock waits for the lock of an app, and returns what gives it back.
+// lock waits for the lock of an app.
 func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err error) {
 	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[subjects.AppID]*lock{}
+	if l.apps == nil {
+		l.apps = map[subjects.AppID]*lock{}
 	}
-	one := l.held[id]
+	one := l.apps[id]
 	if one == nil {
 		one = &lock{free: make(chan struct{}, 1)}
 		one.free <- struct{}{}
-		l.held[id] = one
+		l.apps[id] = one
 	}
 	one.users++
 	l.mu.Unlock()
@@ -39,7 +38,7 @@ func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if one.users--; one.users == 0 {
-			delete(l.held, id)
+			delete(l.apps, id)
 		}
 	}
 	select {

@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
 	usage("appbridge_api_pending_writes", "Requests that change apps and wait for their turn, but not for another write of their app.", l.writes, pending)
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "appbridge_api_requests_total", Help: "Requests for app operations that have ended, by operation and by how: ok, an outcome, the name of the error, or gone when nobody waited for the answer any more.",
+			Name: "appbridge_api_requests_total", Help: "Requests for app operations that have ended, by operation and by how: ok, an outcome, the name of the error, or gone when the requester disconnected.",
 		}, []string{"op", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "appbridge_api_request_seconds", Help: "Time from a request to its answer, by operation.",

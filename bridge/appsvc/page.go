@@ -11,8 +11,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// page is a list as far as it fits into a message. Each App is encoded once, as it stands in
-// the answer.
+// page is the part of a list that fits into a message. Each App is encoded once.
 type page struct {
 	form      string
 	room      int
@@ -23,19 +22,19 @@ type page struct {
 }
 
 const (
-	// pageOverhead is the most that the rest of a list takes: a token with two names, and a number.
+	// pageOverhead bounds the other fields of a list: a token with two names, and a number.
 	pageOverhead = 540
 	// The field apps of a ListResponse, which comes first in either form.
 	appsField   = protowire.Number(1)
 	appsOpening = `{"apps":[`
 )
 
-// newPage makes a page whose reply has room bytes at most.
+// newPage returns a page whose reply has at most room bytes.
 func newPage(form string, room int) *page { return &page{form: form, room: room - pageOverhead} }
 
-// add puts an app on the page unless it is full. An app that would not even fit
-// on a page of its own loses its spec, and is skipped if that is not enough. One that JSON
-// cannot express begins a page of its own, which is binary.
+// add adds an app to the page unless the page is full. An app that does not fit on an empty page
+// loses its spec, and is skipped if that is not enough. An app that JSON cannot express begins a
+// new page, in binary.
 func (p *page) add(app *appv1.App) (full bool, err error) {
 	item, form, err := appv1.Encode(app, p.form)
 	if err != nil {
@@ -66,7 +65,7 @@ func (p *page) add(app *appv1.App) (full bool, err error) {
 	return false, nil
 }
 
-// before is what stands before an item.
+// before is the separator or header before an item.
 func (p *page) before(item []byte) []byte {
 	switch {
 	case p.form == subjects.ContentTypeProtobuf:

@@ -14,7 +14,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// readable says why the cache cannot be read.
+// readable returns an error while the cache is not synced.
 func (s *Service) readable() error {
 	if err := s.cache.Synced(); err != nil {
 		return request.Errorf(subjects.CodeUnavailable, "%s", request.PlainText(err))
@@ -22,8 +22,8 @@ func (s *Service) readable() error {
 	return nil
 }
 
-// named reads the body of a request that has nothing to say but the app, and
-// returns the identifier that it names, nil if it names none.
+// named reads the body of a request whose only content is the app. It returns the identifier, nil
+// if there is none.
 func (s *Service) named(r *apiRequest) (*appv1.Identifier, error) {
 	body := &appv1.GetRequest{}
 	if err := r.decode(body); err != nil {
@@ -58,8 +58,7 @@ func (s *Service) get(_ context.Context, r *apiRequest) (*reply, error) {
 	return s.appReply(r.form, app, entry.Service, func(app *appv1.App) proto.Message { return &appv1.GetResponse{App: app} })
 }
 
-// ingress answers with the address of an app, which follows from its id: whether
-// there is such an app is not asked.
+// ingress answers with the address of an app. It follows from the id, so the app need not exist.
 func (s *Service) ingress(_ context.Context, r *apiRequest) (*reply, error) {
 	if _, err := s.named(r); err != nil {
 		return nil, err
@@ -67,10 +66,10 @@ func (s *Service) ingress(_ context.Context, r *apiRequest) (*reply, error) {
 	return newReply(r.form, &appv1.Ingress{PublicUrl: kservice.PublicURL(r.app, s.cfg.App)})
 }
 
-// replicas answers with the replicas of an app. An app that is gone has none: whose the pods are
-// that are left cannot be proved.
+// replicas answers with the replicas of an app. A deleted app has none, since nothing proves the
+// owner of pods that are left.
 func (s *Service) replicas(_ context.Context, r *apiRequest) (*reply, error) {
-	asked, err := s.named(r)
+	requested, err := s.named(r)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +80,8 @@ func (s *Service) replicas(_ context.Context, r *apiRequest) (*reply, error) {
 	if !ok {
 		return newReply(r.form, &appv1.ReplicaList{})
 	}
-	svc, org := entry.Service, asked.GetOrg()
-	if asked == nil { // else the replicas carry what was asked for
+	svc, org := entry.Service, requested.GetOrg()
+	if requested == nil { // else the replicas have that of the request
 		org = kservice.Org(svc)
 	}
 	pods, err := s.cache.Pods(svc.Namespace, svc.Name)

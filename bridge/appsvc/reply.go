@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// replyMargin is room for the subject and the headers of an answer.
+	// replyMargin is reserved for the subject and the headers of an answer.
 	replyMargin = 4 << 10
 	resultOK    = "ok"
-	resultGone  = "gone" // nobody waited any more
+	resultGone  = "gone" // the requester disconnected
 )
 
-// reply is the answer to a request that went well.
+// reply is the answer to a request that succeeded.
 type reply struct {
 	data    []byte
 	header  nats.Header
 	outcome subjects.Outcome // of a write
 }
 
-// newReply encodes an answer in the form of its request. Whether it fits into a
-// message is seen when it is sent.
+// newReply encodes an answer in the form of its request. It may be too large for a message.
 func newReply(form string, m proto.Message) (*reply, error) {
 	data, got, err := appv1.Encode(m, form)
 	if err != nil {
@@ -39,8 +38,8 @@ func newReply(form string, m proto.Message) (*reply, error) {
 	return &reply{data: data, header: nats.Header{subjects.HeaderContentType: {got}}}, nil
 }
 
-// appReply is an answer that holds one app, whose version its headers name. When
-// it does not fit into a message it goes without the spec, and a header marks it.
+// appReply is an answer with one app, whose version is in the headers. If it does not fit into a
+// message, it has no spec, and a header marks it.
 func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, wrap func(*appv1.App) proto.Message) (*reply, error) {
 	rep, err := newReply(form, wrap(app))
 	if err != nil {
@@ -53,26 +52,26 @@ func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, w
 		}
 		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)
 	}
-	rep.name(svc)
+	rep.setVersion(svc)
 	return rep, nil
 }
 
-// name puts the version of a Knative Service into the headers.
-func (r *reply) name(svc *kservice.Service) {
+// setVersion puts the version of a Knative Service into the headers.
+func (r *reply) setVersion(svc *kservice.Service) {
 	r.header.Set(subjects.HeaderUID, string(svc.UID))
 	r.header.Set(subjects.HeaderResourceVersion, svc.ResourceVersion)
 	r.header.Set(subjects.HeaderGeneration, strconv.FormatInt(svc.Generation, 10))
 	r.header.Set(subjects.HeaderNamespace, svc.Namespace)
 }
 
-// came sets the outcome of a write.
-func (r *reply) came(to subjects.Outcome) *reply {
-	r.outcome = to
-	r.header.Set(subjects.HeaderOutcome, string(to))
+// withOutcome sets the outcome of a write.
+func (r *reply) withOutcome(outcome subjects.Outcome) *reply {
+	r.outcome = outcome
+	r.header.Set(subjects.HeaderOutcome, string(outcome))
 	return r
 }
 
-// result is what the metrics call an answer.
+// result is the label of an answer in the metrics.
 func (r *reply) result() string {
 	if r.outcome != "" {
 		return string(r.outcome)
@@ -80,11 +79,11 @@ func (r *reply) result() string {
 	return resultOK
 }
 
-// room is how many bytes the body of an answer may have.
+// room is the maximum size of the body of an answer.
 func (s *Service) room() int { return int(s.nc.MaxPayload()) - replyMargin }
 
-// failureOf is the answer to a request that failed, or whose answer no message can hold;
-// nil when there is an answer.
+// failureOf is the answer to a request that failed, or whose reply is too large. nil: rep is the
+// answer.
 func (s *Service) failureOf(op operation, subject string, rep *reply, err error) *request.Error {
 	if err == nil {
 		if size := len(rep.data); size > s.room() {
@@ -99,7 +98,7 @@ func (s *Service) failureOf(op operation, subject string, rep *reply, err error)
 	if errors.Is(err, context.Canceled) {
 		return request.ErrShutdown
 	}
-	s.log.Error("a request failed", zap.String("op", op.name), zap.String("subject", subject), zap.Error(err))
+	s.log.Error("request failed", zap.String("op", op.name), zap.String("subject", subject), zap.Error(err))
 	return request.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 }
 
@@ -126,7 +125,7 @@ func (s *Service) publish(op operation, r *apiRequest, rep *reply, err error) {
 // request, and every operation may be repeated.
 func (s *Service) answered(op operation, r *request.Request, result string, err error) {
 	if err != nil {
-		s.log.Warn("cannot answer a request", zap.String("op", op.name), zap.String("reply", r.Reply), zap.String("result", result), zap.Error(err))
+		s.log.Warn("cannot send the answer to a request", zap.String("op", op.name), zap.String("reply", r.Reply), zap.String("result", result), zap.Error(err))
 	}
 	s.metrics.ended(op.name, result, r.Arrived)
 }

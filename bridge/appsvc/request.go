@@ -32,7 +32,8 @@ type apiRequest struct {
 	form            string         // content type of body and answer
 }
 
-// maxBody bounds the body of a request. Where writes are off, begin refuses them whatever their body.
+// maxBody bounds the body of a request. Where writes are off, begin refuses them whatever their
+// body.
 func (s *Service) maxBody(op operation) int {
 	switch {
 	case !op.write:
@@ -107,6 +108,16 @@ func (r *apiRequest) decode(m proto.Message) error {
 		return request.Errorf(subjects.CodeInvalidArgument, "body: %s: want a %s in JSON", reason, name)
 	}
 	return nil
+}
+
+// decodeApp reads the body into m and checks the identifier in it, which is at path.
+func (r *apiRequest) decodeApp(m proto.Message, path string, id func() *appv1.Identifier) error {
+	if err := r.decode(m); err != nil {
+		return err
+	}
+	var p kservice.Problems
+	checkID(&p, path, id(), r.app)
+	return invalid(p.Texts())
 }
 
 // invalid is the error of a request with these problems, nil if there are none.

@@ -16,16 +16,15 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// probeInterval is how often the server is asked whether a requester still listens: reads
-// that are served at once cost no probe.
+// probeInterval is the interval of probes. Reads that are served at once cost no probe.
 const probeInterval = 100 * time.Millisecond
 
-// errGone ends a read for which nobody waits any more.
-var errGone = errors.New("nobody listens to the reply subject")
+// errGone ends a read whose requester disconnected.
+var errGone = errors.New("the reply subject has no subscriber")
 
-// requesters notices that nobody listens to the reply subject of a read any more. The server
-// answers a message to such a subject with the status 503; a message that is only traced
-// never reaches a requester that listens.
+// requesters notices when the requester of a read disconnects. The NATS server answers a message to
+// a subject without subscribers with the status 503. Probes are trace-only messages, which no
+// subscriber receives.
 type requesters struct {
 	nc    *nats.Conn
 	inbox string // of the server's answers
@@ -44,8 +43,8 @@ func newRequesters(nc *nats.Conn) *requesters {
 	return &requesters{nc: nc, inbox: nc.NewInbox() + ".", waiting: map[uint64]requester{}}
 }
 
-// add watches a reply subject until it is removed. The one of a request from another account
-// is not watched: a probe would delete the server's response mapping.
+// add probes a reply subject until it is removed, but not that of a request from another account: a
+// probe would delete the server's response mapping.
 func (r *requesters) add(reply string, gone func()) (number uint64) {
 	if strings.HasPrefix(reply, request.FarPrefix) {
 		return 0
@@ -65,7 +64,7 @@ func (r *requesters) remove(number uint64) {
 
 // run probes until ctx is done.
 func (r *requesters) run(ctx context.Context) error {
-	sub, err := r.nc.Subscribe(r.inbox+"*", r.hear)
+	sub, err := r.nc.Subscribe(r.inbox+"*", r.receive)
 	if err != nil {
 		return fmt.Errorf("subscribe to %s: %w", r.inbox, err)
 	}
@@ -82,7 +81,7 @@ func (r *requesters) run(ctx context.Context) error {
 	}
 }
 
-// probe asks for each requester. What cannot be sent now is sent next time.
+// probe probes each requester. Probes that cannot be sent are sent the next time.
 func (r *requesters) probe() {
 	r.mu.Lock()
 	waiting := maps.Clone(r.waiting)
@@ -91,13 +90,14 @@ func (r *requesters) probe() {
 		_ = r.nc.PublishMsg(&nats.Msg{
 			Subject: one.reply,
 			Reply:   r.inbox + strconv.FormatUint(number, 10),
-			// Nobody listens to the report of the trace.
+			// The report of the trace has no subscriber.
 			Header: nats.Header{subjects.HeaderTraceOnly: {subjects.FlagTrue}, subjects.HeaderTraceDest: {r.inbox + "trace.none"}},
 		})
 	}
 }
 
-func (r *requesters) hear(msg *nats.Msg) {
+// receive ends the read of a requester that has no subscription.
+func (r *requesters) receive(msg *nats.Msg) {
 	if len(msg.Data) > 0 || msg.Header.Get(subjects.HeaderStatus) != subjects.StatusNoResponders {
 		return
 	}

@@ -344,8 +344,8 @@ func TestConnectionClosed(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- service.Run(t.Context()) }()
-	asker := &world{t: t, nc: dial(t, s.ClientURL())}
-	soon(t, "the service listens", func() error { _, err := asker.info(); return err })
+	client := &world{t: t, nc: dial(t, s.ClientURL())}
+	soon(t, "the service listens", func() error { _, err := client.info(); return err })
 	own.Close()
 	select {
 	case err := <-done:

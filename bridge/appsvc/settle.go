@@ -11,45 +11,43 @@ import (
 )
 
 const (
-	// settleTimeout is how long an answer waits for the cache: a watch shows a change within
-	// milliseconds, or something is wrong that the requester need not wait for.
-	settleTimeout = time.Second
-	settleLook    = 5 * time.Millisecond
+	// settleTimeout bounds the wait for the cache: a watch delivers a change within milliseconds.
+	settleTimeout  = time.Second
+	settleInterval = 5 * time.Millisecond
 )
 
-// settle waits until the cache shows a version of an app, so that who has the answer to
-// a write and reads next, from this replica, reads what was written.
+// settle waits until the cache has a version of an app, so that a requester that has the answer to
+// a write and then reads from this replica reads its own write.
 func (s *Service) settle(ctx context.Context, id subjects.AppID, uid types.UID, version string) {
 	s.await(ctx, func() bool {
 		entry, ok := s.cache.App(id)
-		// Another object may be the app, or this one may be gone already: then it
-		// was shown, or will not be.
+		// With another uid, the version was in the cache already or never will be.
 		return ok && (entry.Service.UID != uid || atLeast(entry.Service.ResourceVersion, version))
 	})
 }
 
-// settleGone waits until the cache does not show an object as an app any more.
-func (s *Service) settleGone(ctx context.Context, id subjects.AppID, uid types.UID) {
+// settleDeleted waits until the cache no longer has an object as an app.
+func (s *Service) settleDeleted(ctx context.Context, id subjects.AppID, uid types.UID) {
 	s.await(ctx, func() bool {
 		entry, ok := s.cache.App(id)
 		return !ok || entry.Service.UID != uid
 	})
 }
 
-// atLeast reports whether version a is b or a later one; false if they do not compare.
+// atLeast reports whether version a is b or later. It is false if they are not comparable.
 func atLeast(a, b string) bool {
 	n, err := resourceversion.CompareResourceVersion(a, b)
 	return a == b || err == nil && n > 0
 }
 
-func (s *Service) await(ctx context.Context, shown func() bool) {
+func (s *Service) await(ctx context.Context, done func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	look := time.NewTicker(settleLook)
-	defer look.Stop()
-	for !shown() {
+	tick := time.NewTicker(settleInterval)
+	defer tick.Stop()
+	for !done() {
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}

@@ -25,7 +25,7 @@ import (
 // come and go: no answer is an error, and after that each app is what it is told to be.
 func TestMixedStorm(t *testing.T) {
 	t.Parallel()
-	const apps, askers, lasts = 10, 20, 4 * time.Second
+	const apps, clients, lasts = 10, 20, 4 * time.Second
 	s := newSite(t, cluster.Get(t), "", "")
 	replicas := []*siteReplica{s.replica(siteConfig{name: "one"}), s.replica(siteConfig{name: "two"})}
 	legal := map[subjects.APIOp][]subjects.Outcome{
@@ -56,7 +56,7 @@ func TestMixedStorm(t *testing.T) {
 		}
 	}
 	var all errgroup.Group
-	for range askers {
+	for range clients {
 		nc := s.dial()
 		all.Go(func() error {
 			for storm.Err() == nil {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// unavailablePatience is how long a write waits for Kubernetes to come back.
+	// unavailablePatience bounds the wait for an unavailable Kubernetes.
 	unavailablePatience = 3 * time.Second
 	firstRetry          = 10 * time.Millisecond
 	slowestRetry        = 500 * time.Millisecond
@@ -29,14 +29,13 @@ const (
 )
 
 var (
-	// errTerminating says that the object is on its way out, which has to be
-	// waited for before there can be a new one.
+	// errTerminating: the object must be deleted before a new one can be created.
 	errTerminating = errors.New("it is being deleted")
-	// errNamespaceMade says that what was missing is there now.
+	// errNamespaceMade: the missing namespace exists now.
 	errNamespaceMade = errors.New("the namespace was made")
 )
 
-// deploy creates an app, changes it, or starts it again.
+// deploy creates an app, changes it, or restarts a stopped one.
 func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.CreateRequest{}
 	if err := r.decode(body); err != nil {
@@ -64,14 +63,14 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 		return nil, err
 	}
 	if outcome == subjects.OutcomeUnchanged && sent != "" {
-		outcome = sent // by the try before, as it turns out
+		outcome = sent // the try before succeeded
 	}
 	s.settle(ctx, r.app, now.object.GetUID(), now.object.GetResourceVersion())
 	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.CreateResponse{App: app} })
 	return s.wrote(r, rep, outcome, err)
 }
 
-// tryDeploy is one try of deploy, from reading what is there to writing it.
+// tryDeploy is one try of deploy: it reads the Service and writes it.
 func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.App) (*live, subjects.Outcome, error) {
 	found, err := s.find(ctx, id)
 	if err != nil {
@@ -107,12 +106,7 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 // stop scales an app to zero and keeps it.
 func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.UpdateRequest{}
-	if err := r.decode(body); err != nil {
-		return nil, err
-	}
-	var p kservice.Problems
-	checkID(&p, "app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
-	if err := invalid(p.Texts()); err != nil {
+	if err := r.decodeApp(body, "app.metadata.id", func() *appv1.Identifier { return body.GetApp().GetMetadata().GetId() }); err != nil {
 		return nil, err
 	}
 	var now *live
@@ -127,10 +121,10 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 		patched, err := s.kube.patch(ctx, services(), found.at.Namespace, found.at.Name, kservice.StopPatch(was))
 		if err != nil {
 			sent = sent || unanswered(err)
-			return gone(err)
+			return ignoreNotFound(err)
 		}
 		now = &live{at: found.at, object: patched, owner: ownerThis}
-		// What the first of two tries changed, the second finds unchanged.
+		// A second try finds the change of the first one.
 		if patched.GetResourceVersion() != was || sent {
 			outcome = subjects.OutcomeStopped
 		} else if outcome == subjects.OutcomeMissing {
@@ -140,8 +134,8 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 		if err != nil || svc.Status.LatestReadyRevisionName == "" {
 			return err
 		}
-		// Its pods would stay for as long as Knative takes for traffic to cease.
-		return gone(s.removeRevision(ctx, found.at.Namespace, svc.Status.LatestReadyRevisionName, patched.GetUID()))
+		// Its pods would stay until Knative has drained the traffic.
+		return ignoreNotFound(s.removeRevision(ctx, found.at.Namespace, svc.Status.LatestReadyRevisionName, patched.GetUID()))
 	})
 	if err != nil {
 		return nil, err
@@ -155,8 +149,8 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 	return s.wrote(r, rep, outcome, err)
 }
 
-// removeRevision deletes a Revision of a Knative Service. What has its name by now and belongs to
-// another Service stays.
+// removeRevision deletes a Revision of a Knative Service, but not one of another Service that has
+// its name by now.
 func (s *Service) removeRevision(ctx context.Context, namespace, name string, service types.UID) error {
 	revision, err := s.kube.get(ctx, revisions(), namespace, name)
 	if err != nil || revision == nil {
@@ -171,12 +165,7 @@ func (s *Service) removeRevision(ctx context.Context, namespace, name string, se
 // remove deletes an app.
 func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.DeleteRequest{}
-	if err := r.decode(body); err != nil {
-		return nil, err
-	}
-	var p kservice.Problems
-	checkID(&p, "appId", body.GetAppId(), r.app)
-	if err := invalid(p.Texts()); err != nil {
+	if err := r.decodeApp(body, "appId", body.GetAppId); err != nil {
 		return nil, err
 	}
 	var was *live
@@ -189,7 +178,7 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 		if err == nil || unanswered(err) {
 			was = found
 		}
-		return gone(err)
+		return ignoreNotFound(err)
 	})
 	if err != nil {
 		return nil, err
@@ -198,15 +187,15 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	if was == nil || err != nil {
 		return s.wrote(r, rep, subjects.OutcomeMissing, err)
 	}
-	s.settleGone(ctx, r.app, was.object.GetUID())
+	s.settleDeleted(ctx, r.app, was.object.GetUID())
 	svc, err := was.service()
 	if err == nil {
-		rep.name(svc)
+		rep.setVersion(svc)
 	}
 	return s.wrote(r, rep, subjects.OutcomeDeleted, err)
 }
 
-// removeReplica deletes one pod of an app, in whose place Knative puts another.
+// removeReplica deletes one pod of an app. Knative replaces it.
 func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.ReplicaIdentifier{}
 	if err := r.decode(body); err != nil {
@@ -240,7 +229,7 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 		if apierrors.IsConflict(err) {
 			return nil // another pod has its name
 		}
-		return gone(err)
+		return ignoreNotFound(err)
 	})
 	if err != nil {
 		return nil, err
@@ -249,37 +238,36 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 	return s.wrote(r, rep, outcome, err)
 }
 
-// gone takes the error of something that was to be there, and is not, for none.
-func gone(err error) error {
+// ignoreNotFound is err, or nil if err is NotFound.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// unanswered reports whether a write may have been done although it failed.
+// unanswered reports whether a write that failed may have taken effect.
 func unanswered(err error) bool {
 	var failed *kubeError
 	return errors.As(err, &failed) && failed.unavailable()
 }
 
-// wrote ends a write that went well, with what it came to.
+// wrote logs a write that succeeded and adds its outcome to the reply.
 func (s *Service) wrote(r *apiRequest, rep *reply, outcome subjects.Outcome, err error) (*reply, error) {
 	s.log.Info("app operation", zap.String("op", r.op), zap.Stringer("app", r.app), zap.String("outcome", string(outcome)))
 	if err != nil {
 		return nil, err
 	}
-	return rep.came(outcome), nil
+	return rep.withOutcome(outcome), nil
 }
 
-// write makes tries until one succeeds, or fails in
-// a way that will not change.
+// write tries until a try succeeds, or fails with an error that is not retriable.
 func (s *Service) write(ctx context.Context, try func(context.Context) error) error {
 	if err := s.readable(); err != nil {
 		return err
 	}
 	var last error
-	var unavailable time.Time // since when Kubernetes does not answer
+	var unavailable time.Time // start of the present outage of Kubernetes
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(slowestRetry), backoff.WithMaxElapsedTime(0))
 	err := backoff.RetryNotify(func() error {
 		began := time.Now()
@@ -293,7 +281,7 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 		}
 		var failed *kubeError
 		switch {
-		case !errors.As(err, &failed) || !failed.again():
+		case !errors.As(err, &failed) || !failed.retriable():
 			return backoff.Permanent(err)
 		case !failed.unavailable():
 			unavailable = time.Time{}
@@ -320,7 +308,7 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 	return err
 }
 
-// late is the answer to a write that was given up; last is the error of the last try.
+// late is the answer to a write that did not end in time; last is the error of the last try.
 func (s *Service) late(ctx context.Context, last error) error {
 	reason := ""
 	var failed *kubeError

@@ -16,31 +16,26 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// DeployConfig is what the Knative Service of an app depends on beside the app.
+// DeployConfig configures the Knative Services of apps.
 type DeployConfig struct {
 	// Namespace of the Knative Service.
 	Namespace string
-	// DefaultRequestTimeout is that of an app that names none. It is not held
-	// to the maximum.
+	// DefaultRequestTimeout of apps that have none. The maximum does not apply to it.
 	DefaultRequestTimeout time.Duration
-	// MaxRequestTimeout is what an app that names a longer one gets. Zero:
-	// there is no maximum.
+	// MaxRequestTimeout replaces longer ones. 0: no maximum.
 	MaxRequestTimeout time.Duration
-	// DefaultEnv stands before the environment of the app itself, by key.
+	// DefaultEnv precedes the environment of the app, sorted by key.
 	DefaultEnv map[string]string
-	// DefaultServiceAccount is that of an app that names none. Empty: the one
-	// in the pod spec of the app, if any.
+	// DefaultServiceAccount of apps that name none. Empty: that of the app's pod spec, if any.
 	DefaultServiceAccount string
-	// SuffixTemplate is what comes after the name of an app in the internal
-	// host name of its Knative Service, with "{{ project }}" and "{{ domain }}"
-	// in the place of these, such as "{{ project }}-{{ domain }}".
+	// SuffixTemplate follows the name of an app in the internal host name of its Knative Service,
+	// with "{{ project }}" and "{{ domain }}" replaced, for example "{{ project }}-{{ domain }}".
 	SuffixTemplate string
-	// Fence is what an app may name beyond itself.
+	// Fence bounds the objects that an app may refer to.
 	Fence Fence
 }
 
-// Manifest is the Knative Service that an app wants. What it points to belongs
-// to it alone.
+// Manifest is the desired Knative Service of an app. It shares nothing.
 type Manifest struct {
 	Name        string
 	Namespace   string
@@ -49,13 +44,13 @@ type Manifest struct {
 	Template    Template
 }
 
-// Template is what the Revisions of a Manifest are made from.
+// Template is the template of the Revisions of a Manifest.
 type Template struct {
 	// Labels and Annotations are nil when there are none.
 	Labels      map[string]string
 	Annotations map[string]string
 	PodSpec     corev1.PodSpec
-	// TimeoutSeconds is the longest a request may take.
+	// TimeoutSeconds bounds a request.
 	TimeoutSeconds int64
 }
 
@@ -65,25 +60,22 @@ const (
 	maxAnnotations = 256 << 10
 )
 
-// maxDepth is below what decoders of protobuf allow, since events hold the spec some
-// messages further down.
+// maxDepth is below the limit of protobuf decoders, since events nest the spec some messages
+// deeper.
 const maxDepth = 9000
 
-// SpecDigest is what AnnotationSpecSHA says of the bytes of a spec: the first 8
-// bytes of their SHA-256 in hex.
+// SpecDigest is the value of AnnotationSpecSHA: the first 8 bytes of the SHA-256 of a spec, in hex.
 func SpecDigest(wire []byte) string {
 	sum := sha256.Sum256(wire)
 	return hex.EncodeToString(sum[:digestBytes])
 }
 
-// Build makes the Knative Service of an app. The same app and configuration
-// always give the same one, to the byte, and fields of the spec that this program
-// does not know stay in it. The app is not changed, and shares nothing with the
+// Build returns the Knative Service of an app. The same app and configuration give the same bytes.
+// Unknown fields of the spec stay in it. The app is not changed, and shares nothing with the
 // manifest.
 //
-// The error joins every problem with the spec, worded as by ValidateApp, and what the
-// fence denies. The id is not checked: an id that Kubernetes would refuse gives a
-// manifest that it refuses.
+// The error joins the problems of the spec and the denials of the fence, in the words of
+// ValidateApp. The id is not checked.
 func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, error) {
 	m, found, denied := build(id, app, cfg)
 	if texts := append(found.Texts(), denied.Texts()...); len(texts) > 0 {
@@ -96,8 +88,8 @@ func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, erro
 	return m, nil
 }
 
-// build makes the manifest as far as it can be made, and reports what is wrong and what the
-// fence denies. A spec that is too large gives no manifest.
+// build builds the manifest as far as possible, and collects the problems and the denials of the
+// fence. A spec that is too large has no manifest.
 func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, found, denied *Problems) {
 	found, denied = &Problems{}, &Problems{}
 	spec := app.GetSpec()
@@ -146,7 +138,7 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 	return m, found, denied
 }
 
-// checkSize looks at the size of all annotations.
+// checkSize checks the size of all annotations.
 func (m *Manifest) checkSize(found *Problems) {
 	for _, annotations := range []map[string]string{m.Annotations, m.Template.Annotations} {
 		size := 0
@@ -164,7 +156,7 @@ func (p *Problems) checkAnnotations(size int) bool {
 	return size <= maxAnnotations
 }
 
-// timeoutSeconds is the longest a request may take, without its fraction.
+// timeoutSeconds is the request timeout without its fraction.
 func timeoutSeconds(timeouts *appv1.TimeoutConfig, cfg DeployConfig, found *Problems) int64 {
 	wanted := timeouts.GetRequestTimeout()
 	if wanted == nil {

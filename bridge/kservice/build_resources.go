@@ -19,8 +19,7 @@ func resources(r *appv1.Resources, found *Problems) corev1.ResourceRequirements 
 	}
 }
 
-// resourceList is nil when nothing in it has a counterpart in Kubernetes. What
-// has none is not even looked at.
+// resourceList skips resources without counterpart in Kubernetes. It is nil if none is left.
 func resourceList(field string, entries []*appv1.Resources_ResourceEntry, found *Problems) corev1.ResourceList {
 	var out corev1.ResourceList
 	for i, entry := range entries {
@@ -65,9 +64,8 @@ func resourceName(name appv1.Resources_ResourceName) corev1.ResourceName {
 	}
 }
 
-// boundedQuantity tells whether a text is safe to be read as a quantity. Reading
-// takes as many steps, and as much memory, as the exponent says: "1e-2000000000"
-// would take this program down.
+// boundedQuantity reports whether it is safe to parse a text as a quantity. The parser takes time
+// and memory in proportion to the exponent: "1e-2000000000" would exhaust the memory.
 func boundedQuantity(text string) bool {
 	const maxBytes, maxExponentDigits = 64, 3
 	if len(text) > maxBytes {
@@ -77,7 +75,7 @@ func boundedQuantity(text string) bool {
 	return at < 0 || len(strings.TrimLeft(text[at+1:], "+-")) <= maxExponentDigits
 }
 
-// isQuantity tells whether a text can be read as a quantity.
+// isQuantity reports whether a text is a quantity.
 func isQuantity(text string) bool {
 	if !boundedQuantity(text) {
 		return false
@@ -86,13 +84,12 @@ func isQuantity(text string) bool {
 	return err == nil
 }
 
-// holdsQuantities tells of a field of a pod spec whether it is a map of
-// quantities.
+// holdsQuantities reports whether a field of a pod spec is a map of quantities.
 func holdsQuantities(key string) bool {
 	return strings.EqualFold(key, "limits") || strings.EqualFold(key, "requests") || strings.EqualFold(key, "overhead")
 }
 
-// holdsQuantity tells of a field of a pod spec whether it is a quantity.
+// holdsQuantity reports whether a field of a pod spec is a quantity.
 func holdsQuantity(key string) bool {
 	return strings.EqualFold(key, "sizeLimit") || strings.EqualFold(key, "divisor")
 }

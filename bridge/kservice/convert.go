@@ -6,23 +6,21 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Convert makes the App of a Knative Service. rev is the Revision that
-// status.latestReadyRevisionName names, nil when there is none; any other
-// Revision counts as none. Whether Flyte manages the Service is not asked: see
-// Managed. A spec that cannot be read is left out without an error.
+// Convert returns the App of a Knative Service, managed by Flyte or not. rev is the Revision that
+// status.latestReadyRevisionName names, nil if there is none; it ignores any other Revision. An App
+// whose spec cannot be read has none.
 //
-// The error wraps ErrNoAppID or ErrMalformedAppID; then there is no App. Neither
-// svc nor rev is changed, and the App shares nothing with them.
+// The error wraps ErrNoAppID or ErrMalformedAppID. The App shares nothing with svc and rev.
 //
-// An App may have no JSON form, when its spec holds values that only the binary
-// form can carry (a number that is not one, a duration out of range).
+// An App has no JSON form if its spec has values that only the binary form can carry, for example a
+// duration out of range.
 func Convert(svc *Service, rev *Revision, cfg Config) (*appv1.App, error) {
 	return convert(svc, currentReplicas(svc, rev), cfg)
 }
 
-// ConvertCounting makes the App of a Knative Service as Convert does, with the count of rev whether
-// or not the Service names it: Flyte shows 0 for a Revision that is not known yet, although the one
-// before it still runs. rev nil counts 0. Of a stopped app nothing is counted.
+// ConvertCounting is Convert with the replica count of rev, whether or not the Service names rev:
+// Flyte has 0 for a Revision that is not known yet, although the one before it still runs. nil
+// counts as 0, and so does a stopped app.
 func ConvertCounting(svc *Service, rev *Revision, cfg Config) (*appv1.App, error) {
 	return convert(svc, count(rev), cfg)
 }

@@ -26,13 +26,13 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON leaves out what has the wrong type and never fails because of it.
+// UnmarshalJSON skips values of the wrong type.
 func (s *ServiceStatus) UnmarshalJSON(data []byte) error {
 	type plain ServiceStatus // without this method
 	return decodeTolerant(data, (*plain)(s))
 }
 
-// UnmarshalJSON leaves out what has the wrong type and never fails because of it.
+// UnmarshalJSON skips values of the wrong type.
 func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
 	var raw struct {
 		ActualReplicas json.RawMessage `json:"actualReplicas"`
@@ -58,8 +58,8 @@ func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decodeTolerant decodes as client-go does. A value of the wrong type is left
-// at its zero value; the decoder goes on after it, and reports it at the end.
+// decodeTolerant decodes like client-go, but a value of the wrong type becomes the zero value: the
+// decoder continues after it and reports it at the end.
 func decodeTolerant(data []byte, into any) error {
 	err := kjson.UnmarshalCaseSensitivePreserveInts(data, into)
 	var mismatch *json.UnmarshalTypeError

@@ -20,9 +20,8 @@ const (
 	noOption = "no option allows it"
 )
 
-// Fence is what an app may name beyond itself. Its zero value allows no Secret, no
-// ConfigMap, no volume claim, and no service account but "default" and the configured
-// default.
+// Fence bounds the objects that an app may refer to. The zero value allows no Secret, no ConfigMap,
+// no volume claim, and no service account except "default" and the configured default.
 type Fence struct {
 	// ServiceAccounts are further service accounts that an app may run as.
 	ServiceAccounts []string
@@ -33,7 +32,7 @@ type Fence struct {
 	References []Reference
 }
 
-// fenced checks what one app names against the fence, and notes what is denied.
+// fenced checks one app against the fence, and collects the denials.
 type fenced struct {
 	id     subjects.AppID
 	cfg    DeployConfig

@@ -40,7 +40,8 @@ var byClass = map[string]map[class]string{
 			"nodeSelector affinity tolerations topologySpreadConstraints " +
 			"automountServiceAccountToken enableServiceLinks securityContext imagePullSecrets readinessGates os resources",
 		classAccount: "serviceAccountName serviceAccount",
-		// Processes of one namespace see each other's files, also the certificates of the queue-proxy.
+		// Processes of one namespace see each other's files, also the certificates of the
+		// queue-proxy.
 		classHost:  "hostNetwork hostPID hostIPC hostUsers nodeName shareProcessNamespace runtimeClassName overhead",
 		classOther: "ephemeralContainers schedulerName priorityClassName priority preemptionPolicy schedulingGates resourceClaims schedulingGroup",
 	},

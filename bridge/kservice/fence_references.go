@@ -19,7 +19,7 @@ const (
 	kindClaim     = "persistentvolumeclaim"
 )
 
-// What stands for a part of a name in a Reference.
+// Variables in the name of a Reference.
 const (
 	anyText            = "*"
 	projectPlaceholder = "{project}"
@@ -37,7 +37,7 @@ type Reference struct {
 	parts []namePart
 }
 
-// namePart is what a Reference has between two dots: literal text around a variable.
+// namePart is the text of a Reference between two dots: literal text around a variable.
 type namePart struct {
 	prefix, variable, suffix string // without a variable there is no suffix
 }
@@ -139,7 +139,7 @@ func (r Reference) collides(other Reference) bool {
 	return slices.ContainsFunc(slices.Concat(r.parts, other.parts), func(p namePart) bool { return p.scoped() && !fixed[p.variable] })
 }
 
-// scoped reports whether what matches depends on the app.
+// scoped reports whether the matches depend on the app.
 func (r Reference) scoped() bool {
 	return slices.ContainsFunc(r.parts, namePart.scoped)
 }

@@ -18,10 +18,9 @@ var (
 	ErrMalformedAppID = errors.New("malformed " + AnnotationAppID + " annotation")
 )
 
-// ID is the identity of the app, from its annotation alone. Parts may be empty
-// and the name may hold slashes: nothing is trimmed, decoded or checked. Use
-// AppID.Validate before building a subject. The error wraps ErrNoAppID or
-// ErrMalformedAppID.
+// ID is the id of the app, from the annotation alone. It is not checked: parts may be empty, and
+// the name may contain slashes. Use AppID.Validate before building a subject. The error wraps
+// ErrNoAppID or ErrMalformedAppID.
 func ID(svc *Service) (subjects.AppID, error) {
 	written, ok := svc.Annotations[AnnotationAppID]
 	if !ok {
@@ -34,7 +33,7 @@ func ID(svc *Service) (subjects.AppID, error) {
 	return subjects.AppID{Project: parts[0], Domain: parts[1], Name: parts[2]}, nil
 }
 
-// Org is the organization of the app, "flyte" where none is written.
+// Org is the organization of the app, "flyte" by default.
 func Org(svc *Service) string {
 	if org := svc.Annotations[AnnotationOrg]; org != "" {
 		return org

@@ -8,16 +8,13 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Config says how apps are reached. The zero value means that they have no
-// public address.
+// Config configures the public addresses of apps. With the zero value they have none.
 type Config struct {
-	// BaseDomain is what follows the name of an app in its host name. Empty:
-	// apps have no public address.
+	// BaseDomain follows the name of an app in its host name. Empty: apps have no public address.
 	BaseDomain string
 	// Scheme of the public address, "https" when empty.
 	Scheme string
-	// Port of the public address, left out when 0. Any other number is written
-	// as it is, also the default port of the scheme.
+	// Port of the public address. 0: the address has no port.
 	Port int32
 }
 
@@ -33,8 +30,7 @@ func PublicURL(id subjects.AppID, cfg Config) string {
 	if scheme == "" {
 		scheme = defaultScheme
 	}
-	// ToLower also replaces bytes that are not UTF-8, which a cut name may end
-	// with and which no protobuf string may hold.
+	// ToLower also replaces invalid UTF-8 at the end of a cut name.
 	url := scheme + "://" + strings.ToLower(Name(id)+"."+cfg.BaseDomain)
 	if cfg.Port != 0 {
 		url += ":" + strconv.Itoa(int(cfg.Port))

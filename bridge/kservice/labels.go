@@ -36,7 +36,8 @@ const (
 	// LabelService is the name of the Knative Service that a pod, or a
 	// Revision, belongs to.
 	LabelService = "serving.knative.dev/service"
-	// LabelServiceUID is the uid of the Knative Service that a pod belongs to. Names fold, uids do not.
+	// LabelServiceUID is the uid of the Knative Service that a pod belongs to. Names fold, uids do
+	// not.
 	LabelServiceUID = "serving.knative.dev/serviceUID"
 	// LabelRevision is the name of the Revision that a pod belongs to.
 	LabelRevision = "serving.knative.dev/revision"

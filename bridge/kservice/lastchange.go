@@ -2,34 +2,34 @@ package kservice
 
 import "time"
 
-// LastChange is the newest time that the object itself carries: a transition of
-// a condition, the deletion, a change of a managed field, the creation. It is in
-// UTC; zero when the object carries no time at all. Trim does not change it.
+// LastChange is the last time in the object: of a transition of a condition, the deletion, a change
+// of a managed field, or the creation. It is in UTC, and zero if the object has no time. Trim does
+// not change it.
 func LastChange(svc *Service) time.Time {
-	newest := svc.CreationTimestamp.Time
+	last := svc.CreationTimestamp.Time
 	later := func(t time.Time) {
-		if t.After(newest) {
-			newest = t
+		if t.After(last) {
+			last = t
 		}
 	}
 	if svc.DeletionTimestamp != nil {
 		later(svc.DeletionTimestamp.Time)
 	}
 	later(svc.LastChange)
-	later(newestManaged(svc))
+	later(lastManaged(svc))
 	for i := range svc.Status.Conditions {
 		later(svc.Status.Conditions[i].LastTransitionTime.Time)
 	}
-	return newest.UTC()
+	return last.UTC()
 }
 
-// newestManaged is the newest time of the managed fields, in UTC.
-func newestManaged(svc *Service) time.Time {
-	var newest time.Time
+// lastManaged is the last time of the managed fields, in UTC.
+func lastManaged(svc *Service) time.Time {
+	var last time.Time
 	for i := range svc.ManagedFields {
-		if t := svc.ManagedFields[i].Time; t != nil && t.After(newest) {
-			newest = t.Time
+		if t := svc.ManagedFields[i].Time; t != nil && t.After(last) {
+			last = t.Time
 		}
 	}
-	return newest.UTC()
+	return last.UTC()
 }

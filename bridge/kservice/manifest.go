@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Object is the manifest as Kubernetes takes it: the content of an
-// unstructured.Unstructured. It shares nothing with the manifest.
+// Object is the manifest as the content of an unstructured.Unstructured. It shares nothing with the
+// manifest.
 func (m *Manifest) Object() (map[string]any, error) {
 	spec, err := m.spec()
 	if err != nil {
@@ -27,13 +27,12 @@ func (m *Manifest) Object() (map[string]any, error) {
 	}, nil
 }
 
-// Apply brings an existing object, the content of an unstructured.Unstructured, to
-// what the manifest wants: its spec is replaced, labels and annotations are merged
-// over its own, and what marks it as stopped is removed. All else stays. The
-// object is changed only when there is no error; then it has metadata, labels or
-// annotations of the wrong kind.
+// Apply changes an existing object, the content of an unstructured.Unstructured, to the manifest:
+// it replaces the spec, merges labels and annotations, and removes the labels of a stopped app.
+// Other fields stay. The error reports metadata, labels or annotations of the wrong type; then the
+// object is unchanged.
 //
-// Whether the object is one of this app is for the caller to see.
+// The caller checks that the object belongs to the app.
 func (m *Manifest) Apply(existing map[string]any) error {
 	spec, err := m.spec()
 	if err != nil {
@@ -66,8 +65,7 @@ func (m *Manifest) Apply(existing map[string]any) error {
 	return nil
 }
 
-// field is a field of an object that is an object itself, a new one when there is
-// none.
+// field is a field of an object that is an object itself, a new one if it is missing.
 func field(object map[string]any, name string) (map[string]any, error) {
 	switch value := object[name].(type) {
 	case nil:
@@ -99,8 +97,8 @@ func (m *Manifest) spec() (map[string]any, error) {
 	return map[string]any{"template": map[string]any{"metadata": metadata, "spec": pod}}, nil
 }
 
-// dropNulls removes the fields that Go's types write although they are not set,
-// such as the sources of a projected volume.
+// dropNulls removes the unset fields that Go's types encode, such as the sources of a projected
+// volume.
 func dropNulls(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -126,18 +124,16 @@ func anyMap(m map[string]string) map[string]any {
 	return out
 }
 
-// Unchanged reports whether a Knative Service with these labels and annotations is
-// what the manifest wants, so that nothing need be written: it is not stopped, and
-// was deployed with the same spec. The configuration plays no part.
+// Unchanged reports whether a Knative Service with these labels and annotations needs no write: it
+// is not stopped and was deployed with the same spec. It ignores the configuration.
 func Unchanged(labels, annotations map[string]string, m *Manifest) bool {
 	return labels[LabelStopped] != labelTrue && annotations[AnnotationSpecSHA] == m.Annotations[AnnotationSpecSHA]
 }
 
 const visibilityClusterLocal = "cluster-local"
 
-// StopPatch is the JSON merge patch that stops an app: its Knative Service is kept
-// from the outside and scales to zero. With a resourceVersion, it is refused when
-// the Service has another one.
+// StopPatch is the JSON merge patch that stops an app: its Knative Service becomes cluster-local
+// and scales to zero. With a resourceVersion, the patch conflicts with any other version.
 func StopPatch(resourceVersion string) []byte {
 	type object = map[string]any
 	metadata := object{

@@ -63,8 +63,8 @@ func container(c *appv1.Container, found *Problems) corev1.Container {
 	return out
 }
 
-// addEnv puts the configured variables before those of the first container, and
-// the internal ones behind them. A pod without containers has none.
+// addEnv adds the configured variables before those of the first container, and the internal ones
+// after them.
 func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
 	if len(t.PodSpec.Containers) == 0 {
 		return
@@ -83,9 +83,8 @@ func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
 	first.Env = env
 }
 
-// DropOverridden takes away the configured variables that the app has as well. Flyte's
-// deploy leaves both for the later one to count, but Knative's definition lets
-// no name come twice.
+// DropOverridden removes the configured variables that the app overrides. Flyte's deploy keeps
+// both, and the later one counts, but Knative's definition requires unique names.
 func (m *Manifest) DropOverridden(cfg DeployConfig) {
 	if len(m.Template.PodSpec.Containers) == 0 {
 		return
@@ -98,8 +97,8 @@ func (m *Manifest) DropOverridden(cfg DeployConfig) {
 	first.Env = slices.Concat(defaults, rest)
 }
 
-// endpointPattern is how an app reaches another one of the same project and
-// domain; the app itself puts the other's name in.
+// endpointPattern is the address of another app of the same project and domain, with a placeholder
+// for its name.
 func endpointPattern(id subjects.AppID, cfg DeployConfig) string {
 	suffix := strings.NewReplacer(
 		"{{ project }}", strings.ToLower(id.Project),
@@ -108,10 +107,10 @@ func endpointPattern(id subjects.AppID, cfg DeployConfig) string {
 	return "http://{app_fqdn}-" + suffix + "." + cfg.Namespace + ".svc.cluster.local"
 }
 
-func (t *Template) setServiceAccount(asked string, cfg DeployConfig) {
+func (t *Template) setServiceAccount(name string, cfg DeployConfig) {
 	switch {
-	case asked != "":
-		t.PodSpec.ServiceAccountName = asked
+	case name != "":
+		t.PodSpec.ServiceAccountName = name
 	case cfg.DefaultServiceAccount != "":
 		t.PodSpec.ServiceAccountName = cfg.DefaultServiceAccount
 	}

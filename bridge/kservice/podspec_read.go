@@ -17,14 +17,13 @@ import (
 
 const (
 	podSpecField = "app.spec.pod.podSpec"
-	// maxPodValues is how many fields and items a pod spec may have. Two bytes of an empty item
-	// take more than a KiB as a container.
+	// maxPodValues bounds the fields and items of a pod spec. Two bytes of an empty item take more
+	// than a KiB as a container.
 	maxPodValues = 8192
 )
 
-// readPodSpec reads a pod spec as encoding/json does, which is how Flyte reads it:
-// the case of a field's name does not count, and a field that is none is passed
-// over.
+// readPodSpec reads a pod spec like encoding/json, and so like Flyte: it ignores the case of field
+// names, and unknown fields.
 func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 	var out corev1.PodSpec
 	if written == nil {
@@ -46,7 +45,7 @@ func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 		return out
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
-		// A quantity is mostly what it is, and the decoder does not say which.
+		// Mostly the reason is a quantity, and the decoder does not report which.
 		if _, bad := plainStruct(written, isQuantity, false); bad != nil {
 			found.Add(podSpecField+bad.path(), bad.wrong)
 		} else {
@@ -57,7 +56,7 @@ func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 	return out
 }
 
-// countValues is how many fields and items a value has, at all depths.
+// countValues counts the fields and items of a value, at all depths.
 func countValues(v *structpb.Value) int {
 	count := len(v.GetStructValue().GetFields()) + len(v.GetListValue().GetValues())
 	for _, field := range v.GetStructValue().GetFields() {
@@ -85,10 +84,10 @@ func unreadable(err error) string {
 	return fmt.Sprintf("field %s is %s: want %s", Quote(mismatch.Field), Quote(mismatch.Value), want)
 }
 
-// structError says what is wrong with a value inside a Struct.
+// structError is a problem of a value inside a Struct.
 type structError struct {
 	wrong string
-	// steps lead to the value, the last one first.
+	// steps of the path to the value, the last one first.
 	steps []string
 }
 
@@ -109,8 +108,8 @@ func (e *structError) in(step string) *structError {
 	return e
 }
 
-// plainStruct is a Struct as encoding/json writes it. quantities tells that its
-// values are such; what is one must be good.
+// plainStruct is a Struct as encoding/json writes it. If quantities is set, its values are
+// quantities. All quantities must be good.
 func plainStruct(s *structpb.Struct, good func(string) bool, quantities bool) (map[string]any, *structError) {
 	out := make(map[string]any, len(s.GetFields()))
 	// In key order, so that the same error is found each time.

@@ -2,7 +2,7 @@ package kservice
 
 import corev1 "k8s.io/api/core/v1"
 
-// What a replica's status says: deployment statuses without their prefix.
+// Statuses of replicas: deployment statuses without their prefix.
 const (
 	replicaActive    = "ACTIVE"
 	replicaDeploying = "DEPLOYING"
@@ -11,9 +11,9 @@ const (
 	replicaStopped   = "STOPPED"
 )
 
-// PodStatus says how a replica is and, where that is known, why. It goes by the
-// phase of the pod and its container statuses alone: init containers, conditions
-// and a deletion under way play no part.
+// PodStatus is the status of a replica and, if known, the reason. It follows from the phase of the
+// pod and its container statuses. Init containers, conditions and a deletion in progress do not
+// count.
 func PodStatus(pod *corev1.Pod) (status, reason string) {
 	containers := pod.Status.ContainerStatuses
 	switch pod.Status.Phase {

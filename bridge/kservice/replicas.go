@@ -12,9 +12,9 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// replicaLabels are the labels that the pods of an app have: that of its Knative
-// Service and, once a Revision of it was ready, that of the latest ready one. svc
-// is the app's Service, nil when there is none: then its name follows from the id.
+// replicaLabels are the labels of the pods of an app: that of its Knative Service and, once a
+// Revision was ready, that of the latest ready one. svc is the app's Service. If it is nil, its
+// name follows from the id.
 func replicaLabels(id subjects.AppID, svc *Service) map[string]string {
 	if svc == nil {
 		return map[string]string{LabelService: Name(id)}
@@ -35,11 +35,9 @@ func OwnsPod(service string, uid types.UID, labels map[string]string) bool {
 	return labels[LabelService] == service && (label == "" || label == string(uid))
 }
 
-// Replicas are the replicas of an app among the given pods, by name; other pods
-// are passed over. id is the app asked for and is what the replicas carry; svc is
-// its Knative Service. Without one Flyte matches by the name alone, which does not prove
-// that the pods are this app's. The caller holds the pods to the
-// namespace. Nothing given is changed or shared.
+// Replicas are the replicas of an app among pods of its namespace, sorted by name. id is the app in
+// the replicas, svc its Knative Service. If svc is nil, Replicas matches by name alone like Flyte,
+// which does not prove that the pods are this app's. The replicas share nothing with the arguments.
 func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Replica {
 	want := replicaLabels(subjects.AppID{
 		Project: id.GetProject(),

@@ -10,7 +10,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// What Flyte's webhook looks for on a pod that wants secrets.
+// Labels and annotations by which Flyte's webhook mounts secrets into a pod.
 const (
 	labelSecretOrg     = "organization"
 	labelSecretProject = "project"
@@ -39,7 +39,7 @@ func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence 
 				strconv.Itoa(int(mount)), "ANY, ENV_VAR or FILE")
 			continue
 		}
-		// Without a group it is the key that counts, within the project and the domain.
+		// Without a group the key is one of the project and the domain.
 		if secret.GetGroup() != "" {
 			fence.group(fmt.Sprintf("app.spec.securityContext.secrets[%d]", i), secret)
 		}

@@ -8,10 +8,8 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// spec is the spec that the app was deployed with, from its annotation. It is
-// nil when there is none, and also when it cannot be read: a bad spec does not
-// take the rest of the app away from its readers. Fields that the message does
-// not know stay in it.
+// spec is the deployed spec of the app, from its annotation. It is nil if it is missing or cannot
+// be read, so that readers get the rest of the app. Unknown fields stay in it.
 func spec(svc *Service) *appv1.Spec {
 	written, ok := svc.Annotations[AnnotationSpec]
 	if !ok {

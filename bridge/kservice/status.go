@@ -44,8 +44,8 @@ func status(id subjects.AppID, svc *Service, replicas uint32, cfg Config) *appv1
 }
 
 // StatusWord is the state of an app in one word: STOPPED for a stopped app, else what the first
-// condition of type Ready maps to in the App's conditions (ACTIVE, PENDING or FAILED), and the empty
-// string without that condition. It is pure.
+// condition of type Ready maps to in the App's conditions (ACTIVE, PENDING or FAILED), and the
+// empty string without that condition. It is pure.
 func StatusWord(svc *Service) string {
 	mapped := appv1.Status_DEPLOYMENT_STATUS_STOPPED
 	if !Stopped(svc) {
@@ -104,7 +104,7 @@ func conditions(svc *Service) []*appv1.Condition {
 }
 
 // deploymentStatus maps a condition, given the status of the Ready condition;
-// false means that the condition is left out.
+// false means that the App lacks the condition.
 func deploymentStatus(c *Condition, ready string) (appv1.Status_DeploymentStatus, bool) {
 	switch {
 	case c.Type == conditionRoutes && c.Status == conditionUnknown:
@@ -151,9 +151,8 @@ func readyCondition(svc *Service) *Condition {
 	return nil
 }
 
-// fallbackTime stands where Flyte puts the time of conversion: a clock would
-// make the same object a different App each time. Nil when the object carries
-// neither a time of its Ready condition nor one of its creation.
+// fallbackTime replaces Flyte's time of conversion, with which the same object would give a
+// different App each time. It is nil if the object has no time of its Ready condition or creation.
 func fallbackTime(svc *Service) *timestamppb.Timestamp {
 	if c := readyCondition(svc); c != nil && !c.LastTransitionTime.IsZero() {
 		return timestamp(c.LastTransitionTime.Time)

@@ -2,20 +2,18 @@ package kservice
 
 import "slices"
 
-// Trim is an informer's transform: it drops from an object what neither the
-// conversion nor the identity reads, so that the cache stays small. It changes
-// the object it is given and returns it. Doing so again changes nothing, and
-// does not even write, so it may meet an object that others already read.
+// Trim is the transform of an informer: it drops the parts of an object that this package does not
+// read, so that the cache stays small. It changes the object and returns it. A second call writes
+// nothing, so the object may have concurrent readers by then.
 //
-// Of a Service it keeps the labels and annotations that this package reads, and
-// the newest time of the managed fields as LastChange. Of a Revision it drops
-// managed fields and annotations. Anything else, such as a tombstone, is
-// returned as it is. The error is always nil.
+// Of a Service it keeps the labels and annotations that this package reads, and the last time of
+// the managed fields as LastChange. Of a Revision it drops managed fields and annotations. It
+// returns other objects, such as tombstones, unchanged. The error is always nil.
 func Trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *Service:
-		if newest := newestManaged(o); newest.After(o.LastChange) {
-			o.LastChange = newest
+		if last := lastManaged(o); last.After(o.LastChange) {
+			o.LastChange = last
 		}
 		if o.ManagedFields != nil {
 			o.ManagedFields = nil
@@ -33,8 +31,7 @@ func Trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// keepOnly puts a map with the given keys alone in the place of m, unless m has
-// no other keys.
+// keepOnly replaces m by a map with only the given keys, unless m has no others.
 func keepOnly(m *map[string]string, keys ...string) {
 	foreign := false
 	for key := range *m {

@@ -22,11 +22,9 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Service is a Knative Service with only what a conversion reads. The rest is
-// not decoded: that saves memory, and a field that cannot be decoded (an URL, a
-// quantity) does no harm where nobody reads it. A list fails as a whole when
-// one of its objects fails, so this is what keeps one bad object from stopping
-// all others.
+// Service is a Knative Service with only the fields that a conversion reads. The others are not
+// decoded. That saves memory, and one object with a field that cannot be decoded does not fail the
+// whole list.
 type Service struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -65,7 +63,7 @@ type ServiceList struct {
 	Items []Service `json:"items"`
 }
 
-// Revision is a Knative Revision with only what a conversion reads.
+// Revision is a Knative Revision with only the fields that a conversion reads.
 type Revision struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

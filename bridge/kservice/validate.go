@@ -8,18 +8,16 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// maxOrgBytes keeps an organization, which nobody else bounds, from making an app
-// too large for a message.
+// maxOrgBytes bounds the organization, since Kubernetes does not, so that the app fits into a
+// message.
 const maxOrgBytes = 253
 
-// ValidateApp lists what is wrong with an app that is to be deployed under an
-// id, each naming a field as protobuf JSON does and its value; nil when it can be
-// deployed. Kubernetes and Knative have further rules for what is in a spec: that
-// their servers take it is not promised. Of app.metadata only the organization
-// is checked.
+// ValidateApp validates an app before a deploy. wrong has the problems, each with the field in
+// protobuf JSON and its value. Kubernetes and Knative may still reject the app by further rules. Of
+// app.metadata only the organization is validated.
 //
-// denied lists what would reach beyond the app, each with the option that would allow it.
-// Both lists are bounded, and end with the number of those that they lack.
+// denied has the fields that reach beyond the app, each with the option that would allow it. Both
+// lists are bounded, and end with the number of omitted entries.
 func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) (wrong, denied []string) {
 	found := &Problems{}
 	checkID(id, found)
@@ -31,8 +29,8 @@ func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) (wrong, de
 	return found.Texts(), beyond.Texts()
 }
 
-// checkID looks whether an id can be in labels and in the name of a Knative
-// Service, which must be a DNS label that begins with a letter.
+// checkID checks that an id is valid in labels and in the name of a Knative Service, a DNS label
+// that begins with a letter.
 func checkID(id subjects.AppID, found *Problems) {
 	const field = "app.metadata.id."
 	at := 0
@@ -48,7 +46,7 @@ func checkID(id subjects.AppID, found *Problems) {
 	}
 }
 
-// wrongLabel says what keeps a part of an id from being a label's value.
+// wrongLabel is the reason why a part of an id is invalid as the value of a label.
 func wrongLabel(value string) string {
 	if value == "" {
 		return "must not be empty"
@@ -67,9 +65,8 @@ func wrongLabel(value string) string {
 	return ""
 }
 
-// wrongInName says what in a part of an id, at byte start of the name that the id
-// makes, keeps that from being the name of a Knative Service. What the cut of a
-// long name takes away does no harm.
+// wrongInName is the reason why a part of an id, which begins at byte start of the name of the
+// Knative Service, makes that name invalid. The cut of a long name may remove the reason.
 func wrongInName(value string, start int, id subjects.AppID) string {
 	kept := value
 	if len(id.Name)+len(id.Project)+len(id.Domain)+len("--") > maxNameBytes {

@@ -36,7 +36,7 @@ const (
 	ReplyRefused = "reply_refused"
 )
 
-// FarPrefix begins the reply subjects of requests from another account.
+// FarPrefix is the prefix of reply subjects of requests from another account.
 const FarPrefix = "_R_."
 
 // CheckReply returns the problem of a reply subject, empty if there is none. A service writes only

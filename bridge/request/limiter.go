@@ -10,27 +10,26 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Limit is how much may be served at one time.
+// Limit bounds what runs at one time.
 type Limit struct {
-	// Option is the option that sets Max, What the things that are counted: both
-	// stand in the answer to a claim that is refused.
+	// Option sets Max; What names the units. The errors of refused claims contain both.
 	Option, What string
-	// Max is how many units are taken at one time, from 1 on.
+	// Max units may be held at one time. At least 1.
 	Max int
-	// MaxShare bounds the units of one project, also while it is alone. 0: a project that is
-	// alone may take everything, else half.
+	// MaxShare bounds the units of one project, also while it is alone. 0: a project may hold
+	// everything while it is alone, else half.
 	MaxShare int
-	// PendingOption is the option that sets Pending.
+	// PendingOption sets Pending.
 	PendingOption string
-	// Pending is how many claims may wait for others to release theirs. 0: none waits.
+	// Pending bounds the claims that wait for units. 0: none waits.
 	Pending int
 }
 
-// Claim is a wish for some units.
+// Claim is a request for units.
 type Claim struct {
 	// Project shares the limit with other projects.
 	Project string
-	// Units is how many are wanted, all or none.
+	// Units are granted together or not at all.
 	Units int
 	// Revoke ends the work that the units are for, whose end releases them; cause is a 429
 	// *Error that names the limit. It is
@@ -41,35 +40,34 @@ type Claim struct {
 
 // Limiter shares a limit among projects. It is safe for use by many goroutines.
 //
-// A project that is alone may take everything. While others have claims, one has at
-// most half, and its fair share is the limit divided by the number of projects. A
-// claim within the fair share that finds nothing free is served by revoking the
-// newest revocable claims of the project that has most beyond its own share. Among
-// claims that wait, those of the project with the fewest units come first; projects with as many take
-// turns.
+// A project that is alone may hold everything. While other projects have claims, it may hold half.
+// Its fair share is the limit divided by the number of projects. When no units are free, a claim
+// within the fair share revokes the newest revocable claims of the project that is most above its
+// own share. Pending claims of the project with the fewest units come first; projects with equally
+// many take turns.
 type Limiter struct {
 	limit Limit
 
 	mu       sync.Mutex
 	used     int
-	coming   int                 // units of claims that are revoked and not released
-	owed     int                 // units that waiting claims get of those, and of what is free
-	waiting  int                 // claims
-	order    uint64              // of the newest grant, or project that came
-	projects map[string]*project // those with claims, held or waiting
+	revoked  int                 // units of revoked claims that are not released yet
+	owed     int                 // units that pending claims get of those, and of what is free
+	pending  int                 // claims
+	turn     uint64              // of the last grant, or new project
+	projects map[string]*project // with claims, granted or pending
 }
 
-// project is what one project has of a limit.
+// project is the part of one project in a limit.
 type project struct {
 	name    string
-	held    int
+	held    int     // units
 	revoked int     // of held
-	slots   []*Slot // that are held, oldest first
+	slots   []*Slot // oldest first
 	queue   []*waiter
-	served  uint64 // order of its newest grant, or since when it has claims
+	served  uint64 // turn of its last grant, or of its first claim
 }
 
-// waiter is a claim that is not granted.
+// waiter is a pending claim.
 type waiter struct {
 	claim Claim
 	owed  bool          // claims are revoked for it
@@ -78,31 +76,31 @@ type waiter struct {
 	err   error
 }
 
-// Slot is a claim that was granted.
+// Slot is a granted claim.
 type Slot struct {
 	limiter *Limiter
 	claim   Claim
 	revoked bool
 }
 
-// Usage is the state of a Limiter.
+// Usage counts the units that are held, the claims that are pending, and the units of the limit.
 type Usage struct{ Active, Pending, Max int }
 
-// NewLimiter makes a Limiter of a Limit, whose Max is at least 1.
+// NewLimiter returns a Limiter. The Max of the limit is at least 1.
 func NewLimiter(limit Limit) *Limiter {
 	return &Limiter{limit: limit, projects: map[string]*project{}}
 }
 
-// Usage returns how many units are held and how many claims wait.
+// Usage returns the present usage.
 func (l *Limiter) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Usage{Active: l.used, Pending: l.waiting, Max: l.limit.Max}
+	return Usage{Active: l.used, Pending: l.pending, Max: l.limit.Max}
 }
 
-// Acquire takes the units of a claim. Where the limit has Pending, it waits for them
-// until ctx is done. Its error is a 429 *answer.Error, which names the limit, or the
-// cause of ctx.
+// Acquire takes the units of a claim. If the limit has Pending, it waits for them until ctx is
+// done. The error is an *Error with the code ResourceExhausted, which names the limit, or the cause
+// of ctx.
 func (l *Limiter) Acquire(ctx context.Context, claim Claim) (*Slot, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -114,14 +112,13 @@ func (l *Limiter) Acquire(ctx context.Context, claim Claim) (*Slot, error) {
 	return turn.Wait(ctx)
 }
 
-// Turn is a claim that was not refused at once. Its Wait is called once.
+// Turn is a claim that is granted or pending. Its Wait is called once.
 type Turn struct {
 	limiter *Limiter
 	w       *waiter
 }
 
-// Enter is the part of Acquire that does not wait, for callers that must not block, or
-// start anything for a claim that is refused.
+// Enter is the part of Acquire that does not wait, for callers that must not block.
 func (l *Limiter) Enter(claim Claim) (*Turn, error) {
 	w := &waiter{claim: claim, done: make(chan struct{})}
 	for _, s := range l.enter(w) {
@@ -160,27 +157,27 @@ func (t *Turn) Wait(ctx context.Context) (*Slot, error) {
 	return nil, w.err
 }
 
-// Release gives the units back. Only the first call counts.
+// Release returns the units. Only the first call counts.
 func (s *Slot) Release() { s.limiter.release(s, s.limiter.limit.Max) }
 
 // Return gives n of the units back before the others, all of them where fewer are left, and
 // returns how many are left then.
 func (s *Slot) Return(n int) (left int) { return s.limiter.release(s, n) }
 
-// enter queues a claim, and grants or refuses it if that is decided at once. It
-// returns the claims to revoke for it.
+// enter queues a claim, and grants or refuses it if possible. It returns the claims to revoke for
+// it.
 func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.projects[w.claim.Project]
 	if p == nil {
-		// It comes after those that wait, also when it was forgotten a moment ago.
-		l.order++
-		p = &project{name: w.claim.Project, served: l.order}
+		// Its turn is after those of pending projects.
+		l.turn++
+		p = &project{name: w.claim.Project, served: l.turn}
 		l.projects[p.name] = p
 	}
 	p.queue = append(p.queue, w)
-	l.waiting++
+	l.pending++
 	l.dispatch()
 	if w.slot != nil {
 		return nil
@@ -192,8 +189,8 @@ func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
 		p.advance(w)
 	case l.limit.Pending == 0 || w.claim.Units > l.limit.Max:
 		l.finish(w, nil, l.refusal(p, w.claim.Units))
-	case l.waiting > l.limit.Pending:
-		l.crowd()
+	case l.pending > l.limit.Pending:
+		l.refuseNewest()
 	}
 	return revoke
 }
@@ -211,7 +208,7 @@ func (l *Limiter) release(s *Slot, units int) (left int) {
 	l.used -= units
 	if s.revoked {
 		p.revoked -= units
-		l.coming -= units
+		l.revoked -= units
 	}
 	if s.claim.Units == 0 {
 		p.slots = slices.DeleteFunc(p.slots, func(other *Slot) bool { return other == s })
@@ -221,7 +218,7 @@ func (l *Limiter) release(s *Slot, units int) (left int) {
 	return s.claim.Units
 }
 
-// dispatch grants waiting claims as long as one may be granted.
+// dispatch grants pending claims as long as one may be granted.
 func (l *Limiter) dispatch() {
 	for {
 		var next *project
@@ -237,8 +234,8 @@ func (l *Limiter) dispatch() {
 			return
 		}
 		w := next.queue[0]
-		l.order++
-		next.served = l.order
+		l.turn++
+		next.served = l.turn
 		next.held += w.claim.Units
 		l.used += w.claim.Units
 		slot := &Slot{limiter: l, claim: w.claim}
@@ -247,8 +244,8 @@ func (l *Limiter) dispatch() {
 	}
 }
 
-// admits reports whether units are free for a project's claim, within its half. What is
-// owed to claims is not free for others.
+// admits reports whether units are free for a claim, within the share of its project. Owed units
+// are not free for other claims.
 func (l *Limiter) admits(p *project, w *waiter) bool {
 	free := l.limit.Max - l.used
 	if w.owed {
@@ -257,7 +254,7 @@ func (l *Limiter) admits(p *project, w *waiter) bool {
 	return w.claim.Units <= free-l.owed && p.held+w.claim.Units <= l.share()
 }
 
-// advance puts the newest claim, which is owed its units, before those that are not.
+// advance moves the last claim, whose units are owed, before those whose units are not.
 func (p *project) advance(w *waiter) {
 	queue := p.queue[:len(p.queue)-1]
 	at := slices.IndexFunc(queue, func(other *waiter) bool { return !other.owed })
@@ -267,14 +264,14 @@ func (p *project) advance(w *waiter) {
 	p.queue = slices.Insert(queue, at, w)
 }
 
-// reclaim finds the claims to revoke so that a project gets units that are within its
-// fair share. Not ok: they are not, or too little can be revoked.
+// reclaim returns the claims to revoke so that a project gets units. ok is false if the units are
+// beyond its fair share, or too few claims can be revoked.
 func (l *Limiter) reclaim(p *project, units int) (revoke []*Slot, ok bool) {
 	fair := l.fair()
 	if p.held+units > fair {
 		return nil, false
 	}
-	for missing := units + l.owed - (l.limit.Max - l.used) - l.coming; missing > 0; {
+	for missing := units + l.owed - (l.limit.Max - l.used) - l.revoked; missing > 0; {
 		s := l.victim(p, fair)
 		if s == nil {
 			for _, s := range revoke {
@@ -289,8 +286,8 @@ func (l *Limiter) reclaim(p *project, units int) (revoke []*Slot, ok bool) {
 	return revoke, true
 }
 
-// victim is the newest revocable claim of the project that has most beyond its fair
-// share, nil if there is none.
+// victim returns the newest revocable claim of the project that is most above its fair share, nil
+// if there is none.
 func (l *Limiter) victim(p *project, fair int) *Slot {
 	var found *Slot
 	most := fair
@@ -316,11 +313,11 @@ func (l *Limiter) mark(s *Slot, revoked bool) {
 	}
 	s.revoked = revoked
 	l.projects[s.claim.Project].revoked += units
-	l.coming += units
+	l.revoked += units
 }
 
-// crowd refuses the newest waiting claim of the project with most of them.
-func (l *Limiter) crowd() {
+// refuseNewest refuses the newest pending claim of the project with most of them.
+func (l *Limiter) refuseNewest() {
 	var most *project
 	for _, p := range l.projects {
 		if most == nil || len(p.queue) > len(most.queue) || len(p.queue) == len(most.queue) && p.served > most.served {
@@ -329,11 +326,11 @@ func (l *Limiter) crowd() {
 	}
 	w := most.queue[len(most.queue)-1]
 	l.finish(w, nil, Errorf(subjects.CodeResourceExhausted, "%s: %d %s are waiting, %d of project %q, at most %d in all, try again later",
-		l.limit.PendingOption, l.waiting-1, l.limit.What, len(most.queue)-1, most.name, l.limit.Pending))
+		l.limit.PendingOption, l.pending-1, l.limit.What, len(most.queue)-1, most.name, l.limit.Pending))
 	l.dispatch()
 }
 
-// refusal is the answer to a claim that is not served.
+// refusal is the error of a refused claim.
 func (l *Limiter) refusal(p *project, units int) error {
 	need := ""
 	if units != 1 {
@@ -364,7 +361,7 @@ func (l *Limiter) revocation(project string) error {
 func (l *Limiter) finish(w *waiter, slot *Slot, err error) {
 	p := l.projects[w.claim.Project]
 	p.queue = slices.DeleteFunc(p.queue, func(other *waiter) bool { return other == w })
-	l.waiting--
+	l.pending--
 	if w.owed {
 		l.owed -= w.claim.Units
 	}
@@ -379,13 +376,13 @@ func (l *Limiter) forget(p *project) {
 	}
 }
 
-// fair is what each project can count on.
+// fair is the share that each project can rely on.
 func (l *Limiter) fair() int {
 	projects := len(l.projects)
 	return min((l.limit.Max+projects-1)/projects, l.share())
 }
 
-// share is the most that one project may have.
+// share is the most that one project may hold.
 func (l *Limiter) share() int {
 	switch {
 	case l.limit.MaxShare > 0:

@@ -265,8 +265,8 @@ func TestManyAtOnce(t *testing.T) {
 			})
 		}
 		running.Wait()
-		if got, want := l.Usage(), (Usage{Max: 7}); got != want || l.coming != 0 || l.owed != 0 || len(l.projects) != 0 {
-			t.Errorf("pending %d: Usage() = %+v, coming %d, owed %d, %d projects, want nothing", pending, got, l.coming, l.owed, len(l.projects))
+		if got, want := l.Usage(), (Usage{Max: 7}); got != want || l.revoked != 0 || l.owed != 0 || len(l.projects) != 0 {
+			t.Errorf("pending %d: Usage() = %+v, coming %d, owed %d, %d projects, want nothing", pending, got, l.revoked, l.owed, len(l.projects))
 		}
 	}
 }
