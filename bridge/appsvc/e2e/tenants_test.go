@@ -77,7 +77,7 @@ func documentedRights(t *testing.T) (publish, subscribe []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := regexp.MustCompile(`(?s)` + form).FindSubmatch(text)
+		found := regexp.MustCompile(`(?s)` + strings.ReplaceAll(form, " ", `\s+`)).FindSubmatch(text)
 		if found == nil {
 			t.Fatalf("%s has nothing of the form %s", page, form)
 		}
