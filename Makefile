@@ -38,11 +38,17 @@ build: ## Build bin/appbridge, a static binary
 cluster-bin: ## Build kube-apiserver, kubectl, etcd, nats-server, kwok, the nats CLI and a jq once, into the user's cache folder
 	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
 
+# What the demo builds: an API server and etcd unless KUBEBUILDER_ASSETS names a folder with them,
+# and for its guide the nats CLI unless PATH has one.
+demo-once = $(filter-out 0 false,$(DEMO_ONCE))
+demo-bin  = $(strip $(if $(KUBEBUILDER_ASSETS),,etcd kube-apiserver) $(if $(demo-once)$(shell command -v nats),,nats))
+
 # exec: Ctrl-C and SIGTERM reach the demo itself, and make returns its exit code.
 .PHONY: demo
-demo: cluster-bin build ## Run a local cluster, JetStream and appbridge, and show events (DEMO_ONCE=1: check them and exit)
+demo: build ## Run a local cluster, JetStream and appbridge, and show events (DEMO_ONCE=1: check them and exit; KUBEBUILDER_ASSETS: use its kube-apiserver and etcd)
+	$(if $(demo-bin),@testdata/cluster/build.sh $(demo-bin) >/dev/null)
 	@go build -buildvcs=false -o bin/demo ./testdata/demo
-	@exec bin/demo --bin bin/appbridge $(if $(filter-out 0 false,$(DEMO_ONCE)),--once)
+	@exec bin/demo --bin bin/appbridge $(if $(demo-once),--once)
 
 # CHAOS_SCENARIO=random (two bridges, every kind of fault), kills, pauses, outage, mute (faults
 # that no part reports), hostile (150 hostile clients against a memory limit), quiet, load, cost
@@ -63,9 +69,13 @@ endif
 	$(if $(RACE),CGO_ENABLED=1 )go build $(RACE) -o /dev/null $(PACKAGES)
 	$(if $(RACE),CGO_ENABLED=1 )go test $(RACE) -p 1 -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
 
+# Every package but those whose tests all need an API server. -short skips the others that do;
+# `make test` runs them.
+UNIT_PACKAGES = $(shell go list $(PACKAGES) | grep -vE '/(e2e|testenv|suite)$$')
+
 .PHONY: test-unit
-test-unit: ## Run the fast tests alone, in seconds: the contract, the conversion, conformance
-	go test $(TESTFLAGS) ./subjects/... ./bridge/kservice/...
+test-unit: ## Run what needs no API server, of every package, within a minute: no race detector (make test runs everything)
+	go test -short $(TESTFLAGS) $(UNIT_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZTIME (30s) each

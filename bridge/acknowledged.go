@@ -41,7 +41,7 @@ func (a *acknowledged) adopt(of witness) witness {
 	return a.now
 }
 
-// release notes that this bridge does not lead any more: from now on the Lease says what holds.
+// release notes that this bridge does not lead any more: from now on the Lease's witness counts.
 func (a *acknowledged) release() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,8 +76,8 @@ func (a *acknowledged) noteBucket(sequence uint64) {
 	a.now.Bucket = max(a.now.Bucket, sequence)
 }
 
-// merge adds what a witness of the same cluster, stream and bucket says. One of another history
-// takes the place of what is known, unless a session of this bridge goes by that.
+// merge adds a witness of the same cluster, stream and bucket. One of another history replaces what is
+// known, unless a session of this bridge uses that.
 func (a *acknowledged) merge(w witness) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,7 +15,7 @@ type auditedSession struct{ s *session }
 
 // audited returns the session that is live, nil if none is.
 func (b *Bridge) audited() LiveSession {
-	if s := b.newest.Load(); s != nil && s.live.Load() {
+	if s := b.publishing.Load(); s != nil && s.live.Load() {
 		return auditedSession{s}
 	}
 	return nil
@@ -26,7 +25,7 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 	s := a.s
 	acknowledged := s.acknowledged.get()
 	return func(stream, bucket *jetstream.StreamInfo) error {
-		if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.looked.Load() ||
+		if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.memory.checked.Load() ||
 			!stream.Created.Equal(s.storage.stream.Created) || !bucket.Created.Equal(s.storage.bucket.Created) ||
 			acknowledged.checkTails(stream, bucket) != nil {
 			return audit.ErrInactive
@@ -35,7 +34,7 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 	}
 }
 
-func (a auditedSession) Followed() uint64             { return a.s.projector.followed.Load() }
+func (a auditedSession) Followed() uint64             { return a.s.projector.delivered() }
 func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.known() }
 func (a auditedSession) Present() []subjects.AppID    { return a.s.source.present() }
 func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.distrust(false, ids...) }
@@ -60,30 +59,10 @@ func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]Belief 
 }
 
 func (a auditedSession) Restart(ctx context.Context, ids []subjects.AppID) error {
-	if err := a.s.leads(ctx, a.s.kube); err != nil {
+	if err := a.s.leads(ctx); err != nil {
 		return fmt.Errorf("confirm that this bridge leads: %w", err)
 	}
-	a.s.doubt(ids)
+	a.s.memory.doubts.add(ids)
 	a.s.cancel(errAudit)
 	return nil
-}
-
-// doubt has the next session take the entries of apps for damaged.
-func (b *Bridge) doubt(ids []subjects.AppID) {
-	b.doubtMu.Lock()
-	defer b.doubtMu.Unlock()
-	for _, id := range ids {
-		if !slices.Contains(b.doubted, id) {
-			b.doubted = append(b.doubted, id)
-		}
-	}
-}
-
-// takeDoubted returns the apps whose entries count as damaged, once.
-func (b *Bridge) takeDoubted() []subjects.AppID {
-	b.doubtMu.Lock()
-	defer b.doubtMu.Unlock()
-	ids := b.doubted
-	b.doubted = nil
-	return ids
 }

@@ -56,9 +56,9 @@ func (b *Bridge) audits(ctx context.Context, k *kube) {
 	a.Run(ctx)
 }
 
-// lookNow requests a round of the audit at once. It does not wait.
-func (b *Bridge) lookNow(why string) {
-	b.log.Debug("stream and bucket are to be looked at", zap.String("why", why))
+// auditNow asks for a round of the audit at once. It does not wait.
+func (b *Bridge) auditNow(why string) {
+	b.log.Debug("an audit of stream and bucket is requested", zap.String("why", why))
 	if a := b.auditor.Load(); a != nil {
 		a.LookNow(why)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -34,7 +35,7 @@ type lively struct {
 
 func newLively(t testing.TB, url string) *lively {
 	t.Helper()
-	nc, err := nats.Connect(url, ConnectOptions("test", zap.NewNop())...)
+	nc, err := nats.Connect(url, natsconn.Options("test", zap.NewNop())...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,20 +68,16 @@ func (l *lively) begin() {
 	b := l.bridge
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(l.t.Context()))
 	group, ctx := errgroup.WithContext(ctx)
-	s := &session{
-		Bridge: b, kube: &kube{namespaces: []string{"flyte"}, log: b.log}, group: group, cancel: cancel,
-		storage: b.newStorage(), bucket: b.newBucket(b.writes),
-	}
-	b.looked.Store(b.nc.Stats().Reconnects)
+	s := b.newSession(&kube{namespaces: []string{"flyte"}, log: b.log})
+	s.group, s.cancel = group, cancel
+	b.memory.checked.Store(b.nc.Stats().Reconnects)
 	var snap *snapshot
 	poll(l.t, "open stream and bucket", func() (err error) {
 		snap, err = s.open(ctx)
 		return err
 	})
 	s.publishFrom = s.storage.stream.State.LastSeq
-	for _, id := range s.takeDoubted() {
-		snap.doubtEntry(id)
-	}
+	s.memory.doubts.mark(snap, s.subjects)
 	s.projector = s.newProjector(snap)
 	s.empty = s.storage.stream.State.Msgs == 0 && snap.keys == 0
 	group.Go(func() error { return s.projector.run(ctx, snap) })
@@ -102,7 +99,7 @@ func (l *lively) begin() {
 		cancel(errStopped)
 		err := group.Wait()
 		b.source.release()
-		b.newest.Store(nil)
+		b.publishing.Store(nil)
 		return err
 	}
 }
@@ -141,7 +138,7 @@ func (l *lively) settles() {
 		if n, _ := s.queue.oldest(); n > 0 {
 			return fmt.Errorf("%d changes wait", n)
 		}
-		if highest, written := s.publisher.highest.Load(), s.projector.written.Load(); written < highest {
+		if highest, written := s.publisher.highest(), s.projector.written.Load(); written < highest {
 			return fmt.Errorf("the bucket is at %d of %d", written, highest)
 		}
 		return nil

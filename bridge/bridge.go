@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -40,34 +39,18 @@ type Bridge struct {
 	source     *source
 	pods       *pods // there once the cache can be read
 	clusterUID string
-	// acknowledged is what stream and bucket have acknowledged, over all sessions.
-	acknowledged acknowledged
-	// found are the last messages that appends of past sessions ran into.
-	found map[subjects.AppID]*storedMessage
-	lived atomic.Bool // a session has been live
-	// looked is how often NATS had reconnected when stream and bucket were last looked at: another
-	// server, or another store, may be behind the connection since.
-	looked atomic.Uint64
-	// removed are the ranges that were reported as removed from the stream.
-	removed []subjects.LostRange
-	// reported is the loss that was reported last and is not healed yet.
-	reported loss
-	conn     *connection
+	conn       *connection
+	memory     memory // what the sessions hand on
 
 	// auditor compares while the bridge runs; nil if it does not.
 	auditor atomic.Pointer[audit.Auditor]
-	doubtMu sync.Mutex
-	doubted []subjects.AppID // apps whose entries the next session takes for damaged
 
-	status atomic.Pointer[string]  // why not ready; nil while live
-	unread atomic.Pointer[string]  // why the cache cannot be read; nil while it can
-	newest atomic.Pointer[session] // the session that is live, for metrics and readiness
-	// waiting is the queue of the newest session that was live, also after its
-	// end: what it holds is still to be published. Nil while none leads.
-	waiting atomic.Pointer[queue]
+	status     atomic.Pointer[string]  // why not ready; nil while live
+	unread     atomic.Pointer[string]  // why the cache cannot be read; nil while it can
+	publishing atomic.Pointer[session] // the session that publishes, for metrics and readiness
 }
 
-// New makes a Bridge. The connection must have been made with ConnectOptions
+// New makes a Bridge. The connection must have been made with natsconn.Options
 // and stays the caller's; it need not be connected yet, nor Kubernetes
 // reachable. Metrics are registered with reg.
 func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Bridge, error) {
@@ -86,7 +69,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	appends, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
+	appends, err := newAppends(nc)
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
@@ -94,7 +77,6 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	b := &Bridge{
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, appends: appends, log: log, metrics: m,
 		source: newSource(log, m.reject),
-		found:  map[subjects.AppID]*storedMessage{},
 		conn:   newConnection(watch.NewGroup(cfg.WatchLimits, log), log, newKubeMetrics(reg)),
 	}
 	reg.MustRegister(b.conn.watches)
@@ -104,11 +86,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	return b, nil
 }
 
-// errClosed says that the NATS client has given up, as it does when the server
-// refuses its credentials.
-var errClosed = errors.New("the NATS connection is closed")
-
-// disconnected says why there is no NATS connection, nil if there is one.
+// disconnected returns why there is no NATS connection, nil if there is one.
 func (b *Bridge) disconnected() error {
 	if b.nc.IsConnected() {
 		return nil
@@ -123,8 +101,8 @@ func (b *Bridge) disconnected() error {
 	return fmt.Errorf("NATS is not connected to %s (%s)", strings.Join(servers, ", "), strings.ToLower(b.nc.Status().String()))
 }
 
-// checkConnection says why JetStream need not be asked; a closed connection
-// does not come back.
+// checkConnection returns why JetStream cannot answer, nil if it can; a closed connection is not
+// opened again.
 func (b *Bridge) checkConnection() error {
 	if b.nc.IsClosed() {
 		return retry.Permanent(errClosed)
@@ -132,7 +110,7 @@ func (b *Bridge) checkConnection() error {
 	return b.disconnected()
 }
 
-// newStorage is where the events and the snapshot lie, not looked at yet.
+// newStorage returns the stream and the bucket, not inspected yet.
 func (b *Bridge) newStorage() *storage {
 	return newStorage(b.js, b.subjects, storageConfig{
 		Stream: b.cfg.Stream, Bucket: b.cfg.Bucket, Prefix: b.cfg.Prefix, ClusterName: b.cfg.ClusterName, ClusterUID: b.clusterUID,
@@ -168,7 +146,7 @@ func (b *Bridge) setStatus(why string) {
 // Run publishes until ctx is done. It waits for a Kubernetes or NATS that is
 // not up yet. When ctx is done it flushes what is queued, for FlushTimeout at
 // most, and returns nil if nothing was left. Any other return is an error that
-// does not go away by itself. Run may be called once.
+// needs an operator. Run may be called once.
 func (b *Bridge) Run(ctx context.Context) error {
 	// The informers outlive ctx by the time of the flush.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -229,13 +207,13 @@ func (b *Bridge) observe(ctx context.Context, k *kube) error {
 }
 
 // sessions runs one session after the other: while lead lasts, and until stop
-// is done or something is wrong that does not go away. What one session leaves
+// is done or an error is terminal. What one session leaves
 // unpublished the next one finds in waiting.
 func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 	defer func() {
 		b.source.disconnect()
-		b.waiting.Store(nil)
-		b.metrics.pending(0, 0)
+		b.memory.pending.Store(nil)
+		b.metrics.publisher.pending(0, 0)
 	}()
 	cause := "start"
 	pause := retry.NewPause()
@@ -249,8 +227,8 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 		}
 		cause = next
 		if cause == causeOtherWriter {
-			// A leader that was paused may be none any more, and hear of it only
-			// at its next renewal.
+			// A leader that was paused may have lost the Lease, and does not know before its
+			// next renewal.
 			if deposed := b.leads(stop, k); errors.Is(deposed, errDeposed) {
 				b.log.Warn("another replica publishes; this one stands by", zap.Error(deposed))
 				return nil
@@ -261,7 +239,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 		}
 		wait := pause.NextBackOff()
 		b.setStatus(err.Error())
-		b.log.Warn("compares the cluster with the stream again", zap.String("cause", cause), zap.Duration("in", wait), zap.Error(err))
+		b.log.Warn("the session ended; the next one reconciles", zap.String("cause", cause), zap.Duration("in", wait), zap.Error(err))
 		select {
 		case <-time.After(wait):
 		case <-stop.Done():
@@ -276,40 +254,40 @@ func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
 // another writer.
 const causeOtherWriter = "other_writer"
 
-// causeOfNext says why another session has to follow one that ended with err,
-// or that none has to.
+// causeOfNext returns why another session follows one that ended with err; over is true if none
+// follows.
 func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause string, over bool) {
 	var other *otherWriterError
 	switch {
-	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isFinal(err):
+	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isTerminal(err):
 		return "", true
 	case errors.Is(err, errStorageGone):
-		clear(b.found) // they were of what is gone
+		b.memory.doubts.forgetFound()
 		return "storage_gone", false
 	case errors.Is(err, errLostTail):
-		clear(b.found)
+		b.memory.doubts.forgetFound()
 		return "lost_tail", false
 	case errors.Is(err, errAudit):
 		return "audit", false
 	case errors.Is(err, errRemoved):
 		return "removed_events", false
 	case errors.As(err, &other):
-		maps.Copy(b.found, other.found)
+		b.memory.doubts.addFound(other.found)
 		return causeOtherWriter, false
 	case errors.Is(err, errOverflow):
 		b.source.disconnect()
-		b.waiting.Store(nil)
+		b.memory.pending.Store(nil)
 		return "overflow", false
 	default:
 		return "failure", false
 	}
 }
 
-// isFinal tells whether an error is for an operator to mend before this bridge
-// can go on: any at the start, few once it has been live.
-func (b *Bridge) isFinal(err error) bool {
+// isTerminal reports whether an operator must act on an error before this bridge can go on: any
+// ConfigError at the start, a fatal one after a session was live.
+func (b *Bridge) isTerminal(err error) bool {
 	var config *ConfigError
-	return errors.As(err, &config) && (config.Fatal || !b.lived.Load())
+	return errors.As(err, &config) && (config.Fatal || !b.memory.lived.Load())
 }
 
 // result is what the last session's end means for the process; cause is what
@@ -317,26 +295,26 @@ func (b *Bridge) isFinal(err error) bool {
 func (b *Bridge) result(err error, cause string, lead, stop context.Context) error {
 	var other *otherWriterError
 	switch {
-	case b.isFinal(err):
+	case b.isTerminal(err):
 		return err
 	case errors.Is(err, errStopped):
 		left := 0
-		if q := b.waiting.Load(); q != nil {
+		if q := b.memory.pending.Load(); q != nil {
 			left, _ = q.oldest()
 		}
 		if left == 0 || cause == causeOtherWriter {
-			return nil // whoever else publishes tells what is left
+			return nil // the bridge that publishes finds what is left
 		}
 		return unpublished(left)
 	case lead.Err() != nil:
-		return nil // whoever leads now compares for itself
+		return nil // the new leader reconciles
 	case b.nc.IsClosed():
 		if last := b.nc.LastError(); last != nil {
 			return fmt.Errorf("%w: %w", errClosed, last)
 		}
 		return errClosed
 	case errors.As(err, &other) && stop.Err() != nil:
-		b.log.Warn("stopped before comparing again; whoever else publishes does that", zap.Error(err))
+		b.log.Warn("stopped before the next session; the replica that publishes reconciles", zap.Error(err))
 		return nil
 	default:
 		return err
@@ -345,5 +323,5 @@ func (b *Bridge) result(err error, cause string, lead, stop context.Context) err
 
 // unpublished is the error of a shutdown that left changes behind.
 func unpublished(changes int) error {
-	return fmt.Errorf("stopped with %d changes unpublished; the next start finds them by comparing", changes)
+	return fmt.Errorf("stopped with %d changes unpublished; the next start publishes them", changes)
 }

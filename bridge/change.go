@@ -8,7 +8,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 )
 
-// change is one thing that has to be told about an app.
+// change is a change of an app that is to be published.
 type change struct {
 	state  state
 	remove bool // the app is gone; there is no state then
@@ -58,7 +58,7 @@ func missedDelete() *change {
 	return &change{remove: true, synthesized: true, finalStateUnknown: true, observed: time.Now(), size: sizeOf(nil)}
 }
 
-// observation is how a change was seen; the rest is of an object that went away.
+// observation is how a change was seen; the rest is of an object that is gone.
 type observation struct {
 	relisted bool // by a list: there may have been states in between
 

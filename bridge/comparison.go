@@ -60,7 +60,8 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 		differences = append(differences, c.fill(d, current, events, entries))
 		judged[id] = true
 	}
-	changes, unwatched := reconcile(published, current, c.app, c.watched)
+	owed := reconcile(reconcileInput{records: published, current: current, app: c.app, watched: c.watched})
+	changes, unwatched := owed.changes, owed.unwatched
 	reported := maps.Clone(judged)
 	for _, o := range changes {
 		if reported[o.app] {

@@ -49,7 +49,7 @@ type Config struct {
 	StreamMaxAge   time.Duration
 	StreamMaxBytes int64
 	// MarkerMaxAge is how long the bucket keeps the delete marker of an app; zero:
-	// for ever. A reader of the bucket that was away for longer does not see that
+	// for ever. A reader of the bucket that was disconnected for longer does not see that
 	// the app was deleted.
 	MarkerMaxAge time.Duration
 	// Encoding of new messages.
@@ -67,8 +67,8 @@ type Config struct {
 	PendingBytes int64
 
 	// MaxDelay is how old a change may be that is not published, or an event
-	// that the bucket does not reflect, and how long Kubernetes may be away,
-	// before Ready says so.
+	// that the bucket does not reflect, and how long Kubernetes may be unavailable,
+	// before Ready reports it.
 	MaxDelay time.Duration
 
 	// AuditInterval is how often cluster, informers, stream and bucket are compared while the bridge

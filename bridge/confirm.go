@@ -19,9 +19,9 @@ func (s *session) published() publishedReader {
 // entry that was written by hand, leads to no event. The projector writes these keys again. It
 // returns the states that are published, as the records show.
 func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*record) (map[subjects.AppID]state, error) {
-	current, before := s.source.states(), s.waiting.Load()
+	current, before := s.source.states(), s.memory.pending.Load()
 	if s.empty {
-		// Nothing was published of any app, or nobody knows of it.
+		// Nothing was published of any app, or nothing is known of it.
 		for id := range current {
 			if _, known := records[id]; !known {
 				records[id] = nil
@@ -34,15 +34,15 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*recor
 	}
 	published := maps.Clone(current)
 	ids := map[subjects.AppID]struct{}{}
-	changes, unwatched := reconcile(records, current, s.cfg.App, watching(s.kube.namespaces))
-	for _, o := range changes {
+	differences := reconcile(reconcileInput{records: records, current: current, app: s.cfg.App, watched: watching(s.kube.namespaces)})
+	for _, o := range differences.changes {
 		ids[o.app] = struct{}{}
 		delete(published, o.app)
 	}
-	for _, id := range slices.Concat(before.waitingFor(records, false), unwatched) {
+	for _, id := range slices.Concat(before.waitingFor(records, false), differences.unwatched) {
 		ids[id] = struct{}{}
 	}
-	for id := range s.found {
+	for _, id := range s.memory.doubts.ids() {
 		if _, known := records[id]; !known {
 			ids[id] = struct{}{}
 		}
@@ -74,7 +74,7 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*recor
 		}
 	}
 	if n := len(missing) + len(wrong) + len(never); n > 0 {
-		s.log.Warn("the bucket does not show what was published last; it is compared with the stream",
+		s.log.Warn("the bucket differs from the last events; it is compared with the stream",
 			zap.Int("missing", len(missing)), zap.Int("different", len(wrong)), zap.Int("neverPublished", len(never)))
 	}
 	s.projector.distrust(true, missing...)

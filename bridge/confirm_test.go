@@ -20,7 +20,7 @@ func (l *lively) stopped(hands func()) {
 	if err := l.end(); err != nil {
 		l.t.Error(err)
 	}
-	l.bridge.waiting.Store(nil) // as another process
+	l.bridge.memory.pending.Store(nil) // as another process
 	hands()
 	l.begin()
 	l.settles()

@@ -101,7 +101,7 @@ func TestStandInAtStart(t *testing.T) {
 				if test.over {
 					clock.over()
 				}
-				q := newQueue(100, 1<<20, m)
+				q := testQueue(100, 1<<20)
 				defer q.close()
 				connect(s, q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().app,
 					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
@@ -135,14 +135,14 @@ func TestStandInIsCarried(t *testing.T) {
 	services, revisions := s.serviceHandler(), s.revisionHandler()
 	revisions.OnAdd(testRevision("9", 3), true)
 	services.OnAdd(rollout("10", "rev-1"), true)
-	before := newQueue(100, 1<<20, m)
+	before := testQueue(100, 1<<20)
 	r := publishedAs(t, state{service: rollout("10", "rev-1"), revision: testRevision("9", 3)})
 	before.load(testID, r)
 	s.connect(func(view) sink { return before.add }, nil)
 	services.OnUpdate(nil, rollout("21", "rev-2"))
 	services.OnUpdate(nil, rollout("22", "rev-2"))
 	before.close()
-	q := newQueue(100, 1<<20, m)
+	q := testQueue(100, 1<<20)
 	defer q.close()
 	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*record{testID: r}, nil, nil, testEncoder().app,
 		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})

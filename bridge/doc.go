@@ -1,11 +1,32 @@
 // Package bridge publishes every change of a Flyte app to a JetStream stream
 // and keeps a key-value bucket as the current state of all apps. Package
-// subjects specifies what others see of it; this page is how it works.
+// subjects specifies the messages; this page is how it works.
 //
-//	informers ──► source ──► queue ──► encoder ──► publisher ──► stream
-//	                                                   │            │
-//	                                                   ▼            ▼
-//	                                 Lease ◄──► acknowledged ◄── projector ──► bucket
+//	Kubernetes API                                            NATS JetStream
+//
+//	Knative Services ─┐
+//	Revisions ────────┼──► source ──► queue ──► publisher ──► stream
+//	                  │       │                     │            │
+//	                  │       ▼                     ▼            ▼
+//	                  │   reconcile            acknowledged ◄── projector ──► bucket
+//	                  │   (at each start)           │                           │
+//	Lease ◄───────────┼─────────────────────────────┘                           │
+//	                  └──────────────────────── audit ◄─────────────────────────┘
+//
+// What comes in: watches of Knative Services, Revisions and pods; the stream; the
+// bucket; the Lease. What goes out: one event for each change; one entry for each
+// app; metrics, readiness and logs. Package appsvc serves what the source holds.
+//
+// # The parts
+//
+// This package is the story: Bridge, session, election, readiness, the guard and the
+// configuration. The parts do not use it; the ones above use those below:
+//
+//	audit                  compares and repairs, as verify and while serving
+//	publisher, projector   the one sender of events; the one writer of the bucket
+//	store, watch           the side of JetStream; the side of Kubernetes
+//	app                    states, changes, records, encoding, reconciliation: no I/O
+//	kube, kservice         clients and errors of Kubernetes; Knative Service <-> App
 //
 // The source turns what the informers show into states of apps, and each
 // change of state into a change in the queue. It runs all the time, also while
@@ -14,7 +35,7 @@
 // The queue holds what the stream does not have yet, per app and in order. An
 // app has one change under way; apps do not wait for each other. When it grows
 // too long, updates merge. It knows the apps that exist; what was published of
-// any other app is read from the stream's leader before its next event (evict.go).
+// any other app is read from the stream's leader before its next event.
 //
 // The encoder makes the message for a change, from the change and the app's
 // record alone. The record is what was published of the app last.
@@ -23,14 +44,14 @@
 // the sequence of the app's record, and expects the stream to end at the append
 // before it: the stream is one chain. On a refusal or a missing answer sending
 // stops, and the publisher reads from the stream's leader what has landed
-// (fate.go). A try that expected sequence c is at c+1 or nowhere. Then sending
+// . A try that expected sequence c is at c+1 or nowhere. Then sending
 // goes on.
 //
 // The projector follows the stream and writes the bucket, each write expecting
 // the one before. Nothing else writes the bucket. Both are read as far as the
 // leaders of their streams have them: a consumer may be on a replica that is
-// behind. An app's entry that is gone, cannot be read, or was written by somebody
-// else and differs, is restored from its last event (restore.go, suspects.go).
+// behind. An app's entry that is gone, cannot be read, or was written by another
+// client and differs, is restored from its last event.
 //
 // # Sessions
 //
@@ -48,12 +69,12 @@
 //
 // While a session is live, a guard looks at the stream and the bucket every few
 // seconds and after each reconnect: gone, changed, ended too early, keys
-// missing, written by somebody else. The cluster's version must not step back
-// (history.go).
+// missing, written by another client. The cluster's version must not step back
+// (guard.go).
 //
 // An informer whose watch is open and silent, or has lost an event, shows nothing
 // of it. Package watch notices the silence; a session's start, which lists the
-// cluster, has an informer list again that does not reach it (reach.go).
+// cluster, has an informer list again that does not reach it.
 //
 // # Losses and holes
 //
@@ -64,17 +85,17 @@
 //
 // A stream that ends before what was acknowledged has lost its tail. The next
 // session names the range, gives its sequences to fillers, appends a notice
-// (lost.go), carries the bucket's stream on, and treats entries of the range as
+// , carries the bucket's stream on, and treats entries of the range as
 // damaged. Its comparison then finds what is owed.
 //
-// Events that were removed before they were projected are a hole (removed.go).
+// Events that were removed before they were projected are a hole.
 // It ends the session unless they were gone before that read the stream.
 //
 // # The audit
 //
-// While the bridge runs, package audit has the informers compared with the cluster (auditsource.go),
-// and stream and bucket with what the live session believes (belief.go, auditstorage.go). What
-// differs is looked at with the comparison of Verify (sides.go, comparison.go) and repaired by the
+// While the bridge runs, package audit has the informers compared with the cluster,
+// and stream and bucket with what the live session believes. What
+// differs is compared as by Verify and repaired by the
 // informer, the projector, or the next session.
 //
 // # What can be read

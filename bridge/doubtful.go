@@ -16,7 +16,7 @@ import (
 
 // errEntryLost ends a session: the bucket lost an app's entry, and the stream no longer has the
 // event that it was written from. The next session publishes one.
-var errEntryLost = errors.New("an app's bucket entry is gone, and its event too")
+var errEntryLost = errors.New("an app's bucket entry and its event are missing")
 
 // doubtful is an app whose key in the bucket may not reflect the app's last event.
 type doubtful struct {
@@ -123,7 +123,7 @@ func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error 
 			return fmt.Errorf("%w: %s", errEntryLost, d.id)
 		}
 	}
-	p.log.Warn("an app's key in the bucket had no event behind it", zap.Stringer("app", d.id), zap.Bool("removed", entry > 0))
+	p.log.Warn("an app's key in the bucket had no event in the stream", zap.Stringer("app", d.id), zap.Bool("removed", entry > 0))
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 			p.trust(d)
 			return nil
 		}
-		text, fields = "restored a bucket entry that somebody else wrote", append(fields, zap.String("difference", mismatch.detail))
+		text, fields = "restored a bucket entry that another client wrote", append(fields, zap.String("difference", mismatch.detail))
 	}
 	p.mu.Lock()
 	msg := p.entryOf(d.id, r, d.last.header)

@@ -27,7 +27,7 @@ func (s *storage) checkDurability(cfg jetstream.StreamConfig) error {
 	case jetstream.WorkQueuePolicy:
 		broken = append(broken, "its retention is a work queue, which one reader empties for all others")
 	default:
-		unsafe = append(unsafe, fmt.Sprintf("retention %s drops events that nobody waits for", cfg.Retention))
+		unsafe = append(unsafe, fmt.Sprintf("retention %s drops events without a consumer", cfg.Retention))
 	}
 	if cfg.Storage != jetstream.FileStorage {
 		unsafe = append(unsafe, "memory storage forgets at a restart")
@@ -77,7 +77,7 @@ func bucketProblems(cfg jetstream.StreamConfig) []string {
 	return problems
 }
 
-// ackMeaning says what an acknowledgement of a stream is worth.
+// ackMeaning describes what an acknowledgement of a stream guarantees.
 func ackMeaning(cfg jetstream.StreamConfig) string {
 	where := "on disk"
 	if cfg.Storage != jetstream.FileStorage {
@@ -89,7 +89,7 @@ func ackMeaning(cfg jetstream.StreamConfig) string {
 	return fmt.Sprintf("stored %s by one server, which flushes every sync_interval", where)
 }
 
-// unavailable says in an operator's words that JetStream does not answer.
+// unavailable explains an error if JetStream does not answer.
 func unavailable(what string, err error) error {
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return fmt.Errorf("%s: JetStream does not answer; is it enabled on the server and for this account? (%w)", what, err)

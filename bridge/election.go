@@ -72,7 +72,7 @@ func (b *Bridge) leads(ctx context.Context, k *kube) error {
 
 // readWitness reads from the Lease what was acknowledged.
 func (b *Bridge) readWitness(ctx context.Context, k *kube, lease types.NamespacedName) error {
-	leases := witnessLeases{k.clientset.CoordinationV1(), &b.acknowledged, b.newStorage().witness(), b.log}
+	leases := witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().witness(), b.log}
 	_, err := leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read Lease %s: %w", lease, err)
@@ -115,7 +115,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.acknowledged, b.newStorage().witness(), b.log},
+			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().witness(), b.log},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		}},
 		LeaseDuration:   leaseDuration,
@@ -128,7 +128,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				if identity != "" && identity != b.cfg.Identity {
-					// Somebody publishes: this replica does its work by waiting.
+					// Another replica publishes: this one is ready.
 					b.log.Info("standing by", zap.String("leader", identity))
 					b.setStatus("")
 				}
@@ -158,7 +158,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 		b.metrics.leader.Set(1)
 		defer b.metrics.leader.Set(0)
 		err := b.sessions(lead, stop, k)
-		b.acknowledged.release()
+		b.memory.acknowledged.release()
 		if err == nil && stop.Err() == nil {
 			b.log.Warn("lost the Lease")
 		}

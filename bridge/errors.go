@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// errTooLarge says that an event does not fit even without what may be left out.
+// errTooLarge reports that an event does not fit even without the fields that may be truncated.
 var errTooLarge = errors.New("event is larger than the server's maximum payload")
 
-// ConfigError is something that only an operator can mend: a stream of
-// another shape, another cluster's, another history.
+// ConfigError is an error that only an operator can repair: an unfit stream, a stream of another
+// cluster, another history.
 type ConfigError struct {
 	Field, Value    string
 	Problem, Repair string

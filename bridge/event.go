@@ -131,9 +131,8 @@ func (e *encoder) encode(id subjects.AppID, c *change, prev *record) (*event, er
 	return ev, e.fit(ev, prev)
 }
 
-// fit encodes the payload, leaving out what has to be left out for the
-// message to be accepted: first old_app, then the spec, and on a delete the
-// status too, since a delete has to get through.
+// fit encodes the payload without the fields for which the message would be too large: first
+// old_app, then the spec, and on a delete the status too, since a delete has to be accepted.
 func (e *encoder) fit(ev *event, prev *record) error {
 	app := ev.record.app
 	var old *appv1.App

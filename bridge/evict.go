@@ -2,27 +2,27 @@ package bridge
 
 import "github.com/appbridge/appbridge/subjects"
 
-// recentlyDeleted is how many deleted apps a queue keeps. An app that is created again soon costs
-// no read then.
+// recentlyDeleted is how many deleted apps a queue keeps: an app that is created again soon costs
+// no read.
 const recentlyDeleted = 1000
 
-// retire notes an app that does not exist and has nothing waiting: it may be evicted. mu must be held.
+// retire notes that an app may be evicted if it is idle. mu must be held.
 func (q *queue) retire(id subjects.AppID, a *appQueue) {
 	if a.idle() {
 		q.gone = append(q.gone, id)
 	}
 }
 
-// idle reports whether nothing of an app is on its way, and its last event is a delete.
+// idle reports whether an app does not exist and has no pending change.
 func (a *appQueue) idle() bool { return len(a.changes) == 0 && !a.underWay && !a.record.exists() }
 
-// evict forgets deleted apps, but for the newest ones, whose last event the bucket reflects: it is
-// written up to sequence written. The caller knows that every message up to there is this
-// session's own, or is no event.
+// evict forgets deleted apps whose last event the bucket reflects, but for the last recentlyDeleted
+// ones. The bucket is written up to sequence written. The caller knows that every message up to
+// there is of this session, or is no event.
 func (q *queue) evict(written uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.full || len(q.gone) <= recentlyDeleted {
+	if q.isFull() || len(q.gone) <= recentlyDeleted {
 		return
 	}
 	over := len(q.gone) - recentlyDeleted
@@ -30,7 +30,7 @@ func (q *queue) evict(written uint64) {
 	for i, id := range q.gone {
 		a := q.apps[id]
 		switch {
-		case a == nil || !a.idle(): // if it is deleted again it comes again
+		case a == nil || !a.idle(): // retire adds it again when it is deleted again
 		case i < over && a.record.fence() <= written:
 			delete(q.apps, id)
 			q.complete = false
@@ -41,7 +41,7 @@ func (q *queue) evict(written uint64) {
 	q.gone = left
 }
 
-// isUnread reports whether what was published of an app has to be read before its next event.
+// isUnread reports whether an app's last event must be read before its next one is published.
 func (q *queue) isUnread(id subjects.AppID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,10 +49,10 @@ func (q *queue) isUnread(id subjects.AppID) bool {
 	return a != nil && a.unread
 }
 
-// learn takes what was read of an app that is under way, and returns its record. A foreign message
-// that was found meanwhile counts for the fence. ours is false for an event of another bridge: none of
-// this one's own is behind what is accounted for.
-func (q *queue) learn(id subjects.AppID, r *record) (known *record, ours bool) {
+// noteRead sets the last event of an unread app that is under way, and returns its record. A
+// foreign message that was found meanwhile counts for the fence. ours is false for an event of
+// another bridge: it is behind what is accounted for.
+func (q *queue) noteRead(id subjects.AppID, r *record) (known *record, ours bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ours = r.previous() <= q.reached
@@ -64,8 +64,8 @@ func (q *queue) learn(id subjects.AppID, r *record) (known *record, ours bool) {
 	return r, ours
 }
 
-// waitingFor lists the apps with changes whose record is not among records. With all it lists every
-// app that a queue knows and records lack.
+// waitingFor lists the apps with pending changes that have no record in records. With all it lists
+// every app of the queue that has none. A nil queue has no apps.
 func (q *queue) waitingFor(records map[subjects.AppID]*record, all bool) []subjects.AppID {
 	if q == nil {
 		return nil

@@ -16,44 +16,25 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// farBehind is how many messages of others a publisher looks at one by one. Behind more of them a
-// new session is quicker.
-const farBehind = 4 * publishWindow
-
-// otherWriterError ends a session that found events it does not know. The next session starts from
-// them.
-type otherWriterError struct {
-	found map[subjects.AppID]*storedMessage // nil: known from the stream itself
-}
-
-func (e *otherWriterError) Error() string {
-	return fmt.Sprintf("another writer appended to the stream (apps: %d)", max(1, len(e.found)))
-}
-
-// endsSession reports whether an error is one that only another session can go on from.
-func endsSession(err error) bool {
-	return errors.As(err, new(*otherWriterError)) || errors.Is(err, errLostTail) || errors.Is(err, errStorageGone) || errors.Is(err, errClosed)
-}
-
 // drain waits for the answers to everything that was sent.
 func (p *publisher) drain(ctx context.Context) {
 	for _, f := range p.flights {
-		if f.err != nil || f.landed > 0 || f.original > 0 {
+		if f.answer.outcome != outcomeUnknown {
 			continue // the answer that stopped the pipeline
 		}
 		select {
 		case ack := <-f.ok:
-			f.acknowledged(ack)
+			f.answered(ack, nil)
 		case err := <-f.failed:
-			f.refused(err)
+			f.answered(nil, err)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// settle reads from the stream's leader what landed, tries until that is known, and leaves what has to be
-// sent again in p.again. An error ends the session.
+// settle reads from the stream's leader which events landed, until it answers, and leaves those to
+// send again in p.again. An error ends the session.
 func (p *publisher) settle(ctx context.Context) error {
 	p.again = append(p.flights, p.again...)
 	p.flights = nil
@@ -69,29 +50,25 @@ func (p *publisher) settle(ctx context.Context) error {
 		}
 		return err
 	}, func(err error, _ time.Duration) {
-		text := err.Error()
-		p.trouble.Store(&text)
-		p.log.Debug("the stream's leader does not answer", zap.Error(err))
+		p.noteTrouble(err)
+		p.log.Debug("cannot read from the stream's leader", zap.Error(err))
 	})
 }
 
 // look is one try to settle.
 func (p *publisher) look(ctx context.Context) error {
-	known := p.known.get().Stream // first: others may append meanwhile
-	stream, err := p.js.Stream(ctx, p.encoder.stream)
+	acknowledged := p.known.get().Stream // first: others may append meanwhile
+	stream, err := p.js.Stream(ctx, p.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w", errStorageGone, err)
 	}
 	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", p.encoder.stream, err)
+		return fmt.Errorf("look up stream %s: %w", p.cfg.Stream, err)
 	}
 	info := stream.CachedInfo()
 	last := info.State.LastSeq
-	if last < max(known, p.settled) {
-		return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", errLostTail, p.encoder.stream, last, max(known, p.settled))
-	}
-	if last-p.settled > farBehind {
-		return &otherWriterError{}
+	if err := checkEnd(p.cfg.Stream, last, acknowledged, p.settled); err != nil {
+		return err
 	}
 	p.first = info.State.FirstSeq
 	p.maxMsgSize.Store(int64(info.Config.MaxMsgSize))
@@ -102,7 +79,7 @@ func (p *publisher) look(ctx context.Context) error {
 	return p.sortOut(ctx)
 }
 
-// account finds out whose the messages are behind the ones that are accounted for, up to last.
+// account identifies the messages up to last that are not accounted for yet.
 func (p *publisher) account(ctx context.Context, last uint64) error {
 	acknowledged := map[uint64]bool{}
 	sent := map[string]*flight{}
@@ -119,31 +96,33 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 		if m == nil {
 			continue // acknowledged, or removed since
 		}
-		if f := sent[m.header.Get(subjects.HeaderMsgID)]; f != nil && f.foundAs(m, p.encoder.subjects) {
-			continue
+		var ev *event
+		f := sent[m.header.Get(subjects.HeaderMsgID)]
+		if f != nil {
+			ev = f.ev
 		}
-		id, _, err := p.encoder.subjects.ParseEvent(m.subject)
-		if err != nil {
-			continue // of no app
+		id, of, r := identify(m, ev, p.cfg.Subjects)
+		switch of {
+		case originThis:
+			f.found(r)
+		case originForeign:
+			p.queue.noteForeign(id, m.sequence) // a refused event's fence is moved behind it later
+		case originOther:
+			others[id] = m
 		}
-		if _, err := m.record(p.encoder.subjects); err != nil {
-			p.queue.behind(id, m.sequence) // no event; refresh puts the fence behind it
-			continue
-		}
-		others[id] = m
 	}
 	if len(others) > 0 {
 		return &otherWriterError{others}
 	}
 	for _, f := range p.again {
-		// What has not landed by now can land at the stream's present end alone.
+		// A try that has not landed by now can only land at the present end of the stream.
 		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c < last })
 	}
 	return nil
 }
 
-// read reads the messages that are not accounted for, up to last and without those that are
-// acknowledged, in the order of the stream.
+// read reads the messages up to last that are not accounted for, without those acknowledged, in the
+// order of the stream.
 func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint64]bool) ([]*storedMessage, error) {
 	messages := make([]*storedMessage, last-p.settled)
 	g, ctx := errgroup.WithContext(ctx)
@@ -154,7 +133,7 @@ func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint
 			continue
 		}
 		g.Go(func() error {
-			m, err := messageAt(ctx, p.nc, p.encoder.stream, sequence)
+			m, err := messageAt(ctx, p.nc, p.cfg.Stream, sequence)
 			if errors.Is(err, errNoMessage) {
 				return nil
 			}
@@ -165,29 +144,16 @@ func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint
 	return messages, g.Wait()
 }
 
-// foundAs takes a stored message for the landed event of f, if it is that. The id alone does not say
-// so: it leaves open the kind, and how many replicas there were. The record is that of the message,
-// which another bridge may have written.
-func (f *flight) foundAs(m *storedMessage, s subjects.Subjects) bool {
-	stored, err := m.record(s)
-	if err != nil || m.subject != f.ev.msg.Subject || m.header.Get(subjects.HeaderMsgID) != f.ev.msg.Header.Get(subjects.HeaderMsgID) {
-		return false
-	}
-	if stored.kind != subjects.Deleted && !sameApp(stored.app, f.ev.record.app, stored.contentType) {
-		return false
-	}
-	f.ev.record, f.landed = stored, m.sequence
-	return true
-}
+// found notes that the event has landed. The record is that of the message: another bridge may have
+// written it.
+func (f *flight) found(r *record) { f.ev.record, f.landed = r, r.sequence }
 
-// sortOut decides what becomes of every event whose fate is known now: it is done, made again, or
-// sent again.
+// sortOut does the next step of every event whose fate is known now.
 func (p *publisher) sortOut(ctx context.Context) error {
 	left := p.again
 	p.again = nil
 	for i, f := range left {
-		err := p.decide(ctx, f, len(p.again) == 0)
-		if err != nil {
+		if err := p.decide(ctx, f); err != nil {
 			p.again = append(p.again, left[i:]...)
 			return err
 		}
@@ -195,94 +161,92 @@ func (p *publisher) sortOut(ctx context.Context) error {
 	return nil
 }
 
-// decide puts f into p.again unless it is done. first is true for the first one: those behind it
-// may have been refused for its sake alone.
-func (p *publisher) decide(ctx context.Context, f *flight, first bool) error {
-	code := errorCode(f.err)
-	switch {
-	case f.landed > 0:
-	case f.original > 0:
-		if err := p.duplicate(ctx, f); err != nil {
-			return err
-		}
-		if f.ev == nil {
-			p.finish(f, nil)
+// decide puts f into p.again unless it is done.
+func (p *publisher) decide(ctx context.Context, f *flight) error {
+	next := fate{
+		landed: f.landed > 0, answer: f.answer, open: len(f.tries) > 0,
+		first: len(p.again) == 0, fenceGone: p.isGone(f.ev.fence),
+	}.next()
+	var err error
+	switch next {
+	case stepReadOriginal:
+		err = p.readOriginal(ctx, f)
+	case stepEncodeAgain:
+		if !p.remake(f, f.answer.err) {
 			return nil
 		}
-	case code == codeMessageTooLarge && len(f.tries) == 0:
-		rest := p.again
-		p.again = nil
-		p.remake(f, f.err)
-		p.again = append(rest, p.again...)
-		return nil
-	case code == codeWrongLastSequence && first, p.isGone(f.ev.fence):
-		if err := p.refresh(ctx, f); err != nil {
-			return err
-		}
+	case stepReadLast:
+		err = p.readLast(ctx, f)
 	}
-	if f.landed > 0 {
+	switch {
+	case err != nil:
+		return err
+	case f.ev == nil:
+		p.finish(f, nil)
+	case f.landed > 0:
 		p.stored(f)
-		return nil
+	default:
+		p.again = append(p.again, f)
 	}
-	p.again = append(p.again, f)
 	return nil
 }
 
-// refresh reads the app's newest message from the stream's leader and puts the fence there: a
-// message that is no event moves it, and so does an event that is gone (retention, a purge), as long
-// as this bridge is confirmed to lead. That no other bridge appended, the expected sequence of the
-// stream guarantees: every message up to it is accounted for.
-func (p *publisher) refresh(ctx context.Context, f *flight) error {
+// readLast reads the app's last message from the stream's leader and moves the fence there. The
+// fence moves back only while this bridge is confirmed to lead. No other bridge has appended: the
+// append expects the end of the stream too, and every message up to there is accounted for.
+func (p *publisher) readLast(ctx context.Context, f *flight) error {
 	filter := f.ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
-	m, err := lastMessage(ctx, p.nc, p.encoder.stream, filter)
-	var last uint64
-	switch {
-	case errors.Is(err, errNoMessage):
-	case err != nil:
+	m, err := lastMessage(ctx, p.nc, p.cfg.Stream, filter)
+	if err != nil && !errors.Is(err, errNoMessage) {
 		return err
-	case m.sequence > f.ev.fence && f.foundAs(m, p.encoder.subjects):
-		return nil
-	case m.sequence > f.ev.fence:
-		if _, err := m.record(p.encoder.subjects); err == nil {
-			return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
-		}
-		last = m.sequence
-	default:
-		last = m.sequence
 	}
-	if last < f.ev.fence && (p.confirmed != p.first || f.ev.fence >= p.first) {
-		if err := p.leads(ctx); err != nil {
+	fence, at := f.ev.fence, uint64(0)
+	if m != nil {
+		at = m.sequence
+	}
+	_, of, r := identify(m, f.ev, p.cfg.Subjects)
+	switch afterLast(fence, of, at) {
+	case stepDone:
+		f.found(r)
+		return nil
+	case stepEndSession:
+		return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
+	}
+	if at < fence && (p.confirmed != p.first || fence >= p.first) {
+		if err := p.cfg.Leads(ctx); err != nil {
 			return fmt.Errorf("confirm that this bridge leads: %w", err)
 		}
 		p.confirmed = p.first
 	}
-	f.ev.fence = last
-	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(last, 10))
+	f.ev.fence = at
+	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(at, 10))
 	return nil
 }
 
-// duplicate handles an append that the stream took for a message it has had at sequence f.original.
-func (p *publisher) duplicate(ctx context.Context, f *flight) error {
-	at := f.original
-	m, err := messageAt(ctx, p.nc, p.encoder.stream, at)
-	switch {
-	case errors.Is(err, errNoMessage):
-		// It was removed since, perhaps before anybody read it. The same state at this place in the
-		// app's history is another event, with another id.
-		p.log.Info("the stream remembers the id of an event that was removed; it is published under another id",
+// readOriginal reads the earlier message that has the id of f's event. It sets f.ev to nil if there
+// is nothing to publish.
+func (p *publisher) readOriginal(ctx context.Context, f *flight) error {
+	at := f.answer.sequence
+	m, err := messageAt(ctx, p.nc, p.cfg.Stream, at)
+	if err != nil && !errors.Is(err, errNoMessage) {
+		return err
+	}
+	_, of, r := identify(m, f.ev, p.cfg.Subjects)
+	switch afterOriginal(f.prev.fence(), of, at) {
+	case stepDone:
+		f.found(r)
+	case stepNewID:
+		p.log.Info("the stream still rejects the id of a removed event; publishing with another id",
 			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
 		f.prev = f.prev.movedTo(at)
-		f.tries, f.original = nil, 0
+		f.tries, f.answer = nil, answer{}
 		if publish, err := p.prepare(f); err != nil || !publish {
-			f.ev = nil // reported by prepare
+			f.ev = nil // prepare has logged it
 			return nil
 		}
-		return p.refresh(ctx, f)
-	case err != nil:
-		return err
-	case at > f.prev.fence() && f.foundAs(m, p.encoder.subjects):
-		return nil // by an earlier try, or by another bridge
-	default:
+		return p.readLast(ctx, f)
+	case stepEndSession:
 		return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
 	}
+	return nil
 }

@@ -213,6 +213,9 @@ type threeServers struct {
 
 func newThreeServers(t *testing.T) *threeServers {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: tests on three servers take too long")
+	}
 	c := &threeServers{t: t}
 	// The ports stay reserved until all are known.
 	var ports []int

@@ -3,33 +3,27 @@ package bridge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 )
 
 const (
-	// storageCheck is how often a session looks at its stream and bucket.
+	// storageCheck is how often a session checks its stream and bucket.
 	storageCheck = 3 * time.Second
 	// reconnectCheck is how soon it does after a reconnect.
 	reconnectCheck = 200 * time.Millisecond
 )
 
-var (
-	errForeignWrite = errors.New("somebody else wrote to the bucket")
-	errKeysVanished = errors.New("keys have vanished from the bucket")
-)
-
-// guard looks now and then whether stream and bucket are still what the
-// session stands on. It ends the session when one of them is gone, has become
-// another or is no longer fit, and has the projector look again at a bucket that
-// somebody else wrote to or took keys from. The audit looks for what that does not mend.
+// guard checks stream and bucket every few seconds and after each reconnect. It ends the session if
+// one of them is gone, was replaced or must not be used any more. If another client wrote to the
+// bucket or removed keys, the projector reads the bucket again. The audit finds what that does not
+// repair.
 func (s *session) guard(ctx context.Context, known storage) error {
 	tick := time.NewTicker(reconnectCheck)
 	defer tick.Stop()
 	messages, last := known.stream.State.Msgs, time.Now()
-	keys, purged := known.bucket.State.NumSubjects, uint64(0)
+	keys := s.projector.newKeyCheck(known.bucket.State.NumSubjects)
 	for {
 		select {
 		case <-ctx.Done():
@@ -40,12 +34,13 @@ func (s *session) guard(ctx context.Context, known storage) error {
 			return errClosed
 		}
 		reconnects := s.nc.Stats().Reconnects
-		if !s.nc.IsConnected() || (time.Since(last) < storageCheck && reconnects == s.looked.Load()) {
+		if !s.nc.IsConnected() || (time.Since(last) < storageCheck && reconnects == s.memory.checked.Load()) {
 			continue
 		}
 		last = time.Now()
 		// Before the look: what is there by then stays.
-		before, atLeast, acknowledged := s.projector.purged.Load(), s.projector.atLeast.Load(), s.acknowledged.get()
+		keys.begin()
+		acknowledged := s.acknowledged.get()
 		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
 		stream, bucket, err := known.present(look)
 		cancel()
@@ -55,41 +50,34 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		case err != nil:
 			return err
 		case stream == nil || bucket == nil:
-			continue // NATS is away for the moment, which is not this check's business
+			continue // NATS is unavailable, which readiness reports
 		}
 		if err := acknowledged.checkTails(stream, bucket); err != nil {
 			return err
 		}
-		s.looked.Store(reconnects)
+		s.memory.checked.Store(reconnects)
 		if cfg := stream.Config; stream.State.Msgs < messages && cfg.MaxAge == 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgs <= 0 {
-			s.log.Warn("messages were taken out of the stream; the apps they were of go on without",
+			s.log.Warn("messages were removed from the stream; their apps go on without them",
 				zap.Uint64("had", messages), zap.Uint64("has", stream.State.Msgs), zap.Uint64("firstSequence", stream.State.FirstSeq))
-			s.lookNow("messages were taken out of the stream")
+			s.auditNow("messages were removed from the stream")
 		}
 		messages = stream.State.Msgs
-		now := bucket.State.NumSubjects
-		// Without what the projector may have removed itself.
-		had := max(int64(keys)-int64(s.projector.purging.Load()-purged), min(atLeast, s.projector.atLeast.Load()))
-		switch {
-		case int64(now) < had:
-			s.projector.lookAgain(fmt.Errorf("%w: it holds %d of %d", errKeysVanished, now, had))
-			s.lookNow("keys were taken out of the bucket")
-		case bucket.State.LastSeq > s.projector.sent.Load():
-			s.projector.lookAgain(errForeignWrite)
-			s.lookNow("somebody else wrote to the bucket")
+		switch err := keys.check(bucket.State); {
+		case errors.Is(err, errKeysVanished):
+			s.auditNow("keys were removed from the bucket")
+		case err != nil:
+			s.auditNow("another client wrote to the bucket")
 		}
-		keys, purged = now, before
 	}
 }
 
-// historyCheck is how often a session looks whether the cluster's history is
-// still the one that it follows.
+// historyCheck is how often a session reads the cluster's version.
 const historyCheck = 10 * time.Second
 
 // watchHistory ends the process when the cluster's version steps back: etcd was
-// restored. A watch that resumes at a version which is not reached again yet
-// shows nothing, for hours perhaps, and the informers' caches are of a history
-// that is over. So only a new start can go on.
+// restored. A watch that resumes at a version that the cluster has not reached again shows nothing,
+// perhaps for hours, and the informers' caches are of a history that is over. So only a new start can
+// go on.
 func (s *session) watchHistory(ctx context.Context, seen string) error {
 	tick := time.NewTicker(historyCheck)
 	defer tick.Stop()
@@ -104,7 +92,7 @@ func (s *session) watchHistory(ctx context.Context, seen string) error {
 		}
 		version, err := s.kube.version(ctx)
 		if err != nil {
-			continue // Kubernetes is away for the moment, which readiness tells
+			continue // Kubernetes is unavailable, which readiness reports
 		}
 		if order(version, seen) < 0 {
 			return steppedBack(version, seen)

@@ -10,8 +10,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// key is what the projector knows of an app's key in the bucket. Keys never
-// go by themselves.
+// key is what the projector knows of an app's key in the bucket. Keys do not expire.
 type key struct {
 	exists bool     // the app does: it is no delete marker
 	event  uint64   // the stream sequence that it reflects, 0 if that is not known
@@ -32,7 +31,7 @@ func (p *projector) setKey(id subjects.AppID, k key) {
 	}
 }
 
-// stored notes that the bucket has acknowledged a write. first says that the app has no event before.
+// stored notes that the bucket has acknowledged a write. first is true for the first event of the app.
 func (p *projector) stored(id subjects.AppID, k key, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,8 +85,8 @@ func (p *projector) wrote(id subjects.AppID, at uint64) bool {
 	return ok && w.app == id
 }
 
-// markersNeeded selects the delete markers in the bucket that the projection has to know of: those
-// that are removed at some age, those that another bridge wrote, and those in the place of an entry.
+// markersNeeded selects the delete markers that a read of the bucket has to return: those that are
+// removed at some age, those that another bridge wrote, and those in the place of an entry.
 func (p *projector) markersNeeded() func(subjects.AppID, marker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +105,8 @@ func (p *projector) markersNeeded() func(subjects.AppID, marker) bool {
 // errDistrusted has the projection start over: an entry may be another than it should be.
 var errDistrusted = errors.New("a bucket entry may differ from its app's last event")
 
-// distrust has the projector compare the keys of apps with their last events, and write what differs
-// or is missing. exists says that the apps exist.
+// distrust has the projector compare the keys of apps with their last events, and write those that
+// differ or are missing. exists is true for apps that exist.
 func (p *projector) distrust(exists bool, ids ...subjects.AppID) {
 	if len(ids) == 0 {
 		return
@@ -184,7 +183,7 @@ func (p *projector) admit(snap *snapshot) (suspects map[subjects.AppID]bool) {
 	p.atLeast.Store(int64(snap.keys + snap.foreign))
 	p.refly(snap, suspects)
 	if missing > 0 {
-		p.log.Error("keys have vanished from the bucket; they are written again", zap.Int("keys", missing))
+		p.log.Error("keys are missing in the bucket; writing them again", zap.Int("keys", missing))
 	}
 	if written := p.written.Load(); written > snap.position {
 		p.lag.note(written, time.Now())
@@ -193,8 +192,8 @@ func (p *projector) admit(snap *snapshot) (suspects map[subjects.AppID]bool) {
 	return suspects
 }
 
-// purge removes an app's key at sequence of the bucket's stream, not what was written since. The
-// guard learns how many keys it may miss.
+// purge removes an app's key at sequence of the bucket's stream, not what was written since, and
+// counts it for the keyCheck.
 func (p *projector) purge(ctx context.Context, id subjects.AppID, sequence uint64) error {
 	if sequence == 0 {
 		return nil

@@ -24,10 +24,16 @@ func (r *rig) session(known witness, log *zap.Logger) *session {
 	r.t.Helper()
 	b := &Bridge{
 		cfg: r.cfg, subjects: r.storage.subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
-		metrics: testMetrics(), clusterUID: testCluster, found: map[subjects.AppID]*storedMessage{},
+		metrics: testMetrics(), clusterUID: testCluster,
 	}
-	b.acknowledged.merge(known)
-	return &session{Bridge: b, storage: b.newStorage(), bucket: b.newBucket(r.js)}
+	b.memory.acknowledged.merge(known)
+	return b.newSession(nil)
+}
+
+// renew gives a session the storage and the bucket of another start.
+func (r *rig) renew(s *session) {
+	b := &Bridge{cfg: s.cfg, subjects: s.subjects, nc: s.nc, js: s.js, log: s.log, clusterUID: testCluster}
+	s.storage, s.bucket = b.newStorage(), b.newBucket(r.js)
 }
 
 // One acknowledgement of a filler is lost, as when the stream's leader dies and the connection does
@@ -94,7 +100,7 @@ func TestSettleFarFromTheLeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	far := r.through(10*time.Millisecond, nil)
-	p := far.publisher(testEncoder(), testMetrics())
+	p := far.next()
 	observeAll(r.pub, 1000, 1, 1)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
@@ -102,7 +108,7 @@ func TestSettleFarFromTheLeader(t *testing.T) {
 	observeAll(p, 1000, 1, 1)
 	if err := far.publish(p); !errors.As(err, new(*otherWriterError)) {
 		trouble := ""
-		if why := p.trouble.Load(); why != nil {
+		if why := p.trouble(); why != nil {
 			trouble = *why
 		}
 		t.Errorf("got %v after a minute; accounted for are %d of %d: %s", err, p.settled, r.endsAt(), trouble)
@@ -200,7 +206,7 @@ func TestSettleBesideAnother(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	p, snap := r.newProjector(zap.NewNop())
-	late := r.through(5*time.Millisecond, nil).publisher(testEncoder(), testMetrics()) // its answers take a while
+	late := r.through(5*time.Millisecond, nil).next() // its answers take a while
 	p.known = late.known
 	busy.Go(func() { _ = p.run(ctx, snap) })
 	other := r.next()
@@ -260,7 +266,7 @@ func TestWitnessOfAnotherStream(t *testing.T) {
 	if second.subjects, err = subjects.New("trial.apps"); err != nil {
 		t.Fatal(err)
 	}
-	second.storage, second.bucket = second.newStorage(), second.newBucket(r.js)
+	r.renew(second)
 	if _, err := second.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +308,7 @@ func TestBucketDeleted(t *testing.T) {
 	if err := r.js.DeleteKeyValue(t.Context(), subjects.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	r.renew(s)
 	snap, err := s.open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +348,7 @@ func TestConfirmsTheBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.acknowledged.noteBucket(12) // two more are on their way
-	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	r.renew(s)
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.open(t.Context())
@@ -466,7 +472,7 @@ func TestInterruptedHeal(t *testing.T) {
 		tries := 0
 		for ; ; tries++ {
 			ctx, cancel := context.WithTimeout(t.Context(), tailConfirm+time.Duration(20+60*(tries+round))*time.Millisecond)
-			s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+			r.renew(s)
 			_, err := s.open(ctx)
 			cancel()
 			if err == nil {
@@ -490,13 +496,13 @@ func TestTwoHealAtOnce(t *testing.T) {
 			}
 		}
 		a.acknowledged.noteStream(5000)
-		b.acknowledged.noteStream(4990)
+		b.memory.acknowledged.noteStream(4990)
 		var both sync.WaitGroup
 		for _, s := range []*session{a, b} {
 			both.Go(func() {
 				var err error
 				for range 20 {
-					s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+					r.renew(s)
 					if _, err = s.open(t.Context()); err == nil {
 						return
 					}
@@ -578,12 +584,12 @@ func TestFillFullStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.acknowledged.noteStream(50)
-	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	r.renew(s)
 	if _, err := s.open(t.Context()); err == nil || r.endsAt() != 10 || r.count() != 10 {
 		t.Errorf("got %v; the stream ends at %d and holds %d messages, want 10 of 10", err, r.endsAt(), r.count())
 	}
 	limit(12)
-	s.storage, s.bucket = s.newStorage(), s.newBucket(r.js)
+	r.renew(s)
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}

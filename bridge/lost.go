@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// tailConfirm is how long a stream has to end before what it acknowledged until that counts as a
-	// loss: a leader that was just elected may not have applied everything yet.
+	// tailConfirm is how long a stream has to end before what it acknowledged to count as lost: a
+	// leader that was just elected may not have applied everything yet.
 	tailConfirm = time.Second
 	// farAhead is how far the bucket may be ahead of everything else that is known. Entries beyond that
 	// are not of this stream, or were made up.
@@ -90,7 +90,7 @@ func (s *storage) lost() []subjects.LostRange {
 	}
 	ranges, err := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostRanges])
 	if err != nil {
-		s.log.Warn("the stream's metadata cannot be read", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
+		s.log.Warn("cannot parse the stream's metadata", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
 	}
 	if pending, ok := s.pendingRange(); ok {
 		ranges = append(ranges, pending)
@@ -98,7 +98,8 @@ func (s *storage) lost() []subjects.LostRange {
 	return ranges
 }
 
-// confirmLoss looks at stream and bucket again after a while. The error is that of one that moved.
+// confirmLoss reads the ends of stream and bucket again after a while. It returns an error if one has
+// changed.
 func (s *storage) confirmLoss(ctx context.Context, bucketLast uint64) error {
 	stream := s.stream
 	select {
@@ -110,16 +111,16 @@ func (s *storage) confirmLoss(ctx context.Context, bucketLast uint64) error {
 		return err
 	}
 	if (stream == nil) != (s.stream == nil) || (stream != nil && s.stream.State.LastSeq != stream.State.LastSeq) {
-		return fmt.Errorf("stream %s has changed meanwhile: looking again", s.cfg.Stream)
+		return fmt.Errorf("stream %s has changed meanwhile: reading it again", s.cfg.Stream)
 	}
 	if s.bucket != nil && s.bucket.State.LastSeq != bucketLast {
-		return fmt.Errorf("bucket %s has changed meanwhile: looking again", s.cfg.Bucket)
+		return fmt.Errorf("bucket %s has changed meanwhile: reading it again", s.cfg.Bucket)
 	}
 	return nil
 }
 
-// healStream gives the lost sequences to fillers, so that no event ever gets one of them, and
-// appends a notice of the loss. It can be interrupted at any point: the next one goes on.
+// healStream fills the lost sequences, so that no event ever gets one of them, and appends a notice
+// of the loss. It can be interrupted at any point: the next call goes on.
 func (s *storage) healStream(ctx context.Context, lost subjects.LostRange) (noticed uint64, err error) {
 	if pending, ok := s.pendingRange(); !ok || pending != lost {
 		if s.stream, err = s.mark(ctx, "stream", s.stream, map[string]string{subjects.MetadataLostPending: lost.String()}); err != nil {
@@ -214,20 +215,11 @@ func (s *storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, 
 	return ack.Sequence, nil
 }
 
-// healBucket carries the end of the bucket's stream past what it had acknowledged, so that no event
-// gets one of its sequences twice: it writes an entry again that is there. The result is where the
-// bucket's stream ends now.
+// healBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so that
+// none is assigned twice: it writes an existing entry again. It returns the new last sequence.
 func (s *storage) healBucket(ctx context.Context, snap *snapshot, to uint64) (uint64, error) {
-	name := subjects.BucketStream(s.cfg.Bucket)
 	if snap.smallest == nil {
-		stream, err := s.js.Stream(ctx, name)
-		if err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
-		}
-		if err != nil {
-			return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, to, err)
-		}
-		return to, nil
+		return to, s.carryEmptyBucket(ctx, to)
 	}
 	if err := appendChain(ctx, s.js, snap.smallest, snap.last, int(to-snap.last)); err != nil {
 		return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, to, err)

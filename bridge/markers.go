@@ -29,7 +29,7 @@ func (p *projector) sweepMarkers(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := p.removeMarkers(ctx, time.Now().Add(-age)); err != nil && ctx.Err() == nil {
-			report.Warn("old delete markers stay in the bucket", err)
+			report.Warn("cannot remove old delete markers from the bucket", err)
 		}
 	}
 }
@@ -91,8 +91,8 @@ func (p *projector) oldMarkers(before time.Time) []oldMarker {
 	return old
 }
 
-// sweep notes that a marker will be gone, so that nobody misses it. It returns
-// false if the app's key is another one by now.
+// sweep notes that a marker is about to be removed, so that it does not count as missing. It returns
+// false if the app's key has changed.
 func (p *projector) sweep(m oldMarker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -176,7 +176,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 	if got := keysOf(p); got != 1 {
 		t.Errorf("%d keys are expected", got)
 	}
-	for _, text := range []string{"keys have vanished from the bucket; they are written again", "restored a bucket entry"} {
+	for _, text := range []string{"keys are missing in the bucket; writing them again", "restored a bucket entry"} {
 		if logs.FilterMessage(text).Len() > 0 {
 			t.Errorf("it logs that %s", text)
 		}

@@ -13,13 +13,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// JetStream error codes the fence cares about.
-const (
-	codeWrongLastSequence  jetstream.ErrorCode = 10071 // somebody, perhaps this bridge, appended meanwhile
-	codeDuplicateInProcess jetstream.ErrorCode = 10158 // an earlier try is in process (R>1)
-	codeFilterInProcess    jetstream.ErrorCode = 10164 // another publish with this filter is in process (R>1)
-	codeMessageTooLarge    jetstream.ErrorCode = 10054
-)
+// codeMessageTooLarge is the error code of a stream that refuses a message for its size.
+const codeMessageTooLarge jetstream.ErrorCode = 10054
 
 func errorCode(err error) jetstream.ErrorCode {
 	var api *jetstream.APIError
@@ -29,7 +24,11 @@ func errorCode(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// errNoMessage says that the stream holds no message of a subject.
+// errClosed reports that the NATS client has given up, as it does when the server refuses its
+// credentials.
+var errClosed = errors.New("the NATS connection is closed")
+
+// errNoMessage reports that the stream has no such message.
 var errNoMessage = errors.New("no message")
 
 // lastMessage reads the newest message that matches filter from the stream's
@@ -125,4 +124,17 @@ func (m *storedMessage) record(s subjects.Subjects) (*record, error) {
 		return nil, err
 	}
 	return recordOfEvent(kind, m.sequence, m.header, m.data)
+}
+
+// fenceBytes is room for the headers that are set when a message is sent.
+const fenceBytes = 64
+
+// maxMessage is the largest message in bytes that the server and a stream accept. limit is that of
+// the stream; 0 or less: none.
+func maxMessage(nc *nats.Conn, limit int64) int {
+	payload := nc.MaxPayload()
+	if limit > 0 && limit < payload {
+		payload = limit
+	}
+	return int(payload) - fenceBytes
 }

@@ -6,25 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/appbridge/appbridge/bridge/audit"
-	"github.com/appbridge/appbridge/subjects"
 )
 
 // metrics of a Bridge; docs/metrics.md lists them.
 type metrics struct {
-	published      *prometheus.CounterVec
-	rejected       *prometheus.CounterVec
-	merged         prometheus.Counter
-	dropped        prometheus.Counter
-	fenceConflicts prometheus.Counter
-	publishRetries prometheus.Counter
-	lostSequences  *prometheus.CounterVec
-	resyncs        *prometheus.CounterVec
-	latency        prometheus.Histogram
-	pendingChanges prometheus.Gauge
-	pendingBytes   prometheus.Gauge
-	leader         prometheus.Gauge
-	projector      *projectorMetrics
-	audit          *audit.Metrics
+	rejected      *prometheus.CounterVec
+	lostSequences *prometheus.CounterVec
+	resyncs       *prometheus.CounterVec
+	leader        prometheus.Gauge
+	projector     *projectorMetrics
+	publisher     *publisherMetrics
+	audit         *audit.Metrics
 }
 
 // Labels of lostSequences.
@@ -34,9 +26,6 @@ const (
 )
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
-	}
 	vec := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help}, []string{label})
 	}
@@ -44,21 +33,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help})
 	}
 	m := &metrics{
-		published:      vec("events_published_total", "Events this replica stored in the stream, or found stored by a try of its own, by kind.", "kind"),
-		rejected:       vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
-		merged:         counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
-		dropped:        counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
-		fenceConflicts: counter("fence_conflicts_total", "Times the stream refused an append because it, or the app, ended at another sequence than expected."),
-		publishRetries: counter("publish_retries_total", "Times sending stopped to find out which appends had landed."),
-		lostSequences:  vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
-		resyncs:        vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
-		}),
-		pendingChanges: gauge("changes_pending", "Changes that wait for the stream."),
-		pendingBytes:   gauge("changes_pending_bytes", "Estimated memory that waiting changes take."),
-		leader:         gauge("leader", "1 while this replica publishes, else 0."),
+		rejected:      vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
+		lostSequences: vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
+		resyncs:       vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
+		leader:        gauge("leader", "1 while this replica publishes, else 0."),
 	}
 	m.projector = newProjectorMetrics(reg)
 	for _, reason := range []string{reasonNoAppID, reasonMalformed, reasonEmptyPart, reasonTooLong, reasonConflict, reasonTooLarge, reasonConvert} {
@@ -67,21 +45,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, storage := range []string{storageStream, storageBucket} {
 		m.lostSequences.WithLabelValues(storage)
 	}
-	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
-		m.published.WithLabelValues(string(kind))
-	}
-	reg.MustRegister(m.published, m.rejected, m.merged, m.dropped, m.fenceConflicts, m.publishRetries, m.lostSequences,
-		m.resyncs, m.latency, m.pendingChanges, m.pendingBytes, m.leader)
+	reg.MustRegister(m.rejected, m.lostSequences,
+		m.resyncs, m.leader)
+	m.publisher = newPublisherMetrics(reg, m.rejected)
 	return m
 }
 
 // reject counts a version of a Knative Service that is not published.
 func (m *metrics) reject(reason string) { m.rejected.WithLabelValues(reason).Inc() }
-
-func (m *metrics) pending(changes int, bytes int64) {
-	m.pendingChanges.Set(float64(changes))
-	m.pendingBytes.Set(float64(bytes))
-}
 
 // watch adds the gauges that are read off a running bridge.
 func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
@@ -96,7 +67,7 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 		return 1
 	})
 	gauge("oldest_pending_seconds", "Age of the oldest change that waits for the stream.", func() float64 {
-		if q := b.waiting.Load(); q != nil {
+		if q := b.memory.pending.Load(); q != nil {
 			if _, since := q.oldest(); !since.IsZero() {
 				return time.Since(since).Seconds()
 			}

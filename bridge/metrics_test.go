@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
@@ -27,5 +28,5 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if _, err := watches.Add(list, watch.Options{}).List(metav1.ListOptions{}); err != nil { // its age shows from then on
 		t.Fatal(err)
 	}
-	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "| --- | --- |\n", reg, *update)
+	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "| --- | --- |\n", reg, *apptest.Update)
 }

@@ -29,7 +29,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 	if err := st.identify(s.acknowledged.get(), snap.position); err != nil {
 		return nil, err
 	}
-	missing, err := st.lossOf(&s.acknowledged, snap.position, snap.last)
+	missing, err := st.lossOf(s.acknowledged, snap.position, snap.last)
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	if missing.stream.To == 0 {
-		s.reported.stream = subjects.LostRange{}
+		s.memory.reported.stream = subjects.LostRange{}
 	}
 	if missing.bucket.To == 0 {
-		s.reported.bucket = subjects.LostRange{}
+		s.memory.reported.bucket = subjects.LostRange{}
 	}
 	if missing != (loss{}) {
 		if err := st.confirmLoss(ctx, snap.last); err != nil {
@@ -88,8 +88,8 @@ func (s *session) reportLoss(missing loss) {
 		storage, text  string
 		name           zap.Field
 	}{
-		{&missing.stream, &s.reported.stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream)},
-		{&missing.bucket, &s.reported.bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket)},
+		{&missing.stream, &s.memory.reported.stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream)},
+		{&missing.bucket, &s.memory.reported.bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket)},
 	} {
 		if l.lost.To == 0 || l.reported.Contains(l.lost.From) && l.reported.Contains(l.lost.To) {
 			continue // an earlier try to heal it was interrupted
@@ -110,7 +110,7 @@ func (s *session) heal(ctx context.Context, missing loss, snap *snapshot) error 
 		}
 		s.acknowledged.noteStream(noticed)
 		s.log.Info("the lost range is filled", zap.Stringer("lost", lost), zap.Uint64("notice", noticed))
-		s.reported.stream = subjects.LostRange{}
+		s.memory.reported.stream = subjects.LostRange{}
 	}
 	if lost := missing.bucket; lost.To > 0 {
 		s.setStatus(fmt.Sprintf("the bucket lost acknowledged entries %s; carrying it past them", lost))
@@ -119,7 +119,7 @@ func (s *session) heal(ctx context.Context, missing loss, snap *snapshot) error 
 			return err
 		}
 		snap.last = last
-		s.reported.bucket = subjects.LostRange{}
+		s.memory.reported.bucket = subjects.LostRange{}
 	}
 	return nil
 }

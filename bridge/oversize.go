@@ -19,11 +19,11 @@ func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.M
 	msg, err := p.bucket.entryWithin(id, r, h, limit)
 	if err != nil {
 		p.metrics.skipped.Inc()
-		p.log.Error("a bucket entry cannot be made; it is skipped", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
+		p.log.Error("skipped a bucket entry that cannot be encoded or does not fit", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
 		return nil
 	}
 	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
-		p.log.Warn("a bucket entry does not fit; it is truncated",
+		p.log.Warn("truncated a bucket entry that does not fit",
 			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
 	}
 	return msg
@@ -47,8 +47,7 @@ func (p *projector) wasRefused(e entry) bool {
 	return refused > 0 && sizeOfEntry(e.msg) >= refused
 }
 
-// isTooLarge reports whether an error says that a message is larger than the
-// client or the server allows.
+// isTooLarge reports whether the client or the server refused a message for its size.
 func isTooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
 }

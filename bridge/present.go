@@ -17,7 +17,7 @@ var (
 	// errLostTail reports that the stream, or the bucket's stream, ends before what it acknowledged.
 	errLostTail = errors.New("acknowledged messages are lost")
 	// errSizeChanged reports that events may be too large now, or need not be truncated.
-	errSizeChanged = errors.New("somebody changed the largest message that it takes")
+	errSizeChanged = errors.New("the largest message that it takes was changed")
 )
 
 // checkTail returns errLostTail for a stream that ends at last, before a sequence that it had.
@@ -33,8 +33,8 @@ func (w witness) checkTails(stream, bucket *jetstream.StreamInfo) error {
 	return cmp.Or(checkTail(stream.Config.Name, stream.State.LastSeq, w.Stream), checkTail(bucket.Config.Name, bucket.State.LastSeq, w.Bucket))
 }
 
-// present looks whether stream and bucket are still there, the same as before,
-// and fit. Both are nil when that cannot be told at the moment.
+// present checks that stream and bucket exist, are the same as before and are fit. Both are nil if
+// NATS does not answer.
 func (s *storage) present(ctx context.Context) (stream, bucket *jetstream.StreamInfo, err error) {
 	if stream, err = s.still(ctx, s.stream); err != nil || stream == nil {
 		return nil, nil, err
@@ -44,7 +44,7 @@ func (s *storage) present(ctx context.Context) (stream, bucket *jetstream.Stream
 	}
 	if before := s.stream.Config; !sameConfig(stream.Config, before) {
 		s.stream = stream
-		s.log.Info("somebody changed the configuration", zap.String("stream", s.cfg.Stream))
+		s.log.Info("the stream's configuration has changed", zap.String("stream", s.cfg.Stream))
 		if err := s.inspectStream(); err != nil {
 			return nil, nil, err
 		}
@@ -54,7 +54,7 @@ func (s *storage) present(ctx context.Context) (stream, bucket *jetstream.Stream
 	}
 	if !sameConfig(bucket.Config, s.bucket.Config) {
 		s.bucket = bucket
-		s.log.Info("somebody changed the configuration", zap.String("bucket", s.cfg.Bucket))
+		s.log.Info("the bucket's configuration has changed", zap.String("bucket", s.cfg.Bucket))
 		if err := s.inspectBucket(); err != nil {
 			return nil, nil, err
 		}

@@ -107,6 +107,29 @@ func newProjector(cfg projectorConfig, snap *snapshot) *projector {
 // reader reads single events of the stream that is followed.
 func (p *projector) reader() reader { return reader{p.bucket.js.Conn(), p.stream, p.subjects} }
 
+// position is the sequence of the stream up to which the bucket is written.
+func (p *projector) position() uint64 { return p.written.Load() }
+
+// delivered is the sequence up to which the stream has been read.
+func (p *projector) delivered() uint64 { return p.followed.Load() }
+
+// behindSince is when the oldest event was acknowledged that the bucket does not reflect yet; zero if
+// there is none.
+func (p *projector) behindSince() time.Time { return p.lag.since(p.written.Load()) }
+
+// noteAppended notes that the stream has acknowledged an event now.
+func (p *projector) noteAppended(sequence uint64) { p.lag.note(sequence, time.Now()) }
+
+// isStuck reports whether the projector starts over again and again without progress.
+func (p *projector) isStuck() bool { return p.failures.Load() > 3 }
+
+// lastTrouble is why the projector started over last, nil if it never did.
+func (p *projector) lastTrouble() *string { return p.trouble.Load() }
+
+// removedRanges are the ranges of the stream that are known to be missing. Call it after the
+// end of run.
+func (p *projector) removedRanges() []subjects.LostRange { return p.lost }
+
 // take hands out what has been published so far of the apps that exist, and the newest deletion, and
 // stops collecting them.
 func (p *projector) take() (map[subjects.AppID]*record, deletion) {
@@ -151,7 +174,7 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 			text := err.Error()
 			p.trouble.Store(&text)
 		}
-		report.Warn("the bucket's projection starts over", err)
+		report.Warn("restarting the bucket's projection", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -52,8 +52,8 @@ func (e *lastEvent) published() *record {
 	return e.record
 }
 
-// claimed is what was published of an app, and whether its entry in the bucket says to reflect an event
-// of another app.
+// claimed is what was published of an app, and whether its entry in the bucket names an event of
+// another app.
 type claimed struct {
 	*record
 	wrongly bool
@@ -91,7 +91,7 @@ func (h publishedReader) markerOf(ctx context.Context, id subjects.AppID, behind
 	}
 	r, err := recordOfEntry(m.header, m.data)
 	if err != nil || r.kind != subjects.Deleted || r.sequence <= behind || contains(h.bucket.lost, r.sequence) {
-		return nil, nil //nolint:nilerr // what cannot be read says nothing
+		return nil, nil //nolint:nilerr // an unreadable marker does not count
 	}
 	if other, err := h.belongsToAnother(ctx, id, r.sequence); err != nil || other {
 		return nil, err

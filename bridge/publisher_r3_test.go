@@ -1,16 +1,13 @@
 package bridge
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,18 +16,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
-
-// newRigOfThree is a rig whose stream has three replicas.
-func newRigOfThree(t *testing.T) (*threeServers, *rig) {
-	t.Helper()
-	c := newThreeServers(t)
-	return c, newRigOn(t, c.connect(), 3, c.poll)
-}
 
 // impatient has p use another connection and wait for an acknowledgement no longer than timeout, so
 // that missing and late ones are frequent.
-func (r *rig) impatient(p *publisher, nc *nats.Conn, timeout time.Duration) {
+func (r *stage) impatient(p *publisher, nc *nats.Conn, timeout time.Duration) {
 	r.t.Helper()
 	var err error
 	p.nc = nc
@@ -41,7 +32,7 @@ func (r *rig) impatient(p *publisher, nc *nats.Conn, timeout time.Duration) {
 
 // publishing has p publish what is in its queue. reached waits until p has published up to a
 // sequence of the stream, and returns false if p ended before. ended waits for the end.
-func (r *rig) publishing(p *publisher) (reached func(sequence uint64) bool, ended func() error) {
+func (r *stage) publishing(p *publisher) (reached func(sequence uint64) bool, ended func() error) {
 	done := make(chan error, 1)
 	go func() { done <- r.publish(p) }()
 	var over bool
@@ -55,7 +46,7 @@ func (r *rig) publishing(p *publisher) (reached func(sequence uint64) bool, ende
 	reached = func(sequence uint64) bool {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
-		for !over && p.highest.Load() < sequence {
+		for !over && p.highest() < sequence {
 			select {
 			case result = <-done:
 				over = true
@@ -68,7 +59,7 @@ func (r *rig) publishing(p *publisher) (reached func(sequence uint64) bool, ende
 }
 
 // leader is the server that leads the stream.
-func (r *rig) leader(c *threeServers) (name string) {
+func (r *stage) leader(c *threeServers) (name string) {
 	r.t.Helper()
 	c.poll("the stream has a leader", func() error {
 		info, err := r.stream.Info(r.t.Context())
@@ -85,7 +76,7 @@ func (r *rig) leader(c *threeServers) (name string) {
 
 // The stream gets another leader again and again, with everything under way.
 func TestPublisherLeaderStepsDown(t *testing.T) {
-	c, r := newRigOfThree(t)
+	c, r := newStageOfThree(t)
 	const apps, versions = 300, 6
 	r.impatient(r.pub, r.nc, 300*time.Millisecond)
 	observeAll(r.pub, apps, 1, versions)
@@ -105,12 +96,12 @@ func TestPublisherLeaderStepsDown(t *testing.T) {
 	if changes < 3 || len(leaders) < 2 {
 		t.Errorf("the stream was led by %v; its leader stepped down %d times", slices.Collect(maps.Keys(leaders)), changes)
 	}
-	t.Logf("%d changes of the leader, %v times sending stopped", changes, counted(t, r.pub.metrics.publishRetries))
+	t.Logf("%d changes of the leader, %v times sending stopped", changes, counted(t, r.pub.metrics.retries))
 }
 
 // The server that leads the stream stops and starts again, with everything under way.
 func TestPublisherLeaderRestarts(t *testing.T) {
-	c, r := newRigOfThree(t)
+	c, r := newStageOfThree(t)
 	const apps, versions = 300, 8
 	r.impatient(r.pub, r.nc, time.Second)
 	observeAll(r.pub, apps, 1, versions)
@@ -121,7 +112,7 @@ func TestPublisherLeaderRestarts(t *testing.T) {
 	down := c.index(r.leader(c))
 	c.servers[down].Shutdown()
 	c.servers[down].WaitForShutdown()
-	if reached(r.pub.highest.Load() + apps) {
+	if reached(r.pub.highest() + apps) {
 		c.servers[down] = c.start(down)
 	} else {
 		t.Error("everything was published before the server came back")
@@ -133,7 +124,7 @@ func TestPublisherLeaderRestarts(t *testing.T) {
 }
 
 // other is a publisher of another bridge: it knows what the stream holds, and nothing else.
-func (r *rig) other(nc *nats.Conn, apps, versions int) *publisher {
+func (r *stage) other(nc *nats.Conn, apps, versions int) *publisher {
 	r.t.Helper()
 	p := r.next()
 	r.impatient(p, nc, publishTimeout)
@@ -165,7 +156,7 @@ func (r *rig) other(nc *nats.Conn, apps, versions int) *publisher {
 // Two bridges publish the same changes at the same time. A publisher that finds an event of the
 // other ends, and the next one goes on behind it.
 func TestPublisherBesideAnother(t *testing.T) {
-	c, r := newRigOfThree(t)
+	c, r := newStageOfThree(t)
 	const apps, versions = 60, 8
 	conns := []*nats.Conn{r.nc, c.connect()}
 	type result struct {
@@ -268,7 +259,7 @@ func TestPublisherWhileInProcess(t *testing.T) {
 		for _, fate := range []string{neverSent, landsSoon, landsLate} {
 			t.Run(fmt.Sprint(code, " ", fate), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t)
+				r := newStage(t)
 				answers := &answering{JetStream: r.pub.js, every: 97, code: code, fate: fate}
 				r.pub.js = answers
 				observeAll(r.pub, 100, 1, 6)
@@ -284,104 +275,25 @@ func TestPublisherWhileInProcess(t *testing.T) {
 	}
 }
 
-// swallower stands between a client and a server, and swallows some acknowledgements of the stream.
-type swallower struct {
-	every     int64
-	acks      atomic.Int64
-	swallowed atomic.Int64
-}
-
-// listen accepts connections for a server until the test is over.
-func (s *swallower) listen(t *testing.T, target string) (url string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
-	group.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			mu.Lock()
-			open = append(open, client, server)
-			mu.Unlock()
-			closeBoth := func() { _, _ = client.Close(), server.Close() }
-			group.Go(func() {
-				defer closeBoth()
-				_, _ = io.Copy(server, client)
-			})
-			group.Go(func() {
-				defer closeBoth()
-				_ = s.forward(client, server)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		mu.Lock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		group.Wait()
-	})
-	return "nats://" + l.Addr().String()
-}
-
-// forward passes on what the server sends, message by message.
-func (s *swallower) forward(client io.Writer, server io.Reader) error {
-	in := bufio.NewReader(server)
-	for {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		out := []byte(line)
-		if strings.HasPrefix(line, "MSG ") || strings.HasPrefix(line, "HMSG ") {
-			fields := strings.Fields(line)
-			size, err := strconv.Atoi(fields[len(fields)-1])
-			if err != nil {
-				return err
-			}
-			body := make([]byte, size+len("\r\n"))
-			if _, err := io.ReadFull(in, body); err != nil {
-				return err
-			}
-			if strings.HasPrefix(string(body), `{"stream":`) && s.acks.Add(1)%s.every == 0 {
-				s.swallowed.Add(1)
-				continue
-			}
-			out = append(out, body...)
-		}
-		if _, err := client.Write(out); err != nil {
-			return err
-		}
-	}
-}
-
 // Some acknowledgements get lost on the way.
 func TestPublisherAcksGetLost(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	proxy := &swallower{every: 60}
-	nc := connectTo(t, proxy.listen(t, strings.TrimPrefix(r.nc.ConnectedUrl(), "nats://")))
-	r.impatient(r.pub, nc, 200*time.Millisecond)
+	r := newStage(t)
+	var acks, lost atomic.Int64
+	url := suite.Wire(t, strings.TrimPrefix(r.nc.ConnectedUrl(), "nats://"), 0, func(payload []byte) bool {
+		if !bytes.HasPrefix(payload, []byte(`{"stream":`)) || acks.Add(1)%60 != 0 {
+			return false
+		}
+		lost.Add(1)
+		return true
+	})
+	r.impatient(r.pub, connectTo(t, url), 200*time.Millisecond)
 	observeAll(r.pub, 200, 1, 6)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
 	}
 	r.checkStory(200, 6)
-	if got := proxy.swallowed.Load(); got < 10 {
-		t.Errorf("%d acknowledgements of %d were swallowed, want 10 at least", got, proxy.acks.Load())
+	if got := lost.Load(); got < 10 {
+		t.Errorf("%d acknowledgements of %d got lost, want 10 at least", got, acks.Load())
 	}
 }

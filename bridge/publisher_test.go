@@ -4,181 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// publisher makes a publisher that goes on behind the stream's last message.
-func (r *rig) publisher(e *encoder, m *metrics) *publisher {
-	r.t.Helper()
-	appends, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	last := info.State.LastSeq
-	q := newQueue(10, 1<<30, m)
-	q.complete, q.reached = last == 0, last
-	return &publisher{
-		nc: r.nc, js: appends, queue: q, encoder: e, log: zap.NewNop(), metrics: m,
-		published: publishedReader{reader{r.nc, subjects.DefaultStream, e.subjects}, r.bucket}.publishedOf, keyMissing: func(subjects.AppID) {},
-		known: &acknowledged{}, lag: &lag{}, leads: func(context.Context) error { return nil },
-		chain: last, settled: last, window: publishWindow,
-	}
-}
-
-// next is another publisher of the same bridge, as a new session makes it.
-func (r *rig) next() *publisher { return r.publisher(testEncoder(), testMetrics()) }
-
-// after is a publisher that knows what p knew at its end.
-func (r *rig) after(p *publisher) *publisher {
-	r.t.Helper()
-	next := r.next()
-	next.chain, next.settled, next.known = p.settled, p.settled, p.known
-	for id, a := range p.queue.apps {
-		next.queue.load(id, a.record)
-	}
-	return next
-}
-
-// publish has a publisher publish what is in its queue and returns why it ended: nil if it
-// published everything.
-func (r *rig) publish(p *publisher) error {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- p.run(ctx) }()
-	select {
-	case <-p.queue.empty():
-		cancel()
-		return <-done
-	case err := <-done:
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		return err
-	}
-}
-
-func appID(name string) subjects.AppID {
-	return subjects.AppID{Project: "p", Domain: "d", Name: name}
-}
-
-// serviceOf is a Knative Service of an app.
-func serviceOf(name, version string) *kservice.Service {
-	svc := testService("uid-"+name, version, "True")
-	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
-	return svc
-}
-
-// observe queues a state of an app.
-func observe(p *publisher, name, version string, first bool) {
-	p.queue.add(appID(name), newUpsert(state{service: serviceOf(name, version)}, first))
-}
-
-// known is what the queue holds as published of an app.
-func known(p *publisher, name string) *record {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	return p.queue.apps[appID(name)].record
-}
-
-// story lists the events of the stream, one "app/kind/version" for each.
-func (r *rig) story() []string {
-	r.t.Helper()
-	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	lines := make([]string, info.State.LastSeq+1)
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(32)
-	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
-		group.Go(func() error {
-			var m *storedMessage
-			err := retry.Do(ctx, func() (err error) {
-				m, err = messageAt(ctx, r.nc, subjects.DefaultStream, sequence)
-				if errors.Is(err, errNoMessage) {
-					return retry.Permanent(err)
-				}
-				return err
-			}, func(error, time.Duration) {})
-			if errors.Is(err, errNoMessage) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			id, kind, err := testEncoder().subjects.ParseEvent(m.subject)
-			if err != nil {
-				lines[sequence] = m.subject
-				return nil //nolint:nilerr // a message of somebody else
-			}
-			lines[sequence] = fmt.Sprintf("%s/%s/%s", id.Name, kind, m.header.Get(subjects.HeaderResourceVersion))
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		r.t.Fatal(err)
-	}
-	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
-}
-
-// checkStory holds the events of every app against the versions 1 to n of it.
-func (r *rig) checkStory(apps, versions int) {
-	r.t.Helper()
-	got := map[string][]string{}
-	for _, line := range r.story() {
-		name, rest, _ := strings.Cut(line, "/")
-		got[name] = append(got[name], rest)
-	}
-	var want []string
-	for v := range versions {
-		kind := subjects.Updated
-		if v == 0 {
-			kind = subjects.Created
-		}
-		want = append(want, fmt.Sprintf("%s/%d", kind, v+1))
-	}
-	for i := range apps {
-		name := fmt.Sprint("a", i)
-		if fmt.Sprint(got[name]) != fmt.Sprint(want) {
-			r.t.Errorf("app %s: got %v, want %v", name, got[name], want)
-		}
-	}
-	if len(got) != apps {
-		r.t.Errorf("the stream has events of %d apps, want %d", len(got), apps)
-	}
-}
-
-// observeAll queues versions from to until of all apps.
-func observeAll(p *publisher, apps, from, to int) {
-	for v := from; v <= to; v++ {
-		for i := range apps {
-			observe(p, fmt.Sprint("a", i), fmt.Sprint(v), v == 1)
-		}
-	}
-}
-
 func TestPublisherKeepsOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observeAll(r.pub, 400, 1, 8)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
@@ -192,7 +29,7 @@ func TestPublisherKeepsOrder(t *testing.T) {
 // Every acknowledgement comes too late, so the fate of every event is read from the stream.
 func TestPublisherWithoutAnswers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	var err error
 	if r.pub.js, err = jetstream.New(r.nc, jetstream.WithPublishAsyncTimeout(time.Nanosecond)); err != nil {
 		t.Fatal(err)
@@ -207,7 +44,7 @@ func TestPublisherWithoutAnswers(t *testing.T) {
 // The stream is purged between the events of every app.
 func TestPublisherAfterPurge(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observeAll(r.pub, 300, 1, 1)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
@@ -235,7 +72,7 @@ func TestPublisherAfterPurge(t *testing.T) {
 // An app whose newest event was removed goes on after what is left.
 func TestPublisherAfterLastRemoved(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observe(r.pub, "a", "1", true)
 	observe(r.pub, "a", "2", false)
 	if err := r.publish(r.pub); err != nil {
@@ -245,7 +82,7 @@ func TestPublisherAfterLastRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.next()
-	p.queue.load(appID("a"), known(r.pub, "a"))
+	p.queue.load(appID("a"), publishedOf(r.pub, "a"))
 	observe(p, "a", "3", false)
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
@@ -262,14 +99,14 @@ func TestPublisherAfterLastRemoved(t *testing.T) {
 // Another publisher has published the very same event: it counts as landed.
 func TestPublisherAfterSameEvent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	late := r.next() // believes that the stream is empty
 	observe(r.pub, "a", "1", true)
 	observe(late, "a", "1", true)
 	if err := errors.Join(r.publish(r.pub), r.publish(late)); err != nil {
 		t.Fatal(err)
 	}
-	if got := known(late, "a"); got.previous() != 1 || r.count() != 1 {
+	if got := publishedOf(late, "a"); got.previous() != 1 || r.count() != 1 {
 		t.Errorf("the record is %+v; the stream holds %d messages", got, r.count())
 	}
 }
@@ -289,7 +126,7 @@ func TestPublisherAfterOther(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newStage(t)
 			late := r.next()
 			observe(r.pub, "a", "1", true)
 			if err := r.publish(r.pub); err != nil {
@@ -307,7 +144,7 @@ func TestPublisherAfterOther(t *testing.T) {
 // A deposed publisher appends nothing at all, not even of an app that its successor did not touch.
 func TestPublisherManyOthers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	late := r.next()
 	observeAll(r.pub, farBehind+1, 1, 1)
 	if err := r.publish(r.pub); err != nil {
@@ -322,7 +159,7 @@ func TestPublisherManyOthers(t *testing.T) {
 // Messages that are no events neither stop a publisher nor end the session.
 func TestPublisherAfterForeignMessages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observe(r.pub, "a", "1", true)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
@@ -342,7 +179,7 @@ func TestPublisherAfterForeignMessages(t *testing.T) {
 	if got := r.count(); got != 9 {
 		t.Errorf("the stream holds %d messages, want 9", got)
 	}
-	if a, b := known(p, "a"), known(p, "b"); a.resourceVersion != "2" || b.resourceVersion != "1" {
+	if a, b := publishedOf(p, "a"), publishedOf(p, "b"); a.resourceVersion != "2" || b.resourceVersion != "1" {
 		t.Errorf("published %+v and %+v", a, b)
 	}
 }
@@ -351,7 +188,7 @@ func TestPublisherAfterForeignMessages(t *testing.T) {
 // state is published under another id.
 func TestPublisherDuplicateOfRemoved(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observe(r.pub, "a", "1", true)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
@@ -377,12 +214,12 @@ func TestPublisherDuplicateOfRemoved(t *testing.T) {
 // A stream that ends before what it acknowledged refuses the next append: no sequence comes twice.
 func TestPublisherLostTail(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observeAll(r.pub, 20, 1, 1)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
 	}
-	cfg := r.storage.stream.Config
+	cfg := r.stream.CachedInfo().Config
 	if err := r.js.DeleteStream(t.Context(), cfg.Name); err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +236,7 @@ func TestPublisherLostTail(t *testing.T) {
 // An event that is refused for its size is made again under the limit of now, and stops no other.
 func TestPublisherTooLarge(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	fat := func(version string) state {
 		svc := serviceOf("fat", version)
 		svc.Status.Conditions[0].Message = strings.Repeat("x", 3000)
@@ -410,13 +247,12 @@ func TestPublisherTooLarge(t *testing.T) {
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
 	}
-	cfg := r.storage.stream.Config
+	cfg := r.stream.CachedInfo().Config
 	cfg.MaxMsgSize = 5000
 	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	p := r.after(r.pub)
-	p.encoder.maxSize = func() int { return maxMessage(r.nc, p.maxMsgSize.Load()) } // 0: not known yet
 	p.queue.add(appID("fat"), newUpsert(fat("2"), false))
 	for i := range 20 {
 		observe(p, fmt.Sprint("a", i), "2", false)
@@ -424,7 +260,7 @@ func TestPublisherTooLarge(t *testing.T) {
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
 	}
-	if got := known(p, "fat"); got.resourceVersion != "2" || !got.leftOut(subjects.TruncatedOldApp) {
+	if got := publishedOf(p, "fat"); got.resourceVersion != "2" || !got.leftOut(subjects.TruncatedOldApp) {
 		t.Errorf("published %+v, want version 2 without old_app", got)
 	}
 	if got := r.count(); got != 42 {
@@ -436,12 +272,11 @@ func TestPublisherTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := r.after(p)
-	last.encoder.maxSize = func() int { return maxMessage(r.nc, last.maxMsgSize.Load()) }
 	last.queue.add(appID("fat"), removalOf(fat("2"), observation{}))
 	if err := r.publish(last); err != nil {
 		t.Fatal(err)
 	}
-	if got := known(last, "fat"); got.kind != subjects.Deleted {
+	if got := publishedOf(last, "fat"); got.kind != subjects.Deleted {
 		t.Errorf("the last event is %+v, want the delete", got)
 	}
 }
@@ -449,7 +284,7 @@ func TestPublisherTooLarge(t *testing.T) {
 // A session that ends with events under way knows which of them have landed.
 func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observeAll(r.pub, 200, 1, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	encoded := make(chan *flight, 200)
@@ -471,7 +306,7 @@ func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 200 {
-		if got := known(r.pub, fmt.Sprint("a", i)); got.previous() == 0 {
+		if got := publishedOf(r.pub, fmt.Sprint("a", i)); got.previous() == 0 {
 			t.Fatalf("app a%d is not known to be published: %+v", i, got)
 		}
 	}
@@ -481,7 +316,7 @@ func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
 // A connection that is cut again and again, with everything under way.
 func TestPublisherReconnects(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStage(t)
 	observeAll(r.pub, 200, 1, 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	cut := make(chan struct{})

@@ -9,59 +9,70 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// appQueue is what waits for one app, oldest first.
+// appQueue holds the pending changes of one app, oldest first.
 type appQueue struct {
 	changes []*change
-	record  *record // what has been published
-	// unread is true if record is not what has been published: that is to be read from the stream. A
-	// record then notes a foreign message alone.
+	record  *record // what was published last
+	// unread is true if the app's last event must be read from the stream first. A record then only
+	// notes a foreign message.
 	unread   bool
-	underWay bool // a publisher has the first change
+	underWay bool // the publisher has the first change
 }
 
-// queue holds the changes that are not yet in the stream. Changes of one app
-// leave it one at a time and in order; different apps do not wait for each
-// other. It is bounded: beyond perApp changes of one app, or beyond maxBytes
-// for all, consecutive updates of an app merge into the newest; beyond four
-// times maxBytes it overflows: it drops what waits and takes nothing any more.
+// queueConfig is what a queue starts with.
+type queueConfig struct {
+	StreamID string // identity of the stream that the records are of
+	Empty    bool   // the stream has no message of an app that is not loaded
+	Reached  uint64 // the stream is accounted for up to this sequence
+	PerApp   int    // pending changes of one app beyond which updates merge
+	MaxBytes int64  // pending bytes of all apps beyond which updates merge
+	Metrics  *publisherMetrics
+}
+
+// queue holds the changes that the stream does not have yet. Changes of one app leave it one at a
+// time and in order; apps do not block each other. It is bounded: beyond PerApp changes of one app,
+// or beyond MaxBytes for all, consecutive updates of an app merge into the newest; beyond four
+// times MaxBytes it overflows: it drops every pending change and accepts no more.
 //
-// It knows the apps that exist, and those that were deleted a short time ago (evict). What was
-// published of any other app is to be read from the stream before its next change is published.
-// Safe for concurrent use.
+// It knows the apps that exist, and those that were deleted a short time ago (evict). The last
+// event of any other app is read from the stream before the app's next change is published. Safe
+// for concurrent use.
 type queue struct {
-	streamID string // identity of the stream that the records are of
+	streamID string
 	perApp   int
 	maxBytes int64
 	ready    workqueue.TypedInterface[subjects.AppID] // apps with a change that may be sent
-	metrics  *metrics
+	metrics  *publisherMetrics
 
 	mu       sync.Mutex
 	apps     map[subjects.AppID]*appQueue
 	gone     []subjects.AppID // apps that may be evicted, in the order of their deletions
 	complete bool             // an app that is not in apps has no message in the stream
-	reached  uint64           // up to here the stream was accounted for when an event landed last
+	reached  uint64           // the stream was accounted for up to here when an event landed last
 	bytes    int64
 	length   int
-	emptied  chan struct{} // closed when length becomes 0, replaced when it leaves it
-	overflow chan struct{} // closed at the hard limit
-	full     bool          // the hard limit was reached: what waited is dropped
+	emptied  chan struct{} // closed when length becomes 0, replaced when a change is added
+	full     chan struct{} // closed at the hard limit, when every pending change is dropped
 }
 
-func newQueue(perApp int, maxBytes int64, m *metrics) *queue {
+func newQueue(c queueConfig) *queue {
 	q := &queue{
-		perApp:   perApp,
-		maxBytes: maxBytes,
+		streamID: c.StreamID,
+		perApp:   c.PerApp,
+		maxBytes: c.MaxBytes,
 		ready:    workqueue.NewTyped[subjects.AppID](),
-		metrics:  m,
+		metrics:  c.Metrics,
 		apps:     map[subjects.AppID]*appQueue{},
+		complete: c.Empty,
+		reached:  c.Reached,
 		emptied:  make(chan struct{}),
-		overflow: make(chan struct{}),
+		full:     make(chan struct{}),
 	}
 	close(q.emptied)
 	return q
 }
 
-// load says what has been published of an app, before any change of it is added.
+// load sets what was published last of an app, before any change of it is added.
 func (q *queue) load(id subjects.AppID, r *record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +95,7 @@ func (q *queue) app(id subjects.AppID) *appQueue {
 func (q *queue) add(id subjects.AppID, c *change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.full {
+	if q.isFull() {
 		return
 	}
 	a := q.app(id)
@@ -94,20 +105,19 @@ func (q *queue) add(id subjects.AppID, c *change) {
 	q.append(id, a, c)
 }
 
-// carry appends changes that another queue held: they are as merged as they
-// have to be.
+// carry appends changes that another queue held. It does not merge them.
 func (q *queue) carry(id subjects.AppID, changes []*change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, c := range changes {
-		if q.full {
+		if q.isFull() {
 			return
 		}
 		q.append(id, q.app(id), c)
 	}
 }
 
-// append puts c behind what waits for an app. mu must be held.
+// append puts c behind the pending changes of an app. mu must be held.
 func (q *queue) append(id subjects.AppID, a *appQueue, c *change) {
 	if q.length == 0 {
 		q.emptied = make(chan struct{})
@@ -125,11 +135,10 @@ func (q *queue) append(id subjects.AppID, a *appQueue, c *change) {
 	}
 }
 
-// drop gives up everything that waits, at the hard limit. What publishers have
-// in their hands they finish; done copes with that. mu must be held.
+// drop drops every pending change, at the hard limit. The publisher still finishes the changes that
+// it has. mu must be held.
 func (q *queue) drop() {
-	q.full = true
-	close(q.overflow)
+	close(q.full)
 	q.metrics.dropped.Add(float64(q.length))
 	for _, a := range q.apps {
 		a.changes = nil
@@ -141,9 +150,8 @@ func (q *queue) drop() {
 	q.metrics.pending(0, 0)
 }
 
-// merge puts c in the place of the newest waiting change when both are plain
-// updates of the same object, the limits say so, and that one has not been
-// sent. mu must be held.
+// merge replaces the newest pending change by c if a limit is reached, both are plain updates of
+// the same object, and that change has not been sent. mu must be held.
 func (q *queue) merge(a *appQueue, c *change) bool {
 	n := len(a.changes)
 	if n == 0 || (n < q.perApp && q.bytes < q.maxBytes) {
@@ -163,8 +171,8 @@ func (q *queue) merge(a *appQueue, c *change) bool {
 	return true
 }
 
-// next blocks until an app has a change to send and returns it with the
-// app's record; done must follow. ok is false after close.
+// next blocks until an app has a change to send and returns it with the app's record; done must
+// follow. ok is false after close.
 func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
 	id, shutdown := q.ready.Get()
 	if shutdown {
@@ -181,8 +189,8 @@ func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
 	return id, a.changes[0], a.record, true
 }
 
-// done takes the change that next returned off the queue. r is the app's new
-// record, nil if the change left none behind.
+// done takes the change that next returned off the queue. r is the app's new record, nil if nothing
+// was published.
 func (q *queue) done(id subjects.AppID, r *record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,7 +200,7 @@ func (q *queue) done(id subjects.AppID, r *record) {
 		a.record, a.unread = r, false
 		q.reached = max(q.reached, r.sequence)
 	}
-	if q.full {
+	if q.isFull() {
 		q.ready.Done(id)
 		return
 	}
@@ -213,9 +221,9 @@ func (q *queue) done(id subjects.AppID, r *record) {
 	q.metrics.pending(q.length, q.bytes)
 }
 
-// behind notes a message at sequence on an app's subject that is no event. Of an app with an event
-// under way the publisher's fence is moved by the publisher itself.
-func (q *queue) behind(id subjects.AppID, sequence uint64) {
+// noteForeign notes a message at sequence on an app's subject that is no event. It does not move
+// the fence of an event that is under way.
+func (q *queue) noteForeign(id subjects.AppID, sequence uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.app(id)
@@ -223,14 +231,26 @@ func (q *queue) behind(id subjects.AppID, sequence uint64) {
 	q.retire(id, a)
 }
 
-// empty returns a channel that is closed once nothing waits.
+// empty returns a channel that is closed once no change is pending.
 func (q *queue) empty() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.emptied
 }
 
-// oldest tells how many changes wait and since when the oldest does.
+// overflow returns a channel that is closed at the hard limit.
+func (q *queue) overflow() <-chan struct{} { return q.full }
+
+func (q *queue) isFull() bool {
+	select {
+	case <-q.full:
+		return true
+	default:
+		return false
+	}
+}
+
+// oldest returns how many changes are pending, and when the oldest was observed.
 func (q *queue) oldest() (length int, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -242,8 +262,8 @@ func (q *queue) oldest() (length int, since time.Time) {
 	return q.length, since
 }
 
-// settled returns the fence of an app with nothing on its way: 0 of one that was evicted, of which
-// this session publishes nothing.
+// settled returns the fence of an app and whether it has no pending change. The fence of an evicted
+// app is 0.
 func (q *queue) settled(id subjects.AppID) (fence uint64, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -254,6 +274,31 @@ func (q *queue) settled(id subjects.AppID) (fence uint64, ok bool) {
 	return a.record.fence(), len(a.changes) == 0
 }
 
-// close wakes every next. What still waits is kept, and more may be added:
-// the next session goes on with it.
+// known lists the apps that the queue has a record of.
+func (q *queue) known() []subjects.AppID {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ids := make([]subjects.AppID, 0, len(q.apps))
+	for id, a := range q.apps {
+		if a.record != nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// lookUp returns what was published last of an app, nil if that is not known, and whether a change
+// of it may be pending.
+func (q *queue) lookUp(id subjects.AppID) (r *record, pending bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	if a == nil {
+		return nil, q.isFull()
+	}
+	return a.record, q.isFull() || a.underWay || len(a.changes) > 0
+}
+
+// close wakes every next. Pending changes are kept, and more may be added: the next session takes
+// them over.
 func (q *queue) close() { q.ready.ShutDown() }

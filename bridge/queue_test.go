@@ -5,12 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/appbridge/appbridge/subjects"
 )
-
-func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry()) }
 
 // script plays changes of one app: "c" create, "u" update, "d" delete.
 func script(q *queue, id subjects.AppID, text string) {
@@ -70,7 +66,7 @@ func TestQueueMerges(t *testing.T) {
 		{"by bytes", 100, 2000, "cuuuuuu", "cu5"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			q := newQueue(test.perApp, test.bytes, testMetrics())
+			q := testQueue(test.perApp, test.bytes)
 			defer q.close()
 			script(q, testID, test.in)
 			if got := drain(q); got != test.want {
@@ -85,7 +81,7 @@ func TestQueueMerges(t *testing.T) {
 
 // What was handed out is neither merged into nor merged away.
 func TestQueueKeepsWhatIsSent(t *testing.T) {
-	q := newQueue(1, 1<<20, testMetrics())
+	q := testQueue(1, 1<<20)
 	defer q.close()
 	script(q, testID, "u")
 	id, sent, _, _ := q.next()
@@ -103,7 +99,7 @@ func TestQueueKeepsWhatIsSent(t *testing.T) {
 
 // One app has one change under way; others do not wait for it.
 func TestQueueIsPerApp(t *testing.T) {
-	q := newQueue(10, 1<<20, testMetrics())
+	q := testQueue(10, 1<<20)
 	defer q.close()
 	other := subjects.AppID{Project: "p", Domain: "d", Name: "other"}
 	script(q, testID, "cu")
@@ -121,13 +117,13 @@ func TestQueueIsPerApp(t *testing.T) {
 }
 
 func TestQueueOverflows(t *testing.T) {
-	q := newQueue(1000, 8000, testMetrics())
+	q := testQueue(1000, 8000)
 	defer q.close()
 	for i := range 40 {
 		script(q, subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprint(i)}, "c")
 	}
 	select {
-	case <-q.overflow:
+	case <-q.overflow():
 	default:
 		t.Errorf("%d bytes wait without an overflow", q.bytes)
 	}

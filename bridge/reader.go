@@ -73,8 +73,8 @@ func (r reader) lastEventOf(ctx context.Context, id subjects.AppID, hint uint64)
 	if record, err := last.record(r.subjects); err == nil {
 		return &lastEvent{record: record, header: last.header, stored: last.stored}, nil
 	}
-	// Somebody else's message stands before it. The stream can only be read
-	// forwards, so from the hint on if that leads to an event, else from the start.
+	// A foreign message is behind it. The stream can only be read forwards: from the hint if that leads
+	// to an event, else from the start.
 	e := &lastEvent{foreign: last.sequence}
 	for _, from := range []uint64{hint, 1} {
 		if from == 0 || from >= last.sequence {
@@ -94,8 +94,8 @@ func (r reader) lastEventOf(ctx context.Context, id subjects.AppID, hint uint64)
 	return e, nil
 }
 
-// belongsToAnother reports whether the stream has another app's event at a sequence that an app's entry
-// in the bucket says to reflect.
+// belongsToAnother reports whether the stream has another app's event at the sequence that an app's
+// entry in the bucket reflects.
 func (r reader) belongsToAnother(ctx context.Context, id subjects.AppID, sequence uint64) (bool, error) {
 	m, err := messageAt(ctx, r.nc, r.stream, sequence)
 	if errors.Is(err, errNoMessage) {

@@ -23,23 +23,23 @@ func (b *Bridge) Ready() error {
 	if err := b.unrepaired(); err != nil {
 		return err
 	}
-	s := b.newest.Load()
+	s := b.publishing.Load()
 	if s == nil {
 		return nil // standing by
 	}
-	if b.nc.Stats().Reconnects != b.looked.Load() {
+	if b.nc.Stats().Reconnects != b.memory.checked.Load() {
 		return errors.New("NATS was disconnected: stream and bucket are compared with what they acknowledged")
 	}
 	if waiting, since := s.queue.oldest(); waiting > 0 && time.Since(since) > b.cfg.MaxDelay {
-		return fmt.Errorf("the oldest of %d unpublished changes has waited for %s%s", waiting, age(since), because(s.publisher.trouble.Load()))
+		return fmt.Errorf("the oldest of %d unpublished changes has waited for %s%s", waiting, age(since), because(s.publisher.trouble()))
 	}
-	written := s.projector.written.Load()
-	if since := s.projector.lag.since(written); !since.IsZero() && time.Since(since) > b.cfg.MaxDelay {
+	written := s.projector.position()
+	if since := s.projector.behindSince(); !since.IsZero() && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("the bucket is behind by %s: it reflects sequence %d of %d%s",
-			age(since), written, s.publisher.highest.Load(), because(s.projector.trouble.Load()))
+			age(since), written, s.publisher.highest(), because(s.projector.lastTrouble()))
 	}
-	if s.projector.failures.Load() > 3 {
-		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d%s", written, because(s.projector.trouble.Load()))
+	if s.projector.isStuck() {
+		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d%s", written, because(s.projector.lastTrouble()))
 	}
 	return nil
 }
@@ -55,11 +55,11 @@ func because(why *string) string {
 
 // snapshotLag is how many acknowledged events the bucket does not reflect yet.
 func (b *Bridge) snapshotLag() uint64 {
-	s := b.newest.Load()
+	s := b.publishing.Load()
 	if s == nil {
 		return 0
 	}
-	if highest, written := s.publisher.highest.Load(), s.projector.written.Load(); highest > written {
+	if highest, written := s.publisher.highest(), s.projector.position(); highest > written {
 		return highest - written
 	}
 	return 0
@@ -67,11 +67,11 @@ func (b *Bridge) snapshotLag() uint64 {
 
 // snapshotDelay is how long ago the oldest of these was acknowledged.
 func (b *Bridge) snapshotDelay() time.Duration {
-	s := b.newest.Load()
+	s := b.publishing.Load()
 	if s == nil {
 		return 0
 	}
-	if since := s.projector.lag.since(s.projector.written.Load()); !since.IsZero() {
+	if since := s.projector.behindSince(); !since.IsZero() {
 		return time.Since(since)
 	}
 	return 0

@@ -12,8 +12,8 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// record is what has been published of one app: its newest event, as the
-// stream or the bucket tells it. It is immutable once made.
+// record is what was published of one app: its last event, as the stream or the bucket shows it. It
+// is immutable.
 type record struct {
 	kind            subjects.EventKind
 	sequence        uint64 // of the event in the stream
@@ -27,7 +27,7 @@ type record struct {
 	revision        string // that gave current_replicas
 	revisionVersion string
 	deletedVersion  string // resourceVersion of an observed deletion
-	truncated       string // fields left out, comma-separated
+	truncated       string // fields that did not fit, comma-separated
 	contentType     string // of the message the app was read from
 	app             *appv1.App
 	damaged         bool    // the bucket entry could not be read; app is nil
@@ -183,7 +183,7 @@ func recordOfEntry(h nats.Header, data []byte) (*record, error) {
 	return r, nil
 }
 
-// leftOut tells whether the published app came without a field.
+// leftOut reports whether the published app lacks a field.
 func (r *record) leftOut(field string) bool {
 	return slices.Contains(strings.Split(r.truncated, ","), field)
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// adopt takes what another bridge has projected, and this one has not followed,
-// into the records. Once they are taken it notes the apps, so that the session
-// learns of the other writer.
+// adopt takes what another bridge has projected, and this one has not followed, into the records. Once
+// they are taken it notes the apps, so that the session finds the other writer.
 func (p *projector) adopt(snap *snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,8 +41,7 @@ func (p *projector) adopt(snap *snapshot) {
 	}
 }
 
-// apply takes a message of the stream into the records and tells what it makes
-// of the bucket.
+// apply takes a message of the stream into the records and returns the bucket entry that it leads to.
 func (p *projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
 	switch {
 	case p.subjects.IsLost(subject):
@@ -163,6 +161,6 @@ func (p *projector) touch(id subjects.AppID, sequence uint64) {
 
 func (p *projector) foreign(subject string, sequence uint64, err error) {
 	p.metrics.foreignMessages.Inc()
-	p.log.Error("the stream holds a message that is no app event; it is passed over",
+	p.log.Error("skipped a message of the stream that is not an app event",
 		zap.String("subject", subject), zap.Uint64("sequence", sequence), zap.Error(err))
 }

@@ -39,7 +39,7 @@ func (p *projector) removed(from, to uint64) error {
 func (p *projector) notice(sequence uint64, from, to string) {
 	lost, err := subjects.ParseNotice(from, to)
 	if err != nil {
-		p.log.Warn("the stream holds a notice of loss that cannot be read", zap.Uint64("sequence", sequence), zap.Error(err))
+		p.log.Warn("cannot parse a notice of loss in the stream", zap.Uint64("sequence", sequence), zap.Error(err))
 		return
 	}
 	p.log.Info("the stream holds a notice of loss",

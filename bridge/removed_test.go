@@ -27,7 +27,7 @@ func counted(t *testing.T, c prometheus.Counter) int {
 func (r *rig) projectorConfig(log *zap.Logger) projectorConfig {
 	return projectorConfig{
 		Bucket: r.bucket, Stream: subjects.DefaultStream, Subjects: r.storage.subjects, Acknowledged: &acknowledged{},
-		Log: log, Metrics: r.pub.metrics.projector,
+		Log: log, Metrics: r.metrics.projector,
 	}
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -21,20 +23,36 @@ import (
 // errStopped ends a session that was asked to stop and has flushed.
 var errStopped = errors.New("stopped")
 
-// removedRanges is how many reported ranges a bridge remembers over its sessions.
-const removedRanges = 1000
-
-// session is one stretch of publishing: look at what was published, compare
-// it with the cluster, publish the difference, then everything that happens.
+// session is one stretch of publishing: read what was published, compare it with the cluster, publish
+// the difference, then every change.
 type session struct {
-	*Bridge
-	kube      *kube
-	storage   *storage
-	bucket    *bucket
-	queue     *queue
-	publisher *publisher
-	projector *projector
-	live      atomic.Bool // what was published is loaded, and changes flow
+	cfg      Config
+	subjects subjects.Subjects
+	nc       *nats.Conn
+	js       jetstream.JetStream // reads
+	appends  jetstream.JetStream // the publisher's
+	log      *zap.Logger
+	metrics  *metrics
+	source   *source
+	kube     *kube
+	memory   *memory
+
+	// What it calls of its bridge.
+	setStatus       func(why string)            // why the bridge is not ready, "" if it is
+	checkConnection func() error                // nil while NATS is connected
+	leads           func(context.Context) error // nil while this bridge holds the Lease
+	auditSoon       func()                      // the session is live: have it audited
+	auditNow        func(why string)            // have stream and bucket audited
+	publishes       func(*session)              // the session has a queue and a publisher
+	newEncoder      func(maxSize func() int) *encoder
+
+	acknowledged *acknowledged // that of memory
+	storage      *storage
+	bucket       *bucket
+	queue        *queue
+	publisher    *publisher
+	projector    *projector
+	live         atomic.Bool // what was published is loaded, and changes flow
 
 	// empty is true if neither stream nor bucket had anything when the session started.
 	empty bool
@@ -45,19 +63,38 @@ type session struct {
 	cancel context.CancelCauseFunc // ends it
 }
 
+// newSession makes a session that is not started.
+func (b *Bridge) newSession(k *kube) *session {
+	return &session{
+		cfg: b.cfg, subjects: b.subjects, nc: b.nc, js: b.js, appends: b.appends, log: b.log, metrics: b.metrics,
+		source: b.source, kube: k, memory: &b.memory, acknowledged: &b.memory.acknowledged,
+		storage: b.newStorage(), bucket: b.newBucket(b.writes),
+		setStatus: b.setStatus, checkConnection: b.checkConnection,
+		leads:     func(ctx context.Context) error { return b.leads(ctx, k) },
+		auditSoon: b.auditSoon, auditNow: b.auditNow, publishes: b.publishing.Store, newEncoder: b.newEncoder,
+	}
+}
+
 // session runs one session and returns why it ended: errStopped when stop is
-// done and what was queued is flushed, something of lead when that is over, or
-// an error after which the next one has to compare anew.
+// done and the queue is flushed, something of lead when that is over, or
+// an error after which the next one has to reconcile.
 func (b *Bridge) session(lead, stop context.Context, k *kube) error {
+	s := b.newSession(k)
+	err := s.run(lead, stop)
+	b.source.release()
+	b.setStatus("not publishing")
+	b.publishing.Store(nil)
+	return err
+}
+
+// run starts the session and returns why it ended.
+func (s *session) run(lead, stop context.Context) error {
 	ctx, cancel := context.WithCancelCause(lead)
 	defer cancel(nil)
-	// Until it is live there is nothing to flush: stopping is giving up.
+	// Until it is live there is nothing to flush.
 	unhook := context.AfterFunc(stop, func() { cancel(errStopped) })
-	group, ctx := errgroup.WithContext(ctx)
-	s := &session{
-		Bridge: b, kube: k, group: group, cancel: cancel,
-		storage: b.newStorage(), bucket: b.newBucket(b.writes),
-	}
+	s.cancel = cancel
+	s.group, ctx = errgroup.WithContext(ctx)
 
 	err := s.start(ctx)
 	if err == nil && !unhook() {
@@ -66,29 +103,19 @@ func (b *Bridge) session(lead, stop context.Context, k *kube) error {
 	if err != nil {
 		cancel(err)
 	} else {
-		group.Go(func() error { return s.stopWith(ctx, stop) })
+		s.group.Go(func() error { return s.stopWith(ctx, stop) })
 	}
-	waited := group.Wait()
-	b.source.release()
-	b.setStatus("not publishing")
-	b.newest.Store(nil)
+	ended := s.group.Wait()
 	if s.projector != nil {
-		b.removed = s.projector.lost[max(0, len(s.projector.lost)-removedRanges):]
+		s.memory.setRemoved(s.projector.removedRanges())
 	}
-	switch {
-	case err != nil:
-		return err
-	case waited != nil:
-		return waited
-	default:
-		return context.Cause(ctx)
-	}
+	return cmp.Or(err, ended, context.Cause(ctx))
 }
 
 // start brings a session to life.
 func (s *session) start(ctx context.Context) error {
 	s.setStatus("waiting for JetStream")
-	s.looked.Store(s.nc.Stats().Reconnects)
+	s.memory.checked.Store(s.nc.Stats().Reconnects)
 	var snap *snapshot
 	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
 		snap, err = s.open(ctx)
@@ -97,16 +124,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	s.publishFrom = s.storage.stream.State.LastSeq
-	for id, m := range s.found {
-		had := snap.records[id] // of an app without a record, confirm reads the last event
-		if _, err := m.record(s.subjects); err == nil && had != nil && had.fence() < m.sequence && m.sequence <= snap.position {
-			snap.records[id] = &record{damaged: true} // the bucket should have shown it
-		}
-	}
-
-	for _, id := range s.takeDoubted() {
-		snap.doubtEntry(id)
-	}
+	s.memory.doubts.mark(snap, s.subjects)
 
 	s.setStatus("reading the stream past the bucket")
 	s.projector = s.newProjector(snap)
@@ -123,7 +141,7 @@ func (s *session) start(ctx context.Context) error {
 	// What was published is taken before the cluster is listed, and the caches
 	// reach the list: so no record is newer than what it is compared with. What
 	// others append after this, the fences and watch find.
-	s.publishFrom = max(s.publishFrom, s.projector.followed.Load())
+	s.publishFrom = max(s.publishFrom, s.projector.delivered())
 	records, deleted := s.projector.take()
 	s.setStatus("comparing the cluster with what was published")
 	version, err := s.reach(ctx, records, deleted)
@@ -138,17 +156,13 @@ func (s *session) start(ctx context.Context) error {
 	})); err != nil {
 		return err
 	}
-	for id, m := range s.found {
-		if !correct(records, id, m, s.subjects) {
-			delete(s.found, id) // the bucket knows by now
-		}
-	}
+	s.memory.doubts.correct(records, s.subjects)
 	s.publish(ctx, records, published)
 	return nil
 }
 
-// reach waits until the source has seen everything that the API server has,
-// checks that it is of the history that was published, and returns its version.
+// reach waits until the source has observed everything that the API server has, checks that this is of
+// the history that was published, and returns its version.
 func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record, deleted deletion) (version string, err error) {
 	s.source.shown.noteDeletes()
 	var listings []listing
@@ -184,11 +198,13 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record,
 
 // publish puts what is owed into the queue and goes live.
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record, published map[subjects.AppID]state) {
-	before := s.waiting.Load()
-	s.queue = newQueue(s.cfg.WatchBufferSize, s.cfg.PendingBytes, s.metrics)
-	s.queue.streamID, s.queue.complete, s.queue.reached = s.storage.id, s.empty, s.publishFrom
+	before := s.memory.pending.Load()
+	s.queue = newQueue(queueConfig{
+		StreamID: s.storage.id, Empty: s.empty, Reached: s.publishFrom,
+		PerApp: s.cfg.WatchBufferSize, MaxBytes: s.cfg.PendingBytes, Metrics: s.metrics.publisher,
+	})
 	s.publisher = s.newPublisher()
-	s.newest.Store(s)
+	s.publishes(s)
 
 	// Ready once all differences are published; one more keeps it from being
 	// so before they are all counted.
@@ -197,15 +213,15 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 	finish := func() {
 		if left.Add(-1) == 0 {
 			s.setStatus("")
-			s.lived.Store(true)
+			s.memory.lived.Store(true)
 		}
 	}
-	s.setStatus("publishing the differences that the comparison found")
+	s.setStatus("publishing the differences between the cluster and the stream")
 	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
-	s.waiting.Store(s.queue)
+	s.memory.pending.Store(s.queue)
 	s.live.Store(true)
 	s.auditSoon()
 	if before.overflowed() {
@@ -216,37 +232,33 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 			zap.Int("apps", len(unwatched)), zap.Stringer("first", unwatched[0]))
 	}
 	s.log.Info("live", zap.Int("publishedBefore", len(records)), zap.Int("toPublish", differences), zap.Int("stillWaiting", carried),
-		zap.Uint64("sequence", s.projector.followed.Load()))
+		zap.Uint64("sequence", s.projector.delivered()))
 	s.group.Go(func() error { return s.publisher.run(ctx) })
-	s.group.Go(func() error { return s.watch(ctx) })
+	s.group.Go(func() error { return s.watchQueue(ctx) })
 	finish()
 }
 
 // newProjector makes the projector of the session, which goes on from snap.
 func (s *session) newProjector(snap *snapshot) *projector {
 	return newProjector(projectorConfig{
-		Bucket: s.bucket, Stream: s.cfg.Stream, Subjects: s.subjects, Acknowledged: &s.acknowledged,
-		Lost: appendMissing(slices.Clone(s.bucket.lost), s.removed), Accepted: s.storage.accepted(), Log: s.log, Metrics: s.metrics.projector,
+		Bucket: s.bucket, Stream: s.cfg.Stream, Subjects: s.subjects, Acknowledged: s.acknowledged,
+		Lost: appendMissing(slices.Clone(s.bucket.lost), s.memory.removed), Accepted: s.storage.accepted(), Log: s.log, Metrics: s.metrics.projector,
 	}, snap)
 }
 
 // newPublisher makes the publisher of the session, which goes on behind what has been read.
 func (s *session) newPublisher() *publisher {
-	p := &publisher{
-		nc: s.nc, js: s.appends, queue: s.queue, log: s.log, metrics: s.metrics,
-		leads: func(ctx context.Context) error { return s.leads(ctx, s.kube) },
-		published: func(ctx context.Context, id subjects.AppID) (*record, error) {
-			return s.published().publishedOf(ctx, id)
-		},
-		keyMissing: func(id subjects.AppID) { s.projector.distrust(true, id) },
-		known:      &s.acknowledged, lag: &s.projector.lag,
-		chain: s.publishFrom, settled: s.publishFrom, first: s.storage.stream.State.FirstSeq,
-		window: publishWindow, lost: s.bucket.lost,
-	}
-	p.encoder = s.newEncoder(func() int { return maxMessage(s.nc, p.maxMsgSize.Load()) })
-	p.maxMsgSize.Store(int64(s.storage.stream.Config.MaxMsgSize))
-	p.highest.Store(s.publishFrom)
-	return p
+	state := s.storage.stream.State
+	state.LastSeq = s.publishFrom
+	return newPublisher(publisherConfig{
+		NATS: s.nc, Appends: s.appends, Stream: s.cfg.Stream, Subjects: s.subjects, App: s.cfg.App, NewEncoder: s.newEncoder,
+		Queue: s.queue, Known: s.acknowledged, Log: s.log, Metrics: s.metrics.publisher,
+		State: state, MaxMsgSize: s.storage.stream.Config.MaxMsgSize, Lost: s.bucket.lost,
+		Leads:      s.leads,
+		Published:  s.published().publishedOf,
+		Stored:     func(sequence uint64) { s.projector.lag.note(sequence, time.Now()) },
+		KeyMissing: func(id subjects.AppID) { s.projector.distrust(true, id) },
+	})
 }
 
 // stopWith flushes and ends the session once stop is done.
@@ -265,19 +277,7 @@ func (s *session) stopWith(ctx, stop context.Context) error {
 	return nil
 }
 
-// fenceBytes is room for the headers that are set when a message is sent.
-const fenceBytes = 64
-
-// maxMessage is the largest message that the server takes now, and a stream with the given limit.
-func maxMessage(nc *nats.Conn, limit int64) int {
-	payload := nc.MaxPayload()
-	if limit > 0 && limit < payload {
-		payload = limit
-	}
-	return int(payload) - fenceBytes
-}
-
-// until tries op until it works, the context ends, or waiting will not help.
+// until retries op until it succeeds, the context ends, or the error is terminal.
 func (s *session) until(ctx context.Context, what string, op func(context.Context) error) error {
 	report := retry.Log{Logger: s.log}
 	return retry.Do(ctx, func() error {
@@ -293,7 +293,7 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 	})
 }
 
-// connected is op that does not ask JetStream while there is no connection.
+// connected returns op with a check that NATS is connected.
 func (s *session) connected(op func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := s.checkConnection(); err != nil {
@@ -303,21 +303,20 @@ func (s *session) connected(op func(context.Context) error) func(context.Context
 	}
 }
 
-// watch ends the session when too much waits, or when the stream shows events
-// of an app that this session neither published nor started from: a bridge
-// that was thought dead, or a try that lands late.
-func (s *session) watch(ctx context.Context) error {
+// watchQueue ends the session when too much is pending, or when the stream shows events of an app
+// that this session neither published nor started from: of another bridge, or of a late append.
+func (s *session) watchQueue(ctx context.Context) error {
 	tick := time.NewTicker(storageCheck)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.queue.overflow:
+		case <-s.queue.overflow():
 			return errOverflow
 		case <-tick.C:
 		}
-		written := s.projector.written.Load() // first: what is touched up to there is taken below
+		written := s.projector.position() // first: what is touched up to there is taken below
 		for id, sequence := range s.projector.takeTouched() {
 			fence, settled := s.queue.settled(id)
 			if !settled {
@@ -342,25 +341,10 @@ func (s *session) flush(ctx context.Context) error {
 		length, _ := s.queue.oldest()
 		return unpublished(length)
 	}
-	highest := s.publisher.highest.Load()
+	highest := s.publisher.highest()
 	if err := s.projector.waitWritten(ctx, highest); err != nil {
-		return fmt.Errorf("stopped with the bucket at sequence %d of %d; the next start goes on from there", s.projector.written.Load(), highest)
+		return fmt.Errorf("stopped with the bucket at sequence %d of %d; the next start goes on from there", s.projector.position(), highest)
 	}
 	s.log.Info("flushed", zap.Uint64("sequence", highest))
 	return nil
-}
-
-// correct brings the record of an app up to the last message that an append
-// ran into: an event that the bucket no longer showed, or a foreign message,
-// which counts for the fence alone. It tells whether there was anything to do.
-func correct(records map[subjects.AppID]*record, id subjects.AppID, m *storedMessage, s subjects.Subjects) bool {
-	if records[id].fence() >= m.sequence {
-		return false
-	}
-	if r, err := m.record(s); err == nil {
-		records[id] = r
-	} else {
-		records[id] = records[id].behind(m.sequence)
-	}
-	return true
 }

@@ -70,7 +70,7 @@ func (b *bucket) loadKeeping(ctx context.Context, keep func(subjects.AppID, mark
 		if snap, err = b.read(ctx, keep); !errors.Is(err, errReplicaBehind) {
 			break
 		}
-		b.log.Warn("the bucket is read again", zap.String("bucket", b.name), zap.Error(err))
+		b.log.Warn("reading the bucket again", zap.String("bucket", b.name), zap.Error(err))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read bucket %s: %w", b.name, err)
@@ -104,7 +104,7 @@ func (b *bucket) read(ctx context.Context, keep func(subjects.AppID, marker) boo
 		return nil, fmt.Errorf("look up stream %s: %w", name, err)
 	}
 	// A replica that is behind can also show keys that the leader has no more. What was written
-	// meanwhile may have been read twice, so then the number says nothing.
+	// meanwhile may have been read twice, so then the numbers are not compared.
 	state, keys := stream.CachedInfo().State, snap.keys+snap.foreign
 	if state.LastSeq == first && snap.last == first && state.NumSubjects < keys {
 		return nil, fmt.Errorf("%w: it shows %d keys of %d", errReplicaBehind, keys, state.NumSubjects)
@@ -151,7 +151,7 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	}
 	if err != nil {
 		r.foreign[msg.Subject()] = struct{}{}
-		b.log.Warn("bucket holds a foreign key", zap.String("subject", msg.Subject()), zap.Error(err))
+		b.log.Warn("the bucket holds a key that is not of an app", zap.String("subject", msg.Subject()), zap.Error(err))
 		return
 	}
 	stored := storedAt{meta.Sequence.Stream, meta.Timestamp}
@@ -221,7 +221,7 @@ func (r *bucketReader) snapshot() *snapshot {
 	return snap
 }
 
-// doubtEntry marks an app's entry as damaged, so that its last event says what was published of it.
+// doubtEntry marks an app's entry as damaged, so that its last event counts as published.
 func (snap *snapshot) doubtEntry(id subjects.AppID) {
 	r := snap.records[id]
 	if r.isDamaged() {

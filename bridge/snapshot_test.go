@@ -226,7 +226,7 @@ func TestEncodingChangeThatDoesNotFit(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	if got := counted(t, r.pub.metrics.projector.restarts); got != 0 {
+	if got := counted(t, r.metrics.projector.restarts); got != 0 {
 		t.Errorf("the projection started over %d times", got)
 	}
 }

@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -22,7 +24,7 @@ func (st state) standsIn() bool {
 	return st.revision != nil && st.revision.Name != st.service.Status.LatestReadyRevisionName
 }
 
-// shownBy tells whether a record is of just this state.
+// shownBy reports whether a record is of just this state.
 func (st state) shownBy(r *record) bool {
 	revision, version := "", ""
 	if st.revision != nil {
@@ -38,4 +40,20 @@ func replicas(st state) int32 {
 		return 0
 	}
 	return *st.revision.Status.ActualReplicas
+}
+
+// lastCount is the Revision that gave the count of a record, nil if it gave none, if it is of
+// another object than svc, or if it is the one that svc names.
+func lastCount(svc *kservice.Service, r *record) *kservice.Revision {
+	if !r.exists() || r.uid != string(svc.UID) || r.revision == "" || r.revision == svc.Status.LatestReadyRevisionName {
+		return nil
+	}
+	count := int32(r.app.GetStatus().GetCurrentReplicas())
+	if count == 0 {
+		return nil
+	}
+	return &kservice.Revision{
+		ObjectMeta: metav1.ObjectMeta{Name: r.revision, Namespace: svc.Namespace, ResourceVersion: r.revisionVersion},
+		Status:     kservice.RevisionStatus{ActualReplicas: &count},
+	}
 }

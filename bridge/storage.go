@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,10 +17,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-const (
-	duplicateWindow  = 2 * time.Minute
-	jetStreamTimeout = 10 * time.Second
-)
+// jetStreamTimeout bounds one request to JetStream.
+const jetStreamTimeout = 10 * time.Second
 
 // storageConfig names the stream and the bucket, and describes those that are created.
 type storageConfig struct {
@@ -45,7 +42,7 @@ type storage struct {
 
 	// id is the identity of the stream, once identify has found it.
 	id string
-	// What inspect and establish found; nil for what does not exist.
+	// The newest state that was read; nil if the stream or the bucket does not exist.
 	stream, bucket *jetstream.StreamInfo
 }
 
@@ -65,7 +62,7 @@ func (s *storage) info(ctx context.Context, name string) (*jetstream.StreamInfo,
 	return stream.CachedInfo(), nil
 }
 
-// lookUp finds out whether stream and bucket exist, and what they are.
+// lookUp reads the configuration and state of stream and bucket.
 func (s *storage) lookUp(ctx context.Context) (err error) {
 	if s.stream, err = s.info(ctx, s.cfg.Stream); err != nil {
 		return err
@@ -74,20 +71,20 @@ func (s *storage) lookUp(ctx context.Context) (err error) {
 	return err
 }
 
-// holder is the stream that holds the subjects of the events, "" if none does.
+// holder returns the stream that holds the subjects of the events, "" if there is none.
 func (s *storage) holder(ctx context.Context) (string, error) {
 	name, err := s.js.StreamNameBySubject(ctx, s.subjects.Events())
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return "", nil
 	case err != nil:
-		return "", unavailable("look up who holds "+s.subjects.Events(), err)
+		return "", unavailable("look up the stream of "+s.subjects.Events(), err)
 	}
 	return name, nil
 }
 
-// inspect looks at stream and bucket and changes nothing. What an operator has
-// to decide comes back as a *ConfigError.
+// inspect checks the configuration of stream and bucket and changes nothing. It returns a *ConfigError
+// if an operator has to change something.
 func (s *storage) inspect(ctx context.Context) error {
 	if err := s.lookUp(ctx); err != nil {
 		return err
@@ -146,8 +143,8 @@ func (s *storage) inspectBucket() error {
 	return s.checkCluster("bucket", s.cfg.Bucket, cfg)
 }
 
-// identify finds out which history stream and bucket hold. position is the highest one that an
-// entry of the bucket reflects. What has no identity yet, from an older version or from a backup,
+// identify determines the identity of the stream. position is the highest sequence that an entry of
+// the bucket reflects. A stream or bucket without an identity, from an older version or from a backup,
 // counts as the same if it is of this cluster.
 func (s *storage) identify(known witness, position uint64) error {
 	bucketID := ""
@@ -175,8 +172,8 @@ func (s *storage) identify(known witness, position uint64) error {
 	return nil
 }
 
-// knownID is the stream identity of what was acknowledged, if that is of a stream and a bucket of
-// these names.
+// knownID is the stream identity of the acknowledged sequences, if they are of a stream and a bucket
+// of these names.
 func (s *storage) knownID(known witness) string {
 	if known.StreamName != s.cfg.Stream || known.BucketName != s.cfg.Bucket || known.ClusterUID != s.cfg.ClusterUID {
 		return ""
@@ -194,12 +191,12 @@ func (s *storage) madeByHand() bool {
 func (s *storage) otherHistory(problem string) error {
 	return &ConfigError{
 		Field: "bucket", Value: s.cfg.Bucket, Problem: problem,
-		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written anew", s.cfg.Bucket),
+		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written again", s.cfg.Bucket),
 	}
 }
 
-// checkPosition makes sure that the bucket reflects this stream and no other: that the stream has
-// the event at the bucket's position, unless it was removed.
+// checkPosition checks that the bucket reflects this stream: that the stream has the event at the
+// bucket's position, unless it was removed.
 func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
 	if s.stream == nil || snap.position == 0 {
 		return nil // a stream that is created again continues behind the bucket
@@ -218,129 +215,8 @@ func (s *storage) checkPosition(ctx context.Context, snap *snapshot) error {
 	return nil
 }
 
-// establish makes what is missing and marks what is not marked yet. What is made continues behind
-// the sequences that were acknowledged.
-func (s *storage) establish(ctx context.Context, known witness) (err error) {
-	if s.stream == nil {
-		if s.stream, err = s.createStream(ctx, known.Stream); err != nil {
-			return err
-		}
-	}
-	if s.bucket == nil {
-		if s.bucket, err = s.createBucket(ctx, known.Bucket); err != nil {
-			return err
-		}
-	}
-	if name := s.otherName(s.stream.Config); name != "" {
-		s.log.Warn("the stream has this cluster under another name: from now on its events have another ce-source",
-			zap.String("stream", s.cfg.Stream), zap.String("before", name), zap.String("clusterName", s.cfg.ClusterName))
-	}
-	if s.stream, err = s.mark(ctx, "stream", s.stream, s.metadata()); err != nil {
-		return err
-	}
-	if s.bucket, err = s.mark(ctx, "bucket", s.bucket, s.bucketMetadata()); err != nil {
-		return err
-	}
-	s.log.Info("stream in use", zap.String("stream", s.cfg.Stream), zap.Uint64("lastSequence", s.stream.State.LastSeq),
-		zap.String("acknowledged", ackMeaning(s.stream.Config)))
-	return nil
-}
-
-func (s *storage) metadata() map[string]string {
-	return map[string]string{
-		subjects.MetadataClusterUID:  s.cfg.ClusterUID,
-		subjects.MetadataClusterName: s.cfg.ClusterName,
-		subjects.MetadataStreamID:    s.id,
-	}
-}
-
-func (s *storage) bucketMetadata() map[string]string {
-	metadata := s.metadata()
-	metadata[subjects.MetadataStream] = s.cfg.Stream
-	return metadata
-}
-
-func (s *storage) createBucket(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
-	if _, err := s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:      s.cfg.Bucket,
-		Description: "Current state of Flyte apps, written by appbridge",
-		History:     1,
-		Storage:     jetstream.FileStorage,
-		Replicas:    s.cfg.Replicas,
-		Metadata:    s.bucketMetadata(),
-	}); err != nil {
-		return nil, s.explainCreate("create bucket "+s.cfg.Bucket, err)
-	}
-	s.log.Info("created the bucket", zap.String("bucket", s.cfg.Bucket))
-	name := subjects.BucketStream(s.cfg.Bucket)
-	if known > 0 {
-		stream, err := s.js.Stream(ctx, name)
-		if err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSequence(known+1))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, known, err)
-		}
-	}
-	info, err := s.info(ctx, name)
-	if err == nil && info == nil {
-		err = fmt.Errorf("bucket %s is gone already", s.cfg.Bucket)
-	}
-	return info, err
-}
-
-func (s *storage) createStream(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
-	cfg := jetstream.StreamConfig{
-		Name:        s.cfg.Stream,
-		Description: "Changes of Flyte apps, published by appbridge",
-		Subjects:    []string{s.subjects.Events()},
-		Retention:   jetstream.LimitsPolicy,
-		Storage:     jetstream.FileStorage,
-		Discard:     jetstream.DiscardOld,
-		Replicas:    s.cfg.Replicas,
-		MaxAge:      s.cfg.MaxAge,
-		MaxBytes:    -1,
-		Duplicates:  duplicateWindow,
-		AllowDirect: true,
-		Metadata:    s.metadata(),
-	}
-	if s.cfg.MaxAge > 0 && s.cfg.MaxAge < duplicateWindow {
-		cfg.Duplicates = s.cfg.MaxAge
-	}
-	if s.cfg.MaxBytes > 0 {
-		cfg.MaxBytes = s.cfg.MaxBytes
-	}
-	if known > 0 {
-		// Positions never step back: consumers keep theirs.
-		cfg.FirstSeq = known + 1
-	}
-	stream, err := s.js.CreateStream(ctx, cfg)
-	if err != nil {
-		return nil, s.explainCreate("create stream "+s.cfg.Stream, err)
-	}
-	s.log.Info("created the stream", zap.String("stream", s.cfg.Stream), zap.Uint64("firstSequence", known+1),
-		zap.Int("replicas", cfg.Replicas))
-	return stream.CachedInfo(), nil
-}
-
-const (
-	codeReplicasNotSupported  jetstream.ErrorCode = 10074 // a single server has no replicas
-	codeInsufficientResources jetstream.ErrorCode = 10005 // "no suitable peers for placement"
-)
-
-// explainCreate turns what only an operator can mend into a ConfigError.
-func (s *storage) explainCreate(what string, err error) error {
-	if code := errorCode(err); code == codeReplicasNotSupported || code == codeInsufficientResources {
-		return &ConfigError{
-			Field: "stream-replicas", Value: strconv.Itoa(s.cfg.Replicas),
-			Problem: fmt.Sprintf("%s: %v", what, err), Repair: "ask for no more replicas than there are JetStream servers",
-		}
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
-// checkCluster compares the cluster that a stream was made for with ours. One
-// that names none was made by an operator.
+// checkCluster compares the cluster that a stream was made for with this one. A stream that names none
+// was made by an operator.
 func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) error {
 	uid, name := cfg.Metadata[subjects.MetadataClusterUID], cfg.Metadata[subjects.MetadataClusterName]
 	if uid == "" || uid == s.cfg.ClusterUID || (s.cfg.AcceptReset && name == s.cfg.ClusterName) {
@@ -356,8 +232,8 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 	}
 }
 
-// otherName is the name that a stream has for this cluster, empty when it is the configured one
-// or none. A name is no identity: --cluster-name may change, and ce-source changes with it.
+// otherName is the name that a stream has for this cluster, empty if it is the configured one or none.
+// A name is no identity: --cluster-name may change, and ce-source changes with it.
 func (s *storage) otherName(cfg jetstream.StreamConfig) string {
 	name := cfg.Metadata[subjects.MetadataClusterName]
 	if cfg.Metadata[subjects.MetadataClusterUID] != s.cfg.ClusterUID || name == s.cfg.ClusterName {
@@ -371,48 +247,14 @@ func (s *storage) witness() witness {
 	return witness{StreamID: s.id, ClusterUID: s.cfg.ClusterUID, StreamName: s.cfg.Stream, BucketName: s.cfg.Bucket}
 }
 
-// mark writes metadata that a stream lacks. An empty value removes the key.
-func (s *storage) mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
-	missing := map[string]string{}
-	for k, v := range metadata {
-		if info.Config.Metadata[k] != v {
-			missing[k] = v
-		}
-	}
-	if len(missing) == 0 {
-		return info, nil
-	}
-	// Read again: somebody may have changed the configuration since.
-	now, err := s.info(ctx, info.Config.Name)
-	if err == nil && now == nil {
-		err = fmt.Errorf("%s %s is gone", what, info.Config.Name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	cfg := now.Config
-	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if cfg.Metadata == nil {
-		cfg.Metadata = map[string]string{}
-	}
-	maps.Copy(cfg.Metadata, missing)
-	maps.DeleteFunc(cfg.Metadata, func(_, v string) bool { return v == "" })
-	stream, err := s.js.UpdateStream(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("mark %s %s: %w", what, cfg.Name, err)
-	}
-	s.log.Info("marked the "+what, zap.String("name", cfg.Name), zap.Any("before", now.Config.Metadata), zap.Any("now", missing))
-	return stream.CachedInfo(), nil
-}
-
-// acceptReset marks stream and bucket: what was published up to here belongs
-// to a history of the cluster that is over.
+// acceptReset marks stream and bucket: all events so far belong to a history of the cluster that is
+// over.
 func (s *storage) acceptReset(ctx context.Context) (err error) {
 	if s.stream, err = s.info(ctx, s.cfg.Stream); err != nil || s.stream == nil {
 		return errors.Join(fmt.Errorf("stream %s is gone", s.cfg.Stream), err)
 	}
 	reset := map[string]string{subjects.MetadataResetSequence: strconv.FormatUint(s.stream.State.LastSeq, 10)}
-	// Both: either may be made anew from the other.
+	// Both: either may be created again from the other.
 	if s.bucket, err = s.mark(ctx, "bucket", s.bucket, reset); err != nil {
 		return err
 	}
@@ -423,7 +265,7 @@ func (s *storage) acceptReset(ctx context.Context) (err error) {
 	return nil
 }
 
-// accepted is the newest sequence of a history that is over, 0 if none is.
+// accepted is the highest sequence of a history that is over, 0 if none is.
 func (s *storage) accepted() uint64 {
 	var newest uint64
 	for _, info := range []*jetstream.StreamInfo{s.stream, s.bucket} {

@@ -11,28 +11,29 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 )
+
+func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry()) }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testCluster is the uid of the cluster of a rig.
 const testCluster = "c1"
 
-// rig is a JetStream server with the stream and the bucket, and a publisher.
+// rig is a stage with the bucket.
 type rig struct {
-	t       *testing.T
-	nc      *nats.Conn
-	js      jetstream.JetStream
+	*stage
 	cfg     Config
 	storage *storage
-	stream  jetstream.Stream
-	pub     *publisher
 	bucket  *bucket
+	metrics *metrics
 }
 
 func newRig(t *testing.T) *rig {
@@ -48,7 +49,7 @@ func newRig(t *testing.T) *rig {
 // connectTo is a connection, as a bridge makes it, until the test is over.
 func connectTo(t *testing.T, urls ...string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(strings.Join(urls, ","), ConnectOptions("test", zap.NewNop())...)
+	nc, err := nats.Connect(strings.Join(urls, ","), natsconn.Options("test", zap.NewNop())...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +78,10 @@ func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, o
 		stream, err = js.Stream(t.Context(), subjects.DefaultStream)
 		return err
 	})
-	m := testMetrics()
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
-	r := &rig{t: t, cfg: cfg, nc: nc, js: js, storage: store, stream: stream, bucket: b}
-	r.pub = r.publisher(e, m)
+	r := &rig{&stage{t: t, nc: nc, js: js, stream: stream}, cfg, store, b, testMetrics()}
+	r.published = publishedReader{reader{nc, subjects.DefaultStream, e.subjects}, b}.publishedOf
+	r.pub = r.next()
 	return r
 }
 
@@ -127,53 +128,6 @@ func (r *rig) project() *projector {
 		r.t.Fatal(err)
 	}
 	return p
-}
-
-func (r *rig) count() uint64 {
-	r.t.Helper()
-	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return info.State.Msgs
-}
-
-// What an append ran into corrects the record that the next session starts from.
-func TestCorrect(t *testing.T) {
-	s := testEncoder().subjects
-	event, err := testEncoder().encode(testID, newUpsert(state{service: testService("u1", "7", "True")}, true), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := &record{kind: subjects.Created, sequence: 4, uid: "u1", resourceVersion: "5"}
-	ours := &storedMessage{subject: event.msg.Subject, sequence: 9, header: event.msg.Header, data: event.msg.Data}
-	foreign := &storedMessage{subject: event.msg.Subject, sequence: 9, data: []byte("hello")}
-	for _, test := range []struct {
-		name    string
-		had     *record
-		message *storedMessage
-		fence   uint64
-		version string
-		exists  bool
-	}{
-		{"an event that was not known", nil, ours, 9, "7", true},
-		{"a newer event", known, ours, 9, "7", true},
-		{"an older one", &record{kind: subjects.Created, sequence: 12, resourceVersion: "8"}, ours, 12, "8", true},
-		{"a foreign message", known, foreign, 9, "5", true},
-		{"a foreign message before anything", nil, foreign, 9, "", false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			records := map[subjects.AppID]*record{}
-			if test.had != nil {
-				records[testID] = test.had
-			}
-			correct(records, testID, test.message, s)
-			got := records[testID]
-			if got.fence() != test.fence || got.resourceVersion != test.version || got.exists() != test.exists {
-				t.Errorf("got %+v", got)
-			}
-		})
-	}
 }
 
 // A foreign write to the bucket does not stop the projection.
@@ -291,7 +245,7 @@ func TestClusterRenamed(t *testing.T) {
 		}
 	}
 	all := logs.All()
-	if len(all) != 1 || all[0].Message != "the stream has this cluster under another name: from now on its events have another ce-source" {
+	if len(all) != 1 || all[0].Message != "the cluster name has changed: new events have another ce-source" {
 		t.Fatalf("got %v", all)
 	}
 	if got := all[0].ContextMap(); got["before"] != "test" || got["clusterName"] != "other" {

@@ -119,7 +119,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 				if !right() {
 					t.Error("the bucket differs from the stream")
 				}
-				if got := logs.FilterMessage("restored a bucket entry that somebody else wrote").Len(); got != test.wrong {
+				if got := logs.FilterMessage("restored a bucket entry that another client wrote").Len(); got != test.wrong {
 					t.Errorf("%d entries were written again, want %d", got, test.wrong)
 				}
 				// Another look finds nothing to do.
@@ -165,7 +165,7 @@ func TestProjectionBesideAnother(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	if got := logs.FilterMessage("restored a bucket entry that somebody else wrote").Len(); got > 0 {
+	if got := logs.FilterMessage("restored a bucket entry that another client wrote").Len(); got > 0 {
 		t.Errorf("%d entries were written again", got)
 	}
 	if got := r.bucketEnd(); got != last.sequence {
@@ -253,9 +253,9 @@ func TestGuardNoticesKeys(t *testing.T) {
 	if got := r.bucketKeys(); got != 2 {
 		t.Fatalf("the bucket holds %d keys", got)
 	}
-	looked := func() int { return logs.FilterMessage("stream and bucket are to be looked at").Len() }
+	looked := func() int { return logs.FilterMessage("an audit of stream and bucket is requested").Len() }
 	before := s.nc.Stats().Reconnects
-	r.poll("it does not look", func() bool { return s.looked.Load() == before && p.purged.Load() == 1 })
+	r.poll("it does not look", func() bool { return s.memory.checked.Load() == before && p.purged.Load() == 1 })
 	if err := r.bucket.purgeApp(t.Context(), testID, r.bucketEnd()); err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func (t *tail) start(ctx context.Context) error {
 	return nil
 }
 
-// reach takes note of a message that is delivered. It returns an error if
-// messages before it were removed that nobody has projected.
+// reach notes that a message is delivered. It returns an error if messages before it were removed that
+// were not projected.
 func (t *tail) reach(ctx context.Context, sequence uint64) error {
 	if err := t.start(ctx); err != nil {
 		return err

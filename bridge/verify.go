@@ -15,7 +15,7 @@ import (
 
 // Verify compares the cluster, the stream and the bucket with what a Bridge with cfg should have
 // published, also while one runs. Without opts.Repair it changes nothing. The connection must have
-// been made with ConnectOptions.
+// been made with natsconn.Options.
 //
 // An error means that something could not be read or repaired. The report is never nil; with an
 // error it has what was found before.

@@ -2,8 +2,8 @@ package bridge
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
-// order compares two resourceVersions of one resource; what does not compare
-// counts as newer, so that nothing is passed over.
+// order compares two resourceVersions of one resource; versions that cannot be
+// compared count as newer, so that nothing is skipped.
 func order(a, b string) int {
 	if a == b {
 		return 0

@@ -1,139 +1,24 @@
 package bridge
 
 import (
-	"bufio"
-	"bytes"
-	"io"
-	"net"
-	"strconv"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// wire stands between a client and its server. It delays what passes, and loses messages to the client.
-type wire struct {
-	listener net.Listener
-	pumps    sync.WaitGroup
-	mu       sync.Mutex
-	conns    []net.Conn
-	closed   chan struct{}
-	delay    time.Duration
-	lose     func(payload []byte) bool
-}
-
-func newWire(t *testing.T, target string, delay time.Duration, lose func([]byte) bool) *wire {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &wire{listener: listener, delay: delay, lose: lose, closed: make(chan struct{})}
-	w.pumps.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			w.mu.Lock()
-			w.conns = append(w.conns, client, server)
-			w.mu.Unlock()
-			w.pumps.Go(func() { w.pump(client, server, w.chunk) })
-			w.pumps.Go(func() { w.pump(server, client, w.frame) })
-		}
-	})
-	t.Cleanup(func() {
-		close(w.closed)
-		_ = listener.Close()
-		w.mu.Lock()
-		for _, c := range w.conns {
-			_ = c.Close()
-		}
-		w.mu.Unlock()
-		w.pumps.Wait()
-	})
-	return w
-}
-
-func (w *wire) chunk(r *bufio.Reader) ([]byte, error) {
-	b := make([]byte, 32<<10)
-	n, err := r.Read(b)
-	return b[:n], err
-}
-
-// frame reads one operation of the protocol to the client.
-func (w *wire) frame(r *bufio.Reader) ([]byte, error) {
-	line, err := r.ReadBytes('\n')
-	if err != nil {
-		return line, err
-	}
-	if !bytes.HasPrefix(line, []byte("MSG ")) && !bytes.HasPrefix(line, []byte("HMSG ")) {
-		return line, nil
-	}
-	fields := strings.Fields(string(line))
-	n, err := strconv.Atoi(fields[len(fields)-1])
-	if err != nil {
-		return nil, err
-	}
-	payload := make([]byte, n+2)
-	if _, err := io.ReadFull(r, payload); err != nil {
-		return nil, err
-	}
-	if w.lose != nil && w.lose(payload) {
-		return nil, nil
-	}
-	return append(line, payload...), nil
-}
-
-func (w *wire) pump(from, to net.Conn, read func(*bufio.Reader) ([]byte, error)) {
-	type late struct {
-		data []byte
-		at   time.Time
-	}
-	queue := make(chan late, 100_000)
-	w.pumps.Go(func() {
-		for l := range queue {
-			select {
-			case <-time.After(time.Until(l.at)):
-			case <-w.closed:
-			}
-			if _, err := to.Write(l.data); err != nil {
-				_ = from.Close()
-			}
-		}
-		_ = to.Close()
-	})
-	defer close(queue)
-	r := bufio.NewReaderSize(from, 64<<10)
-	for {
-		data, err := read(r)
-		if len(data) > 0 {
-			queue <- late{data, time.Now().Add(w.delay)}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// through is the rig seen through a wire.
+// through is the rig seen through a wire (suite.Wire).
 func (r *rig) through(delay time.Duration, lose func([]byte) bool) *rig {
 	r.t.Helper()
-	w := newWire(r.t, strings.TrimPrefix(r.nc.ConnectedUrl(), "nats://"), delay, lose)
-	opts := append(ConnectOptions("slow", zap.NewNop()), nats.IgnoreDiscoveredServers())
-	nc, err := nats.Connect("nats://"+w.listener.Addr().String(), opts...)
+	url := suite.Wire(r.t, strings.TrimPrefix(r.nc.ConnectedUrl(), "nats://"), delay, lose)
+	opts := append(natsconn.Options("slow", zap.NewNop()), nats.IgnoreDiscoveredServers())
+	nc, err := nats.Connect(url, opts...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -142,7 +27,9 @@ func (r *rig) through(delay time.Duration, lose func([]byte) bool) *rig {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	stage := *r.stage
 	far := *r
+	far.stage = &stage
 	far.nc, far.js = nc, js
 	if far.stream, err = js.Stream(r.t.Context(), subjects.DefaultStream); err != nil {
 		r.t.Fatal(err)

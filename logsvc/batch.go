@@ -9,30 +9,30 @@ import (
 	"github.com/appbridge/appbridge/logsvc/logline"
 )
 
-// batchBytes is how much text a batch gathers before it goes.
+// batchBytes is the size at which a batch is finished.
 const batchBytes = 32 << 10
 
-// timeFormat is that of the kubelet: always as long, so that columns line up.
+// timeFormat is that of the kubelet, with a fixed length.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// batch is lines of one replica on their way to the reader.
+// batch is a group of lines of one replica.
 type batch struct {
 	replica string
-	text    []byte // lines, each with its end
-	marks   []mark // one for each line where they are needed, else nil
+	text    []byte // lines with their line ends
+	marks   []mark // one for each line in structured formats, else nil
 	lines   int
 	live    bool
 	first   time.Time // when the first line came in
 }
 
-// size is what of a batch is filled: its text and what is known beside it.
+// size returns the used memory of a batch.
 func (b *batch) size() int { return len(b.text) + len(b.marks)*markOverhead }
 
-// cost is the memory that a batch takes.
+// cost returns the allocated memory of a batch.
 func (b *batch) cost() int { return batchOverhead + cap(b.text) + cap(b.marks)*markOverhead }
 
-// clipped is a copy of a batch without the room that it has not filled, or the batch itself
-// where that is not much.
+// clipped returns a copy of a batch without its unused memory, or the batch itself if that is
+// little.
 func (b *batch) clipped() *batch {
 	if b.cost() <= 2*(batchOverhead+b.size()) {
 		return b
@@ -42,7 +42,7 @@ func (b *batch) clipped() *batch {
 	return &c
 }
 
-// mark is what is known of a line beside its text.
+// mark is the position and time of a line.
 type mark struct {
 	end  int // of the line in text, its end included
 	time time.Time
@@ -52,12 +52,12 @@ func (b *batch) reset() {
 	*b = batch{text: b.text[:0], marks: b.marks[:0]}
 }
 
-// layout says which lines a reader gets and in what form they wait for him.
+// layout writes lines into batches in the form of a request.
 type layout struct {
 	*logRequest
 }
 
-// add puts a line into a batch.
+// add appends a line to a batch.
 func (l layout) add(b *batch, line Line) {
 	text := line.Text
 	if l.format != formatRaw {
@@ -78,7 +78,7 @@ func (l layout) add(b *batch, line Line) {
 	}
 }
 
-// appendCut says in a line that its rest is missing.
+// appendCut appends the note that n bytes of a line are missing.
 func appendCut(text []byte, n int64) []byte {
 	text = append(text, " [appbridge: "...)
 	text = strconv.AppendInt(text, n, 10)
@@ -108,7 +108,7 @@ func (b *batch) halves() (first, second *batch) {
 	return first, second
 }
 
-// cutTo shortens a batch of one line to n bytes of text and says so.
+// cutTo cuts a batch of one line to n bytes of text and a note.
 func (b *batch) cutTo(n int) *batch {
 	text := b.text[:len(b.text)-1]
 	n = min(n, len(text))

@@ -22,8 +22,8 @@ import (
 const (
 	// maxNotes is how many notes an answer has at most.
 	maxNotes = 20
-	// keptBytes is how much the lines of an answer may take while they are collected,
-	// lineOverhead of it each beside its text.
+	// keptBytes is how much memory the lines of an answer may take, including lineOverhead for
+	// each line.
 	keptBytes    = 4 << 20
 	lineOverhead = 128
 )
@@ -34,7 +34,7 @@ type collector struct {
 	matcher *matcher
 	memory  *memory
 	most    int // bytes of a message
-	perLine int // bytes of a message that a line takes beside its text, at least
+	perLine int // least bytes of a message for a line in addition to its text
 	metrics *metrics
 
 	mu       sync.Mutex
@@ -52,14 +52,14 @@ type collector struct {
 type kept struct {
 	replica string
 	lines   []keptLine
-	newest  time.Time
+	last    time.Time
 }
 
 // keptLine is a line in the form that it is sent in.
 type keptLine struct {
 	text  []byte
-	time  time.Time // that of the line before when it carries none
-	timed bool      // it carries one
+	time  time.Time // that of the previous line if it has none
+	timed bool      // the line has a time
 }
 
 // oldestFirst is a heap of replicas by their oldest line.
@@ -86,9 +86,9 @@ func newCollector(r *logRequest, m *matcher, all *memory, most int, replicas []s
 	return c
 }
 
-// Lines is that of a Sink.
+// Lines implements Sink.
 func (c *collector) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines, missed, err := c.matcher.wanted(ctx, replica, lines, live)
+	lines, missed, err := c.matcher.filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}
@@ -107,9 +107,9 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 		c.scratch.reset()
 		c.layout.add(&c.scratch, line)
 		if !line.Time.IsZero() {
-			k.newest = line.Time
+			k.last = line.Time
 		}
-		k.lines = append(k.lines, keptLine{bytes.Clone(c.scratch.text), k.newest, !line.Time.IsZero()})
+		k.lines = append(k.lines, keptLine{bytes.Clone(c.scratch.text), k.last, !line.Time.IsZero()})
 		if len(k.lines) == 1 {
 			heap.Push(&c.oldest, k)
 		}
@@ -120,7 +120,7 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 	return context.Cause(ctx)
 }
 
-// grow counts n bytes of text and so many lines more.
+// grow adds n bytes of text and so many lines.
 func (c *collector) grow(n, lines int) {
 	c.text += n
 	c.lines += lines
@@ -133,7 +133,7 @@ func (c *collector) tooMuch() bool {
 	return c.text+c.lines*c.perLine > c.most || cost > keptBytes || cost > keptFloor && c.memory.scarce()
 }
 
-// drop lets go of the oldest line, unless it is the only one.
+// drop drops the oldest line, unless it is the only one.
 func (c *collector) drop() bool {
 	if c.lines < 2 {
 		return false
@@ -150,7 +150,7 @@ func (c *collector) drop() bool {
 	return true
 }
 
-// release gives back the memory of the lines.
+// release forgets all lines.
 func (c *collector) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,14 +158,14 @@ func (c *collector) release() {
 	c.kept, c.oldest = nil, nil
 }
 
-// empty tells whether there is no line.
+// empty reports whether there are no lines.
 func (c *collector) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lines == 0
 }
 
-// Replicas is that of a Sink.
+// Replicas implements Sink.
 func (c *collector) Replicas(ctx context.Context, names []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +173,7 @@ func (c *collector) Replicas(ctx context.Context, names []string) error {
 	return context.Cause(ctx)
 }
 
-// Note is that of a Sink.
+// Note implements Sink.
 func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replica, text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +199,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	defer c.mu.Unlock()
 	all := make([]place, 0, c.lines)
 	for _, replica := range slices.Sorted(maps.Keys(c.kept)) {
-		e.saw(replica)
+		e.addReplicas(replica)
 		lines := c.kept[replica].lines
 		for i := range lines {
 			all = append(all, place{&lines[i], replica})
@@ -210,7 +210,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	list := strings.Join(names, ",")
 	notes := request.OneLine(strings.Join(c.notes, "; "))
 	most := c.most - payloadMargin - len(list) - 2*len(notes)
-	// A line takes more than its text, so how many fit is found by trying.
+	// A line takes more than its text: a binary search finds how many fit.
 	var body []byte
 	fit, over := -1, len(all)+1
 	for n := len(all); fit+1 < over; n = (fit + over) / 2 {
@@ -230,32 +230,32 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), fit, nil
 }
 
-// message adds what is to be told beside the lines.
+// message adds headers and notes to the lines.
 func (c *collector) message(e *encoder, body []byte, replicas, notes string, lines, dropped int) *nats.Msg {
 	header := nats.Header{
 		subjects.HeaderLogReplicas: {replicas},
 		subjects.HeaderLogLines:    {strconv.Itoa(lines)},
 	}
-	var says []byte
+	var head []byte
 	if dropped > 0 {
 		header[subjects.HeaderLogDropped] = []string{strconv.Itoa(dropped)}
-		says = append(says, noteLine(strconv.Itoa(dropped)+" earlier lines left out, they do not fit into one message")...)
+		head = append(head, noteLine(strconv.Itoa(dropped)+" earlier lines left out, they do not fit into one message")...)
 	}
 	if notes != "" {
 		header[subjects.HeaderLogNote] = []string{notes}
-		says = append(says, noteLine(notes)...)
+		head = append(head, noteLine(notes)...)
 	}
 	if lines == 0 && notes == "" {
-		says = append(says, noteLine("no lines")...)
+		head = append(head, noteLine("no lines")...)
 	}
 	if !e.format.structured() {
-		body = append(says, body...)
+		body = append(head, body...)
 	}
 	return &nats.Msg{Header: header, Data: body}
 }
 
-// bodyOf joins lines, those of one replica that follow each other as one batch. A
-// line that is too long for a message is cut.
+// bodyOf encodes lines; consecutive lines of one replica are one batch. A line that is too long for
+// a message is cut.
 func (c *collector) bodyOf(e *encoder, lines []place) ([]byte, error) {
 	longest := c.most / 4
 	if e.format.structured() {

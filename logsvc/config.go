@@ -7,23 +7,22 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Config is what a Service needs to know.
+// Config configures a Service.
 type Config struct {
-	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
+	// Prefix of every subject, usually subjects.DefaultPrefix.
 	Prefix string
-	// MaxStreams is how many requests are served at one time.
+	// MaxStreams is how many requests are served at a time.
 	MaxStreams int
 	// InboxPrefix is the subject under which the reply subjects of requests have
-	// to lie, _INBOX unless clients use another one.
+	// to lie, usually _INBOX.
 	InboxPrefix string
-	// Version of the program, as `nats micro info` shows it; it need not be a
-	// semantic one.
+	// Version of the program for `nats micro info`. It need not be a semantic one.
 	Version string
 	// ClusterName names the cluster in the service's metadata.
 	ClusterName string
 }
 
-// Validate reports every field that is wrong, joined.
+// Validate returns an error that joins those of all invalid fields.
 func (c Config) Validate() error {
 	var errs []error
 	if _, err := subjects.New(c.Prefix); err != nil {

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // Requests arrive on one connection, what streams listen to on another. The service ends
@@ -23,7 +23,7 @@ func TestConnections(t *testing.T) {
 	for _, closed := range []string{"requests", "streams"} {
 		t.Run(closed, func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t, &server.Options{})
+			s := suite.NATS(t, nil)
 			requests, streams, reader := dial(t, s.ClientURL()), dial(t, s.ClientURL()), dial(t, s.ClientURL())
 			cfg := logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 10, InboxPrefix: "_INBOX", Version: "1.2.3"}
 			service, err := logsvc.New(cfg, &written{replicas: []string{"a"}, run: forever}, requests, streams, zaptest.NewLogger(t), prometheus.NewRegistry())

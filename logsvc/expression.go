@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// maxExpression, maxInstructions and maxWide bound what an expression costs: it is
-	// compiled for each request and tried on every line.
+	// maxExpression, maxInstructions and maxWide bound the cost of an expression: it is
+	// compiled for each request and matched with every line.
 	maxExpression   = 1 << 10
 	maxInstructions = 500
 	maxWide         = 16
 	foldedRange     = 8
 	// runesPerInstruction is how many runes of a class cost as much as one instruction.
 	runesPerInstruction = 256
-	// maxSteps bounds what trying an expression on one line costs, in instructions times
-	// bytes, because a match cannot be interrupted: 0.1 s at worst. An expression of up
-	// to 32 instructions sees the whole of the longest line.
+	// maxSteps bounds the cost of matching one line, in instructions times bytes, because a match
+	// cannot be interrupted: 0.1 s at worst. An expression of up to 32 instructions matches the
+	// whole of the longest line.
 	maxSteps = 4 << 20
 )
 
 // expression is the value of include or exclude.
 type expression struct {
-	re    *regexp.Regexp
-	reach int // how many bytes of a line it sees
+	re       *regexp.Regexp
+	maxBytes int // how many bytes of a line are matched
 }
 
-// compile is nil for an expression that is none, or that costs too much. What it costs
-// is known before it is compiled: 1 KiB of nested repetitions is a million instructions.
+// compile returns nil for an expression that is invalid or costs too much. It checks the cost
+// first: 1 KiB of nested repetitions compiles to a million instructions.
 func compile(text string) *expression {
 	if len(text) > maxExpression || wide(text) > maxWide {
 		return nil
@@ -40,7 +40,7 @@ func compile(text string) *expression {
 	if err != nil {
 		return nil
 	}
-	n := instructions(parsed) + 2 // it begins and ends with one
+	n := instructions(parsed) + 2 // one at the beginning and one at the end
 	if n > maxInstructions {
 		return nil
 	}
@@ -48,18 +48,18 @@ func compile(text string) *expression {
 	if err != nil {
 		return nil
 	}
-	return &expression{re: re, reach: maxSteps / n}
+	return &expression{re: re, maxBytes: maxSteps / n}
 }
 
-// match reports whether the expression matches what it sees of a line.
+// match reports whether the expression matches the first maxBytes of a line.
 func (e *expression) match(text []byte) bool {
 	text = logline.TrimCR(text)
-	return e.re.Match(text[:min(len(text), e.reach)])
+	return e.re.Match(text[:min(len(text), e.maxBytes)])
 }
 
-// wide counts what may stand for thousands of runes: Unicode classes, and ranges that end
-// beyond ASCII. Where case does not matter the parser visits each rune of a range, which
-// therefore counts as foldedRange.
+// wide counts the parts that may match thousands of runes: Unicode classes, and ranges that end
+// beyond ASCII. In a case-insensitive expression a range counts as foldedRange, because the parser
+// visits each of its runes.
 func wide(text string) int {
 	n, each := strings.Count(text, `\p`)+strings.Count(text, `\P`), 1
 	for _, group := range strings.Split(text, "(?")[1:] {
@@ -75,9 +75,9 @@ func wide(text string) int {
 	return n
 }
 
-// instructions is at least the length of the program that a parsed expression is
-// compiled to, and counts large classes as more. What is repeated counts as often as the
-// compiler copies it. The parser bounds the product of nested repetitions and the depth.
+// instructions returns an upper bound of the length of the compiled program, in which large classes
+// count as more. A repeated part counts as often as the compiler copies it. The parser bounds the
+// product of nested repetitions and the depth.
 func instructions(re *syntax.Regexp) int {
 	n := 0
 	for _, sub := range re.Sub {

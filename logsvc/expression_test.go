@@ -44,8 +44,8 @@ func TestRefusedExpression(t *testing.T) { //nolint:paralleltest // counts alloc
 func TestExpressionReach(t *testing.T) {
 	t.Parallel()
 	cheap, dear := compile("needle"), compile(strings.Repeat(".*", 100)+"needle")
-	if cheap.reach < 128<<10 {
-		t.Errorf("needle sees %d bytes of a line", cheap.reach)
+	if cheap.maxBytes < 128<<10 {
+		t.Errorf("needle sees %d bytes of a line", cheap.maxBytes)
 	}
 	line := []byte(strings.Repeat("x", 64<<10) + "needle\r")
 	if !cheap.match(line) || dear.match(line) || !dear.match(line[len(line)-100:]) {

@@ -16,6 +16,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // The answer to a stop goes to an inbox or nowhere: its reply subject is a
@@ -49,7 +50,7 @@ func TestResentIsTheSame(t *testing.T) {
 	for _, payload := range []int32{8 << 10, 1 << 20} {
 		t.Run(fmt.Sprint(payload), func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t, &server.Options{MaxPayload: payload})
+			s := suite.NATS(t, &server.Options{MaxPayload: payload})
 			b := serveOn(t, s, dial(t, s.ClientURL()), dial(t, s.ClientURL()), numbered(100_000))
 			in := b.tail(`{"format": "raw", "window": 64}`)
 			first := map[string][]byte{}
@@ -173,7 +174,7 @@ func proxied(t *testing.T, s *server.Server) *testenv.Proxy {
 // it afterwards.
 func TestEndInOutage(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, &server.Options{})
+	s := suite.NATS(t, nil)
 	p := proxied(t, s)
 	source := &written{replicas: []string{"a"}, run: forever}
 	own := dial(t, "nats://"+p.Addr())
@@ -201,7 +202,7 @@ func TestEndInOutage(t *testing.T) {
 // absence.
 func TestOwnOutage(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, &server.Options{})
+	s := suite.NATS(t, nil)
 	p := proxied(t, s)
 	source := &written{replicas: []string{"a"}, run: forever}
 	own := dial(t, "nats://"+p.Addr())
@@ -262,7 +263,7 @@ func TestSmallPayload(t *testing.T) {
 					for i := range n {
 						source.replicas = append(source.replicas, fmt.Sprintf("checkout-shop-production-00001-deployment-%d", i))
 					}
-					s := newServer(t, &server.Options{MaxPayload: payload})
+					s := suite.NATS(t, &server.Options{MaxPayload: payload})
 					b := serveOn(t, s, dial(t, s.ClientURL()), dial(t, s.ClientURL()), source)
 					body := `{"format": "` + format + `"}`
 					msgs, end := b.tail(body).all()

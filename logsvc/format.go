@@ -13,18 +13,19 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/request"
-	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// encoder turns lines and notes into the bodies of messages. It is used by one
-// goroutine.
+// maxLogLines is how many lines Flyte has in one LogLines message at most.
+const maxLogLines = 100
+
+// encoder encodes lines and notes as the bodies of messages. It is for one goroutine.
 type encoder struct {
 	format format
 	app    *appv1.Identifier
 	prefix string          // the part that the names of all replicas share
-	seen   map[string]bool // replicas of this stream so far
+	known  map[string]bool // replicas of this stream so far
 }
 
 func newEncoder(r *logRequest, org string) *encoder {
@@ -33,15 +34,15 @@ func newEncoder(r *logRequest, org string) *encoder {
 		format: r.format,
 		app:    &appv1.Identifier{Org: org, Project: app.Project, Domain: app.Domain, Name: app.Name},
 		prefix: kservice.Name(app) + "-",
-		seen:   map[string]bool{},
+		known:  map[string]bool{},
 	}
 }
 
-// saw notes the replicas that a stream has or has had. As soon as they are
-// more than one, every line for people says whose it is.
-func (e *encoder) saw(replicas ...string) {
+// addReplicas adds replicas to those that the stream has or has had. When there are several, lines
+// in the text format begin with the name of their replica.
+func (e *encoder) addReplicas(replicas ...string) {
 	for _, r := range replicas {
-		e.seen[r] = true
+		e.known[r] = true
 	}
 }
 
@@ -49,26 +50,26 @@ func (e *encoder) short(replica string) string {
 	return strings.ToValidUTF8(strings.TrimPrefix(replica, e.prefix), "\uFFFD")
 }
 
-// body is the body of a message with the lines of a batch.
+// body returns the body of a message with the lines of a batch.
 func (e *encoder) body(b *batch) ([]byte, error) {
 	switch {
 	case e.format.structured():
 		return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Batches{
 			Batches: &appv1.LogLinesBatch{Logs: e.logLines(b)},
 		}})
-	case e.format == formatText && len(e.seen) > 1:
+	case e.format == formatText && len(e.known) > 1:
 		return prefixed(b.text, e.short(b.replica)+" ", b.lines), nil
 	default:
 		return b.text, nil
 	}
 }
 
-// same tells whether a body lies in the memory of its batch.
-func (e *encoder) same(body []byte, b *batch) bool {
+// shares reports whether a body has the memory of its batch.
+func (e *encoder) shares(body []byte, b *batch) bool {
 	return len(body) > 0 && len(b.text) > 0 && &body[0] == &b.text[0]
 }
 
-// bodies is the one body for several batches.
+// bodies returns one body with several batches.
 func (e *encoder) bodies(batches []*batch) ([]byte, error) {
 	if e.format.structured() {
 		all := &appv1.LogLinesBatch{}
@@ -88,8 +89,7 @@ func (e *encoder) bodies(batches []*batch) ([]byte, error) {
 	return out, nil
 }
 
-// parts are the bodies that a batch needs so that none is longer than most, and
-// how many lines each has.
+// parts returns the bodies for a batch, each of at most so many bytes, and how many lines each has.
 func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err error) {
 	body, err := e.body(b)
 	switch {
@@ -109,7 +109,7 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 		return bodies, lines, nil
 	default:
 		over := len(body) - most
-		keep := len(b.text) - over - 128 // room for saying what is missing
+		keep := len(b.text) - over - 128 // room for the note of appendCut
 		if keep < 0 || e.format.structured() {
 			keep = most/8 - 128 // a byte may need six in JSON
 		}
@@ -121,7 +121,7 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 	}
 }
 
-// logLines are the lines of a batch as Flyte's messages have them.
+// logLines returns the lines of a batch as Flyte's messages.
 func (e *encoder) logLines(b *batch) []*appv1.LogLines {
 	lines := make([]*appv1.LogLine, 0, b.lines)
 	start, short := 0, e.short(b.replica)
@@ -138,7 +138,7 @@ func (e *encoder) logLines(b *batch) []*appv1.LogLines {
 		start = m.end
 	}
 	var logs []*appv1.LogLines
-	for chunk := range slices.Chunk(lines, logline.MaxBatch) {
+	for chunk := range slices.Chunk(lines, maxLogLines) {
 		logs = append(logs, &appv1.LogLines{
 			ReplicaId:       e.replica(b.replica),
 			StructuredLines: chunk,
@@ -152,8 +152,8 @@ func (e *encoder) replica(name string) *appv1.ReplicaIdentifier {
 	return &appv1.ReplicaIdentifier{AppId: e.app, Name: strings.ToValidUTF8(name, "\uFFFD")}
 }
 
-// fitting is as many of the names as go into so many bytes, in a header and in
-// the body, and how many more there are.
+// fitting returns as many of the names as fit into so many bytes, in a header and in the body, and
+// how many more there are.
 func (e *encoder) fitting(names []string, most int) (fit []string, more int) {
 	each := len(", ")
 	if e.format.structured() {
@@ -168,8 +168,8 @@ func (e *encoder) fitting(names []string, most int) (fit []string, more int) {
 	return names, 0
 }
 
-// replicas is the body of the message that tells which replicas there are: those
-// names, and more that did not fit.
+// replicas returns the body of a message with the names of replicas, and the number of those that
+// did not fit.
 func (e *encoder) replicas(names []string, more int) ([]byte, error) {
 	if !e.format.structured() {
 		list := strings.Join(names, ", ")
@@ -188,7 +188,7 @@ func (e *encoder) replicas(names []string, more int) ([]byte, error) {
 	return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Replicas{Replicas: list}})
 }
 
-// note is the body of a message that tells something else.
+// note returns the body of a message with another note.
 func (e *encoder) note(replica, text string) ([]byte, error) {
 	if !e.format.structured() {
 		if replica != "" {
@@ -211,8 +211,8 @@ func noteLine(text string) []byte {
 	return []byte(subjects.LogNotePrefix + request.OneLine(text) + "\n")
 }
 
-// message encodes one of Flyte's messages. JSON is one line with its end, so
-// that what a client prints can be read line by line.
+// message encodes one of Flyte's messages. JSON is one line, so that the output of a client can be
+// read line by line.
 func (e *encoder) message(m *appv1.TailLogsResponse) ([]byte, error) {
 	if e.format == formatProto {
 		return proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -221,7 +221,7 @@ func (e *encoder) message(m *appv1.TailLogsResponse) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// protojson puts spaces in at random.
+	// protojson adds random spaces.
 	var out bytes.Buffer
 	out.Grow(len(text) + 1)
 	if err := json.Compact(&out, text); err != nil {

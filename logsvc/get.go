@@ -14,14 +14,14 @@ import (
 const (
 	// getTimeout is how long a get may take.
 	getTimeout = 20 * time.Second
-	// readTimeout is how long it may read. Then it answers with what there is: a
-	// node that does not answer is no reason to keep back what others did.
+	// readTimeout is how long a get may read. Then it answers with the lines it has: one node
+	// that does not respond must not delay the lines of the others.
 	readTimeout = 10 * time.Second
 )
 
 var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTimeout)
 
-// get reads the last lines until ctx is done. conclude answers with them, in one message.
+// get reads the last lines until ctx is done. conclude sends them in one message.
 func (s *Service) get(ctx, serving context.Context, req *logRequest) (conclude func() (result string)) {
 	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
 	defer stop()
@@ -44,7 +44,7 @@ func (s *Service) get(ctx, serving context.Context, req *logRequest) (conclude f
 	}
 }
 
-// collect reads everything and makes the answer of it.
+// collect reads the lines and makes the answer.
 func (s *Service) collect(ctx context.Context, req *logRequest) (*nats.Msg, int, error) {
 	source, err := s.source.Open(ctx, req.query)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Service) collect(ctx context.Context, req *logRequest) (*nats.Msg, int,
 			return nil, 0, err
 		}
 	}
-	done, err := s.encodes(ctx)
+	done, err := s.acquireEncoder(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// turnTime is how long a stream tries its expressions before others have a turn.
+	// turnTime is how long a stream matches lines before it gives up its slot.
 	turnTime = 10 * time.Millisecond
-	// judgeAfter is how much time of a processor shows how fast expressions are, and
-	// minMatchRate the bytes in a second of it below which they end their stream.
-	judgeAfter   = 5 * time.Second
+	// rateAfter is the CPU time after which the speed of expressions is checked, and minMatchRate
+	// the bytes per second of CPU time below which they end their stream.
+	rateAfter    = 5 * time.Second
 	minMatchRate = 512 << 10
-	// lineCost is what a line counts in that beside its text.
+	// lineCost is what a line counts in that in addition to its text.
 	lineCost = 64
-	// maxHeld is how long expressions may hold back lines that are being written.
-	maxHeld = 5 * time.Second
+	// maxDelay is how long expressions may delay live lines.
+	maxDelay = 5 * time.Second
 )
 
-// newTurns makes the limit of what tries expressions at one time: half of the
-// processors, so that the rest is there for everything else.
+// newTurns makes the limit for matching expressions: half of the processors, so that the other half
+// is free for everything else.
 func newTurns() *request.Limiter {
 	return request.NewLimiter(request.Limit{
 		What: "expressions", Max: max(1, runtime.GOMAXPROCS(0)/2),
@@ -34,31 +34,30 @@ func newTurns() *request.Limiter {
 	})
 }
 
-var errHeld = errors.New("expressions hold back lines that are being written")
+var errDelayed = errors.New("expressions delay live lines")
 
-// matcher finds the lines that a stream wants. A nil one wants all. It is safe for use by
-// many goroutines, each of one replica.
+// matcher filters lines with the expressions of a request. A nil matcher passes all lines. It may
+// be used concurrently for different replicas.
 type matcher struct {
 	turns            *request.Limiter
 	project          string
-	option           string      // what names the expressions in an error
+	option           string      // names the expressions in an error
 	include, exclude *expression // nil: everything, nothing
 
-	mu    sync.Mutex
-	took  time.Duration // since the speed was judged
-	bytes int
-	held  map[string]*holding // by replica
+	mu     sync.Mutex
+	took   time.Duration // CPU time since the last check
+	bytes  int
+	delays map[string]*delay // by replica
 }
 
-// holding is how long a replica whose lines are being written was held back, less the
-// time that it left since.
-type holding struct {
+// delay is how long the live lines of a replica were delayed, less the time without lines since.
+type delay struct {
 	time time.Duration
-	left time.Time // when the last lines were done
+	left time.Time // when the last lines were matched
 }
 
 func newMatcher(r *logRequest, turns *request.Limiter) *matcher {
-	m := &matcher{turns: turns, project: r.query.App.Project, include: r.include, exclude: r.exclude, held: map[string]*holding{}}
+	m := &matcher{turns: turns, project: r.query.App.Project, include: r.include, exclude: r.exclude, delays: map[string]*delay{}}
 	switch {
 	case m.include == nil && m.exclude == nil:
 		return nil
@@ -72,31 +71,31 @@ func newMatcher(r *logRequest, turns *request.Limiter) *matcher {
 	return m
 }
 
-// wanted are the lines that are wanted. Missed are the last ones of lines, which are being
-// written and were not tried because expressions have held back their replica for too long.
-func (m *matcher) wanted(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error) {
+// filter returns the lines that match. The last missed lines are live lines that were not matched,
+// because the expressions have delayed their replica for too long.
+func (m *matcher) filter(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error) {
 	if m == nil {
 		return lines, 0, nil
 	}
 	if live {
-		limit := m.hold(replica)
-		defer m.letGo(replica, time.Now())
+		limit := m.allowedDelay(replica)
+		defer m.addDelay(replica, time.Now())
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, limit, errHeld)
+		ctx, stop = context.WithTimeoutCause(ctx, limit, errDelayed)
 		defer stop()
 	}
 	for len(lines) > 0 {
 		slot, err := m.turns.Acquire(ctx, request.Claim{Project: m.project, Units: 1})
-		if errors.Is(err, errHeld) {
+		if errors.Is(err, errDelayed) {
 			return wanted, len(lines), nil
 		}
 		if err != nil {
 			return nil, 0, err
 		}
-		runtime.LockOSThread() // whose time counts
+		runtime.LockOSThread() // for threadTime
 		began, used, n, size := time.Now(), threadTime(), 0, 0
 		for n < len(lines) && time.Since(began) < turnTime {
-			if line := lines[n]; m.wants(line.Text) {
+			if line := lines[n]; m.matches(line.Text) {
 				wanted = append(wanted, line)
 			}
 			size += len(lines[n].Text) + lineCost
@@ -106,24 +105,24 @@ func (m *matcher) wanted(ctx context.Context, replica string, lines []Line, live
 		runtime.UnlockOSThread()
 		slot.Release()
 		lines = lines[n:]
-		if err := m.judge(used, size); err != nil {
+		if err := m.checkRate(used, size); err != nil {
 			return nil, 0, err
 		}
 	}
 	return wanted, 0, nil
 }
 
-func (m *matcher) wants(text []byte) bool {
+func (m *matcher) matches(text []byte) bool {
 	return (m.include == nil || m.include.match(text)) && (m.exclude == nil || !m.exclude.match(text))
 }
 
-// judge ends a stream whose expressions take a processor for next to nothing.
-func (m *matcher) judge(took time.Duration, size int) error {
+// checkRate ends a stream whose expressions take a processor for next to nothing.
+func (m *matcher) checkRate(took time.Duration, size int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.took += took
 	m.bytes += size
-	if m.took < judgeAfter {
+	if m.took < rateAfter {
 		return nil
 	}
 	rate := float64(m.bytes) / m.took.Seconds()
@@ -135,24 +134,24 @@ func (m *matcher) judge(took time.Duration, size int) error {
 		m.option, rate/1e6, minMatchRate/1e6)
 }
 
-// hold returns for how long the lines of a replica may be held back now.
-func (m *matcher) hold(replica string) time.Duration {
+// allowedDelay returns for how long the lines of a replica may be delayed now.
+func (m *matcher) allowedDelay(replica string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := m.held[replica]
+	h := m.delays[replica]
 	if h == nil {
-		h = &holding{left: time.Now()}
-		m.held[replica] = h
+		h = &delay{left: time.Now()}
+		m.delays[replica] = h
 	}
 	h.time = max(0, h.time-time.Since(h.left))
-	return maxHeld - h.time
+	return maxDelay - h.time
 }
 
-// letGo notes that the lines of a replica were held back since began.
-func (m *matcher) letGo(replica string, began time.Time) {
+// addDelay records that the lines of a replica were delayed since began.
+func (m *matcher) addDelay(replica string, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := m.held[replica]
+	h := m.delays[replica]
 	h.left = time.Now()
 	h.time += h.left.Sub(began)
 }

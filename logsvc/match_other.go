@@ -6,5 +6,5 @@ import "time"
 
 var processStart = time.Now()
 
-// threadTime is the time since the process began, for want of that of a processor.
+// threadTime returns the time since the process began: the CPU time of a thread is not available.
 func threadTime() time.Duration { return time.Since(processStart) }

@@ -29,28 +29,28 @@ func TestHeldBack(t *testing.T) {
 		wanted, missed int
 	}{
 		{"not held", 0, true, 1, 0},
-		{"held", 2 * maxHeld, true, 0, 2},
-		{"exists", 2 * maxHeld, false, 1, 0},
+		{"held", 2 * maxDelay, true, 0, 2},
+		{"exists", 2 * maxDelay, false, 1, 0},
 	} {
-		m.held["r"] = &holding{time: tt.held, left: time.Now()}
-		wanted, missed, err := m.wanted(t.Context(), "r", lines, tt.live)
+		m.delays["r"] = &delay{time: tt.held, left: time.Now()}
+		wanted, missed, err := m.filter(t.Context(), "r", lines, tt.live)
 		if err != nil || len(wanted) != tt.wanted || missed != tt.missed {
 			t.Errorf("%s: got %d wanted, %d missed, %v", tt.name, len(wanted), missed, err)
 		}
 	}
 	// It recovers while its replica writes nothing.
-	m.held["r"] = &holding{time: maxHeld, left: time.Now().Add(-2 * maxHeld)}
-	if wanted, missed, err := m.wanted(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
+	m.delays["r"] = &delay{time: maxDelay, left: time.Now().Add(-2 * maxDelay)}
+	if wanted, missed, err := m.filter(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
 		t.Errorf("got %d wanted, %d missed, %v", len(wanted), missed, err)
 	}
 	// What was missed is counted behind what came before.
 	o := newOutbox(&logRequest{format: formatText}, m, &memory{}, testMetrics())
-	m.held["r"] = &holding{left: time.Now()}
+	m.delays["r"] = &delay{left: time.Now()}
 	for range 3 {
 		if err := o.Lines(t.Context(), "r", lines, true); err != nil {
 			t.Fatal(err)
 		}
-		m.held["r"].time = 2 * maxHeld
+		m.delays["r"].time = 2 * maxDelay
 	}
 	if len(o.ready) != 2 || o.ready[0].batch == nil || o.ready[1].dropped != 4 {
 		t.Errorf("got %+v", o.ready)
@@ -66,11 +66,11 @@ func TestSlowMatching(t *testing.T) {
 		bytes int
 		ends  bool
 	}{
-		{"too early", judgeAfter / 2, 1, false},
-		{"slow", 2 * judgeAfter, minMatchRate, true},
-		{"fast", 2 * judgeAfter, 100 * minMatchRate, false},
+		{"too early", rateAfter / 2, 1, false},
+		{"slow", 2 * rateAfter, minMatchRate, true},
+		{"fast", 2 * rateAfter, 100 * minMatchRate, false},
 	} {
-		err := testMatcher(t, "a").judge(tt.took, tt.bytes)
+		err := testMatcher(t, "a").checkRate(tt.took, tt.bytes)
 		if ended := err != nil; ended != tt.ends {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
@@ -102,7 +102,7 @@ func TestMatchingTime(t *testing.T) { //nolint:paralleltest // keeps all process
 	for {
 		m := testMatcher(t, strings.Repeat(".*", 30)+"needle")
 		began := time.Now()
-		if _, _, err := m.wanted(t.Context(), "r", []Line{line, line}, false); err != nil {
+		if _, _, err := m.filter(t.Context(), "r", []Line{line, line}, false); err != nil {
 			t.Fatal(err)
 		}
 		took, passed := m.took, time.Since(began)

@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	// flushAfter is how long a line waits for others to go with it.
+	// flushAfter is how long a batch waits for more lines.
 	flushAfter = 50 * time.Millisecond
-	// existingBytes is how much of what exists already is read ahead.
+	// existingBytes is how much of the existing lines is read ahead.
 	existingBytes = 256 << 10
-	// liveBytes is how much of what is being written may wait for the reader.
+	// liveBytes is how much memory live lines may take.
 	liveBytes = 2 << 20
-	// noteBytes is how much of notes may wait for the reader.
+	// noteBytes is how much memory notes may take.
 	noteBytes = 128 << 10
-	// spareBatches is how many batches are kept for the next lines, and how many are
-	// filled at one time that have more room than they need yet.
+	// spareBatches is how many batches are kept for reuse.
 	spareBatches = 4
 )
 
-// parcel is what becomes one message or, when it is large, some.
+// parcel is a batch or a note.
 type parcel struct {
 	*batch // nil: a note
 
@@ -34,9 +33,9 @@ type parcel struct {
 	dropped       int64    // of LogNoteDropped
 }
 
-// outbox is what waits for the reader of a stream. Lines of a replica keep their
-// order. It is bounded: lines that exist already wait outside until there is
-// room; live ones push out the oldest live ones of the loudest replica, which are counted and told of.
+// outbox is the bounded queue of a stream, a Sink. Lines of a replica keep their order. When it is
+// full, existing lines block, and live lines replace the oldest ones of the replica that has most
+// of them; the reader gets a note with their number.
 type outbox struct {
 	layout  layout
 	matcher *matcher
@@ -46,15 +45,15 @@ type outbox struct {
 	mu      sync.Mutex
 	filling map[string]*batch
 	ready   []parcel
-	bytes   int              // that batches take, filling and ready
-	live    map[string]int   // that live batches take that are ready, by replica
-	notes   int              // bytes that notes take
-	dropped map[string]int64 // lines not told of yet, by replica
+	bytes   int              // memory of all batches, filling and ready
+	live    map[string]int   // memory of live batches that are ready, by replica
+	notes   int              // memory of notes
+	dropped map[string]int64 // lines without a note yet, by replica
 	closed  bool
-	room    chan struct{} // closed when bytes sinks
+	room    chan struct{} // closed when there may be room
 	spare   []*batch
 
-	wake chan struct{} // holds one: there may be something to take
+	wake chan struct{} // holds one token when there may be a parcel
 }
 
 func newOutbox(r *logRequest, m *matcher, all *memory, metrics *metrics) *outbox {
@@ -65,9 +64,9 @@ func newOutbox(r *logRequest, m *matcher, all *memory, metrics *metrics) *outbox
 	}
 }
 
-// Lines is that of a Sink.
+// Lines implements Sink.
 func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines, missed, err := o.matcher.wanted(ctx, replica, lines, live)
+	lines, missed, err := o.matcher.filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}
@@ -91,13 +90,13 @@ func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live b
 	return context.Cause(ctx)
 }
 
-// grow counts n bytes more that lines take.
+// grow adds n bytes to the memory of batches.
 func (o *outbox) grow(n int) {
 	o.bytes += n
 	o.memory.add(n)
 }
 
-// add takes as many lines as there is room for, and tells when there is more.
+// add adds as many lines as there is room for. room is closed when there may be more.
 func (o *outbox) add(replica string, lines []Line, live bool) (n int, room <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,7 +120,7 @@ func (o *outbox) add(replica string, lines []Line, live bool) (n int, room <-cha
 			b = nil
 		}
 		if live {
-			o.shed()
+			o.dropOldest()
 		}
 	}
 	return len(lines), nil
@@ -138,7 +137,7 @@ func (o *outbox) newBatch(replica string, live bool) *batch {
 	return b
 }
 
-// finish moves a batch to those that are ready, without the room that it has not filled.
+// finish moves a batch to those that are ready, without its unused memory.
 func (o *outbox) finish(b *batch) {
 	delete(o.filling, b.replica)
 	kept := b.clipped()
@@ -150,7 +149,7 @@ func (o *outbox) finish(b *batch) {
 	o.count(kept, kept.cost())
 }
 
-// count keeps o.live for a batch that has come in (n > 0) or is out.
+// count adds the memory of a batch to that of live lines; n may be negative.
 func (o *outbox) count(b *batch, n int) {
 	if !b.live {
 		return
@@ -160,16 +159,15 @@ func (o *outbox) count(b *batch, n int) {
 	}
 }
 
-// finishAll does that with all batches, the oldest first.
+// finishAll finishes all batches, the oldest first.
 func (o *outbox) finishAll() {
 	for _, b := range slices.SortedFunc(maps.Values(o.filling), func(a, b *batch) int { return a.first.Compare(b.first) }) {
 		o.finish(b)
 	}
 }
 
-// shed pushes out live lines as long as there are too many: the oldest of the
-// replica that has most of them waiting.
-func (o *outbox) shed() {
+// dropOldest drops live lines while there are too many: the oldest of the replica that has most.
+func (o *outbox) dropOldest() {
 	for o.bytes > liveBytes || o.bytes > ringFloor && o.memory.scarce() {
 		loudest, most := "", 0
 		for replica, n := range o.live {
@@ -190,17 +188,17 @@ func (o *outbox) shed() {
 	}
 }
 
-// Replicas is that of a Sink.
+// Replicas implements Sink.
 func (o *outbox) Replicas(ctx context.Context, names []string) error {
 	return o.put(ctx, parcel{note: subjects.LogNoteReplicas, replicas: slices.Clone(names)})
 }
 
-// Note is that of a Sink.
+// Note implements Sink.
 func (o *outbox) Note(ctx context.Context, note subjects.LogNote, replica, text string) error {
 	return o.put(ctx, parcel{note: note, replica: replica, text: text})
 }
 
-// put adds a note behind everything that came before it.
+// put adds a note after all lines.
 func (o *outbox) put(ctx context.Context, p parcel) error {
 	o.mu.Lock()
 	o.finishAll()
@@ -210,10 +208,10 @@ func (o *outbox) put(ctx context.Context, p parcel) error {
 	return context.Cause(ctx)
 }
 
-// append adds a note, or joins it to the last one. The oldest notes go when there are too
-// many of them; what they count stays.
+// append adds a note, or merges it with the last one. It drops the oldest notes when there are too
+// many, but keeps their counts.
 func (o *outbox) append(p parcel) {
-	if n := len(o.ready); n > 0 && o.ready[n-1].absorb(p) {
+	if n := len(o.ready); n > 0 && o.ready[n-1].merge(p) {
 		return
 	}
 	o.notes += p.cost()
@@ -233,8 +231,8 @@ func (o *outbox) append(p parcel) {
 	o.ready = append(o.ready, p)
 }
 
-// absorb reports whether the note p adds only to a number, which it then does.
-func (q *parcel) absorb(p parcel) bool {
+// merge adds the count of note p to that of q, and returns false if they differ in more.
+func (q *parcel) merge(p parcel) bool {
 	if q.batch != nil || q.note != subjects.LogNoteDropped || p.note != q.note || p.replica != q.replica {
 		return false
 	}
@@ -242,7 +240,7 @@ func (q *parcel) absorb(p parcel) bool {
 	return true
 }
 
-// cost is the memory that a note takes.
+// cost returns the memory of a note.
 func (q *parcel) cost() int {
 	n := noteOverhead + len(q.text)
 	for _, replica := range q.replicas {
@@ -251,7 +249,7 @@ func (q *parcel) cost() int {
 	return n
 }
 
-// close notes that nothing more will come in.
+// close marks the end of the stream.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.finishAll()
@@ -267,8 +265,8 @@ func (o *outbox) signal() {
 	}
 }
 
-// next takes what has waited longest. It is false when the outbox is closed
-// and empty; the error is that of ctx.
+// next removes the oldest parcel. It returns false when the outbox is closed and empty; the error
+// is the cause of ctx.
 func (o *outbox) next(ctx context.Context) (parcel, bool, error) {
 	for {
 		p, found, wait, closed := o.take()
@@ -296,12 +294,11 @@ func (o *outbox) next(ctx context.Context) (parcel, bool, error) {
 	}
 }
 
-// take is next without waiting: wait says when the oldest line that is being
-// gathered has to go, 0 if there is none.
+// take is next without waiting. wait is the time until the oldest batch is due, 0 if there is none.
 func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// Also while others wait: what has waited long enough takes its place among them.
+	// Due batches take their place in the queue even if it is not empty.
 	wait = o.due()
 	if len(o.ready) == 0 && wait > 0 {
 		return parcel{}, false, wait, false
@@ -314,7 +311,7 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 		return parcel{}, false, 0, o.closed
 	}
 	p = o.ready[0]
-	if p.batch != nil && p.live { // what existed already comes before what was dropped
+	if p.batch != nil && p.live { // the note comes after existing lines
 		if n := o.dropped[p.replica]; n > 0 {
 			delete(o.dropped, p.replica)
 			return droppedNote(p.replica, n), true, 0, false
@@ -333,8 +330,8 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 	return p, true, 0, false
 }
 
-// due finishes the batches whose first line has waited long enough, and says how
-// long it is until the next one has; 0 if there is none.
+// due finishes the batches whose first line is older than flushAfter, and returns the time until
+// the next one is due, 0 if there is none.
 func (o *outbox) due() (wait time.Duration) {
 	now := time.Now()
 	for _, b := range o.filling {
@@ -355,7 +352,7 @@ func droppedNote(replica string, n int64) parcel {
 	return parcel{note: subjects.LogNoteDropped, replica: replica, dropped: n}
 }
 
-// done gives a batch back for use by the next lines.
+// done returns a batch for reuse.
 func (o *outbox) done(b *batch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -369,7 +366,7 @@ func (o *outbox) keep(b *batch) {
 	}
 }
 
-// release gives back the memory of what nobody has taken.
+// release forgets all batches.
 func (o *outbox) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -39,7 +39,7 @@ func documentedUsers(t *testing.T, change func(user string, p *server.Permission
 	}
 	opts.Users = append(opts.Users, &server.User{Username: "admin", Password: "admin"})
 	opts.Port = server.RANDOM_PORT
-	return newServer(t, opts)
+	return suite.NATS(t, opts)
 }
 
 // try reads logs in every way there is, and is what does not work. wait is how

@@ -13,65 +13,60 @@ import (
 )
 
 const (
-	// probeInterval is how long nothing is sent before the server is asked
-	// whether the reader is still there.
+	// probeInterval is how long a stream is idle before it probes for the reader.
 	probeInterval = 500 * time.Millisecond
-	// missingInterval is how often it is asked when the reader seems to be gone.
+	// missingInterval is how often it probes when there is no subscriber.
 	missingInterval = 100 * time.Millisecond
 	// goneAfter is how long the reader may be missing: clients reconnect after 2 s, and
 	// some time later when their server is busy.
 	goneAfter = 5 * time.Second
-	// goneAfterReconnect is the same when it was this side's connection that
-	// was lost: the reader's may have been, too.
+	// goneAfterReconnect replaces it after an outage of the service's own connection: the
+	// reader may have lost its connection, too.
 	goneAfterReconnect = 10 * time.Second
-	// stalledAfter is how long a reader that acknowledges may give no sign of
-	// life while something waits for it.
+	// stalledAfter is how long a reader may acknowledge nothing while messages are open.
 	stalledAfter = time.Minute
-	// maxReport is how long a server's report on a probe may be, and reportsPerProbe how
-	// many may come for one, of the servers on its way: those who may acknowledge can publish
-	// to their subject too.
+	// maxReport is the size of a server's report on a probe, and reportsPerProbe the number of
+	// reports, of the servers on the way. Readers can publish to their subject, too.
 	maxReport       = 16 << 10
 	reportsPerProbe = 8
-	// sentBefore is how many messages are remembered for the server to report that
-	// nobody listened to them. Its reports come within milliseconds.
+	// sentBefore is how many messages are remembered for reports that they had no subscriber,
+	// which come within milliseconds.
 	sentBefore = 256
 )
 
-// The words that stand in the place of a message's number where no message is
-// acknowledged.
+// The tokens that replace a message's number in reply subjects of probes.
 const (
-	tokenProbe = "probe" // what the server says when nobody listens
-	tokenTrace = "trace" // where a message that was only asked about would go
+	tokenProbe = "probe" // receives 503 when there is no subscriber
+	tokenTrace = "trace" // receives the traces
 )
 
-// reader is what is known of those who listen to a stream. What it knows comes
-// from the server, which answers a message to a subject that nobody listens to,
-// and from the acknowledgements.
+// reader is the state of the subscriber of a stream, from acknowledgements and from the server,
+// which replies to messages without a subscriber.
 type reader struct {
-	mu      sync.Mutex
-	missing time.Time     // since when nobody listens; zero: somebody does, as far as is known
-	back    chan struct{} // closed when missing becomes zero
-	heard   time.Time     // the last acknowledgement
-	found   chan struct{} // closed when the server has named a listener
-	sent    time.Time     // the last message or probe
-	reports int           // how many may come for the last probe
+	mu        sync.Mutex
+	missing   time.Time     // since when there is no subscriber; zero: there is one
+	back      chan struct{} // closed when missing becomes zero
+	lastAck   time.Time     // the last acknowledgement
+	listening chan struct{} // closed when the server has reported a subscriber
+	sent      time.Time     // the last message or probe
+	reports   int           // how many may come for the last probe
 
 	numbered [sentBefore]numbered // the last messages with lines that are not sent again
-	missed   int64                // lines in messages that nobody listened to
+	missed   int64                // lines in messages without a subscriber
 }
 
-// numbered is what is remembered of a message.
+// numbered is a message that is remembered.
 type numbered struct {
 	seq   uint64
 	lines int
 }
 
 func newReader() *reader {
-	return &reader{heard: time.Now(), found: make(chan struct{})}
+	return &reader{lastAck: time.Now(), listening: make(chan struct{})}
 }
 
-// absent is told that nobody listens.
-func (r *reader) absent() {
+// markMissing records that there is no subscriber.
+func (r *reader) markMissing() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.missing.IsZero() {
@@ -79,8 +74,8 @@ func (r *reader) absent() {
 	}
 }
 
-// present is told that somebody listens.
-func (r *reader) present() {
+// markPresent records that there is a subscriber.
+func (r *reader) markPresent() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.missing.IsZero() {
@@ -88,32 +83,32 @@ func (r *reader) present() {
 		close(r.back)
 	}
 	select {
-	case <-r.found:
+	case <-r.listening:
 	default:
-		close(r.found)
+		close(r.listening)
 	}
 }
 
-// alive is told of a sign of life of the reader itself.
-func (r *reader) alive() {
-	r.present()
+// markAlive records a message from the reader.
+func (r *reader) markAlive() {
+	r.markPresent()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heard = time.Now()
+	r.lastAck = time.Now()
 }
 
-// excuse counts the reader's absence and silence from now on.
-func (r *reader) excuse(now time.Time) {
+// resetTimers restarts the times of a missing or silent reader.
+func (r *reader) resetTimers(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heard = now
+	r.lastAck = now
 	if !r.missing.IsZero() {
 		r.missing = now
 	}
 }
 
-// hold waits as long as nobody listens.
-func (r *reader) hold(ctx context.Context) error {
+// waitPresent waits for a subscriber.
+func (r *reader) waitPresent(ctx context.Context) error {
 	r.mu.Lock()
 	back := r.back
 	if r.missing.IsZero() {
@@ -131,8 +126,8 @@ func (r *reader) hold(ctx context.Context) error {
 	}
 }
 
-// isSending notes that a message goes out, with lines that will not be sent again.
-func (r *reader) isSending(seq uint64, lines int) {
+// recordMessage records a message, with lines that are not sent again.
+func (r *reader) recordMessage(seq uint64, lines int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent = time.Now()
@@ -141,23 +136,22 @@ func (r *reader) isSending(seq uint64, lines int) {
 	}
 }
 
-// isProbing notes that a probe goes out.
-func (r *reader) isProbing() {
+// recordProbe records a probe.
+func (r *reader) recordProbe() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent, r.reports = time.Now(), reportsPerProbe
 }
 
-// expects reports whether a report on a probe may come, and counts it.
-func (r *reader) expects() bool {
+// allowReport counts a report on a probe, and returns false for those beyond the limit.
+func (r *reader) allowReport() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reports--
 	return r.reports >= 0
 }
 
-// undelivered notes that nobody listened to a message, and returns how many lines are
-// lost with it.
+// undelivered records that a message had no subscriber, and returns how many lines it had.
 func (r *reader) undelivered(seq uint64) (lines int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,28 +163,27 @@ func (r *reader) undelivered(seq uint64) (lines int) {
 	return lines
 }
 
-// delivered is how many of the lines that were sent somebody listened to, as far as is
-// known.
+// delivered returns how many of the lines had a subscriber, as far as is known.
 func (r *reader) delivered(lines int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return lines - r.missed
 }
 
-// state is since when the reader is missing (0: it is not), how long ago it was
-// heard, and whether it is time to ask for it.
-func (r *reader) state(now time.Time) (missing, silent time.Duration, ask bool) {
+// state returns for how long the reader is missing (0: it is not), the time since its last
+// message, and whether a probe is due.
+func (r *reader) state(now time.Time) (missing, silent time.Duration, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	silent = now.Sub(r.heard)
+	silent = now.Sub(r.lastAck)
 	if !r.missing.IsZero() {
 		return max(now.Sub(r.missing), 1), silent, true
 	}
 	return 0, silent, now.Sub(r.sent) >= probeInterval
 }
 
-// hears takes what comes to the acknowledgement subjects of a stream.
-func (s *stream) hears(msg *nats.Msg) {
+// handleAck handles messages to the acknowledgement subjects of a stream.
+func (s *stream) handleAck(msg *nats.Msg) {
 	_, _, token, err := s.names.ParseLogsAck(msg.Subject)
 	if err != nil {
 		return
@@ -198,17 +191,17 @@ func (s *stream) hears(msg *nats.Msg) {
 	seq, notNumber := strconv.ParseUint(token, 10, 64)
 	switch {
 	case len(msg.Data) == 0 && msg.Header.Get(subjects.HeaderStatus) == subjects.StatusNoResponders:
-		s.reader.absent()
+		s.reader.markMissing()
 		if notNumber == nil {
 			s.metrics.undelivered.Add(float64(s.reader.undelivered(seq)))
 		}
 	case token == tokenTrace:
-		if s.reader.expects() && namesListener(msg.Data) {
-			s.reader.present()
+		if s.reader.allowReport() && namesListener(msg.Data) {
+			s.reader.markPresent()
 		}
 	case token == tokenProbe:
 	default:
-		s.reader.alive()
+		s.reader.markAlive()
 		if notNumber == nil {
 			if b := s.window.acknowledge(seq); b != nil {
 				s.out.done(b)
@@ -217,8 +210,8 @@ func (s *stream) hears(msg *nats.Msg) {
 	}
 }
 
-// namesListener tells whether a server's report on the way of a message ends
-// with somebody who would have got it. A report that is too long is none.
+// namesListener reports whether a server's trace of a message has a subscriber. It ignores a trace
+// that is too long.
 func namesListener(report []byte) bool {
 	if len(report) > maxReport {
 		return false
@@ -239,11 +232,11 @@ func namesListener(report []byte) bool {
 	return false
 }
 
-// watch looks after the reader until ctx is done, and ends the stream when it
-// is gone for good.
-func (s *stream) watch(ctx context.Context, end context.CancelCauseFunc) {
+// monitor probes for the reader until ctx is done, sends unacknowledged messages again, and ends
+// the stream when the reader is gone or stalled.
+func (s *stream) monitor(ctx context.Context, end context.CancelCauseFunc) {
 	if s.far {
-		return // the server would not tell
+		return // the server does not reply to another account
 	}
 	tick := time.NewTicker(missingInterval)
 	defer tick.Stop()
@@ -260,11 +253,11 @@ func (s *stream) watch(ctx context.Context, end context.CancelCauseFunc) {
 			reconnects, reconnected = n, now
 		}
 		if !s.nc.IsConnected() {
-			// Nobody can be heard; that is not the reader's fault.
-			s.reader.excuse(now)
+			// The reader cannot acknowledge.
+			s.reader.resetTimers(now)
 			reconnected = now
 		}
-		missing, silent, ask := s.reader.state(now)
+		missing, silent, probe := s.reader.state(now)
 		patience := goneAfter
 		if now.Sub(reconnected) < 2*goneAfterReconnect {
 			patience = goneAfterReconnect
@@ -276,7 +269,7 @@ func (s *stream) watch(ctx context.Context, end context.CancelCauseFunc) {
 		case min(silent, s.window.waiting(now)) > stalledAfter:
 			end(errStalled)
 			return
-		case ask:
+		case probe:
 			s.probe()
 		}
 		if missing == 0 {
@@ -285,10 +278,10 @@ func (s *stream) watch(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// probe asks the server whether somebody listens, without a word to those who
-// do. What cannot be asked now is asked next time.
+// probe makes the server report whether there is a subscriber, without a message to it. After an
+// error the next tick probes again.
 func (s *stream) probe() {
-	s.reader.isProbing()
+	s.reader.recordProbe()
 	_ = s.nc.PublishMsg(&nats.Msg{
 		Subject: s.target,
 		Reply:   s.ack + tokenProbe,
@@ -299,7 +292,7 @@ func (s *stream) probe() {
 	})
 }
 
-// sendAgain sends what a reader that acknowledges seems to have missed.
+// sendAgain sends overdue messages again.
 func (s *stream) sendAgain(now time.Time) {
 	for _, msg := range s.window.overdue(now) {
 		if s.nc.PublishMsg(msg) != nil {

@@ -21,14 +21,14 @@ func TestReports(t *testing.T) {
 	for probe := range 3 {
 		n := 0
 		for range 1000 {
-			if r.expects() {
+			if r.allowReport() {
 				n++
 			}
 		}
 		if want := min(probe, 1) * reportsPerProbe; n != want {
 			t.Errorf("%d reports are read after %d probes, want %d", n, probe, want)
 		}
-		r.isProbing()
+		r.recordProbe()
 	}
 }
 
@@ -37,7 +37,7 @@ func TestUndelivered(t *testing.T) {
 	t.Parallel()
 	r := newReader()
 	for seq := range uint64(2 * sentBefore) {
-		r.isSending(seq+1, 10)
+		r.recordMessage(seq+1, 10)
 	}
 	for _, seq := range []uint64{1, 2 * sentBefore, 2 * sentBefore, 2*sentBefore - 1, 5 * sentBefore} {
 		r.undelivered(seq)

@@ -18,11 +18,11 @@ import (
 const (
 	// maxBody is how long the options of a request may be.
 	maxBody = 16 << 10
-	// defaultTail is how many lines a stream begins with when nobody says.
+	// defaultTail is the default number of existing lines.
 	defaultTail = 1000
 	maxWindow   = 1024
-	// shownValue is how much of a wrong value an error repeats.
-	shownValue = 64
+	// quotedBytes is how much of an invalid value an error quotes.
+	quotedBytes = 64
 )
 
 // format is the form of the messages of a stream.
@@ -35,7 +35,7 @@ const (
 	formatProto format = "proto" // TailLogsResponse, binary
 )
 
-// structured tells whether messages are TailLogsResponses.
+// structured reports whether messages are TailLogsResponses.
 func (f format) structured() bool { return f == formatJSON || f == formatProto }
 
 const (
@@ -88,7 +88,7 @@ func (r *logRequest) parse(fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// endOption is the option end of a request that is refused unread, so far as it is valid.
+// endOption returns the option end of a request that is refused before it is parsed.
 func endOption(body []byte) string {
 	var options struct {
 		End string `json:"end"`
@@ -99,7 +99,7 @@ func endOption(body []byte) string {
 	return end503
 }
 
-// objectOf splits a body into its fields. No body is no field.
+// objectOf returns the fields of a body. An empty body has none.
 func objectOf(body []byte) (map[string]json.RawMessage, error) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
@@ -107,12 +107,12 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
-		return nil, Errorf(subjects.CodeInvalidArgument, "body: %s: want nothing or a JSON object with options", shown(body))
+		return nil, Errorf(subjects.CodeInvalidArgument, "body: %s: want nothing or a JSON object with options", quoted(body))
 	}
 	return fields, nil
 }
 
-// read takes every option that is there.
+// read reads all options.
 func (r *logRequest) read(p *optionParser) {
 	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
 	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
@@ -152,11 +152,10 @@ func (n *tailLines) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// sinceStart is since when a container runs: a log is that of one instance, so it is all of it.
+// sinceStart selects all lines since the container started: the whole log of the instance.
 const sinceStart = "start"
 
-// readSince takes the two ways to say from when on. Such a request is not limited to a number of
-// lines as well, unless it has one, too.
+// readSince reads since and since_time. They replace the default of tail.
 func (r *logRequest) readSince(p *optionParser) {
 	var text string
 	since := option(p, "since", `a duration like 10m or 1h30m, or "start", in quotes`, &text, func(s string) bool {
@@ -171,17 +170,17 @@ func (r *logRequest) readSince(p *optionParser) {
 		r.query.Since = t
 		return err == nil
 	}) && since {
-		p.problem("since_time: %s: want since or since_time, not both", shown(p.fields["since_time"]))
+		p.problem("since_time: %s: want since or since_time, not both", quoted(p.fields["since_time"]))
 	}
 	if _, given := p.fields["tail"]; !given && !since && r.query.Since.IsZero() {
 		r.query.Tail = defaultTail
 	}
 }
 
-// optionParser collects what is wrong with the fields of a request.
+// optionParser collects the problems of the fields of a request.
 type optionParser struct {
 	fields   map[string]json.RawMessage
-	unknown  map[string]json.RawMessage // not asked for yet
+	unknown  map[string]json.RawMessage // not read yet
 	known    []string
 	problems []string
 }
@@ -190,10 +189,10 @@ func (p *optionParser) problem(form string, args ...any) {
 	p.problems = append(p.problems, fmt.Sprintf(form, args...))
 }
 
-// finish finds options that nobody knows and those that do not go together.
+// finish finds unknown options and invalid combinations.
 func (p *optionParser) finish(r *logRequest) {
 	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
-		p.problem("%s: unknown option, want one of %s", shown([]byte(strconv.Quote(name))), strings.Join(p.known, ", "))
+		p.problem("%s: unknown option, want one of %s", quoted([]byte(strconv.Quote(name))), strings.Join(p.known, ", "))
 	}
 	if r.query.Previous && r.query.Follow == FollowAlways {
 		p.problem("follow: true: a previous container writes nothing more, want previous or follow, not both")
@@ -203,7 +202,7 @@ func (p *optionParser) finish(r *logRequest) {
 	}
 	for _, name := range []string{"window", "end", "max_duration"} {
 		if _, given := p.fields[name]; given {
-			p.problem("%s: %s: get answers with one message, want tail or open for a stream", name, shown(p.fields[name]))
+			p.problem("%s: %s: get answers with one message, want tail or open for a stream", name, quoted(p.fields[name]))
 		}
 	}
 	if r.query.Follow == FollowAlways {
@@ -212,7 +211,7 @@ func (p *optionParser) finish(r *logRequest) {
 	r.query.Follow = FollowNever
 }
 
-// option reads one field into value and tells whether that went well.
+// option reads one field into value and reports whether it has a valid value.
 func option[T any](p *optionParser, name, want string, value *T, ok func(T) bool) bool {
 	p.known = append(p.known, name)
 	raw, given := p.fields[name]
@@ -222,7 +221,7 @@ func option[T any](p *optionParser, name, want string, value *T, ok func(T) bool
 	delete(p.unknown, name)
 	var v T
 	if bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &v) != nil || ok != nil && !ok(v) {
-		p.problem("%s: %s: want %s", name, shown(raw), want)
+		p.problem("%s: %s: want %s", name, quoted(raw), want)
 		return false
 	}
 	*value = v
@@ -261,14 +260,14 @@ func word[T ~string](p *optionParser, name string, value *T, words ...T) {
 
 func notEmpty(s string) bool { return s != "" }
 
-// shown is a value as an error repeats it: one line, not too long.
-func shown(raw []byte) string {
+// quoted returns a value for an error: one line, not too long.
+func quoted(raw []byte) string {
 	var compact bytes.Buffer
 	if json.Compact(&compact, raw) == nil {
 		raw = compact.Bytes()
 	}
-	if len(raw) > shownValue {
-		raw = append(bytes.ToValidUTF8(raw[:shownValue:shownValue], nil), "…"...)
+	if len(raw) > quotedBytes {
+		raw = append(bytes.ToValidUTF8(raw[:quotedBytes:quotedBytes], nil), "…"...)
 	}
 	text := strconv.QuoteToGraphic(string(raw))
 	// A JSON string has its quotes already.

@@ -240,7 +240,7 @@ func TestParts(t *testing.T) {
 		}
 		layout{r}.add(b, Line{Text: []byte(strings.Repeat("\x01", 10_000))})
 		e := newEncoder(r, "acme")
-		e.saw("a", "b")
+		e.addReplicas("a", "b")
 		bodies, counts, err := e.parts(b, 2048)
 		if err != nil {
 			t.Fatal(err)
@@ -255,5 +255,22 @@ func TestParts(t *testing.T) {
 		if lines != 51 || !strings.Contains(all, " bytes cut]") || !strings.Contains(all, "49") {
 			t.Errorf("%s: %d lines", f, lines)
 		}
+	}
+}
+
+// Flyte has at most 100 lines in one LogLines message.
+func TestLogLines(t *testing.T) {
+	t.Parallel()
+	r := &logRequest{format: formatProto, query: Query{App: checkout}}
+	b := &batch{replica: "a"}
+	for range 2*maxLogLines + 1 {
+		layout{r}.add(b, Line{Text: []byte("line")})
+	}
+	var sizes []int
+	for _, logs := range newEncoder(r, "acme").logLines(b) {
+		sizes = append(sizes, len(logs.GetStructuredLines()))
+	}
+	if got, want := fmt.Sprint(sizes), "[100 100 1]"; got != want {
+		t.Errorf("got messages of %s lines, want %s", got, want)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// outageTick is how often a connection that is away is looked at.
+// outageTick is how often a message is retried while the connection is lost.
 const outageTick = 100 * time.Millisecond
 
-// send sends what comes into the outbox, as fast as the reader takes it, until
-// the outbox is closed and empty.
+// send sends the parcels of the outbox, as fast as the reader takes them, until it is closed and
+// empty.
 func (s *stream) send(ctx context.Context, out *outbox) error {
 	for {
 		p, more, err := out.next(ctx)
@@ -37,16 +37,16 @@ func (s *stream) send(ctx context.Context, out *outbox) error {
 
 // sendLines sends a batch, in as many messages as it takes.
 func (s *stream) sendLines(ctx context.Context, b *batch) error {
-	s.encoder.saw(b.replica)
+	s.encoder.addReplicas(b.replica)
 	bodies, counts, err := s.parts(ctx, b)
 	if err != nil {
 		return fmt.Errorf("encode lines of %s: %w", b.replica, err)
 	}
-	// A window keeps a body for as long as it may have to be sent again, and with
-	// it the batch that it lies in. One that lies in several is not used again.
+	// A window keeps a body as long as it may have to be sent again, and with it the batch whose
+	// memory it shares. A batch with several bodies is not reused.
 	var kept *batch
 	switch {
-	case s.window == nil || !s.encoder.same(bodies[0], b):
+	case s.window == nil || !s.encoder.shares(bodies[0], b):
 		defer s.out.done(b)
 	case len(bodies) == 1:
 		kept = b
@@ -67,11 +67,11 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// parts encodes a batch. Messages of Flyte take many times the memory of their text
-// meanwhile, so no more are encoded at one time than there are processors.
+// parts encodes a batch. Flyte's messages take many times the memory of their text while they are
+// encoded, so no more are encoded at a time than there are processors.
 func (s *stream) parts(ctx context.Context, b *batch) (bodies [][]byte, counts []int, err error) {
 	if s.encoder.format.structured() {
-		done, err := s.encodes(ctx)
+		done, err := s.acquireEncoder(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -80,8 +80,8 @@ func (s *stream) parts(ctx context.Context, b *batch) (bodies [][]byte, counts [
 	return s.encoder.parts(b, int(s.nc.MaxPayload())-payloadMargin)
 }
 
-// encodes waits until one more may be encoded; done is called when it is.
-func (s *Service) encodes(ctx context.Context) (done func(), err error) {
+// acquireEncoder waits until one more batch may be encoded. The caller calls done afterwards.
+func (s *Service) acquireEncoder(ctx context.Context) (done func(), err error) {
 	select {
 	case s.encoding <- struct{}{}:
 		return func() { <-s.encoding }, nil
@@ -90,7 +90,7 @@ func (s *Service) encodes(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// sendNote sends what is not lines.
+// sendNote sends a parcel that is a note.
 func (s *stream) sendNote(ctx context.Context, p parcel) error {
 	var body []byte
 	var err error
@@ -98,12 +98,12 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 	header[subjects.HeaderLogNote] = []string{string(p.note)}
 	switch p.note {
 	case subjects.LogNoteReplicas:
-		s.encoder.saw(p.replicas...)
+		s.encoder.addReplicas(p.replicas...)
 		names, more := s.encoder.fitting(p.replicas, int(s.nc.MaxPayload())/4)
 		header[subjects.HeaderLogReplicas] = []string{strings.Join(names, ",")}
 		body, err = s.encoder.replicas(names, more)
 		if s.far && s.lines == 0 && err == nil {
-			// The body is a list in some formats; the header says it in all.
+			// Structured formats have no text for it; the header has it in all formats.
 			header[subjects.HeaderLogLimit] = []string{s.limit().String()}
 			if !s.req.format.structured() {
 				body = append(body, noteLine(fmt.Sprintf("the reader is in another account, where it cannot be seen whether somebody listens: this stream ends after %s", s.limit()))...)
@@ -126,8 +126,8 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 	return s.publish(ctx, header, body, 0, nil)
 }
 
-// publish sends one message when the reader is ready for it. A window that has
-// let go of it gives kept back to the outbox.
+// publish sends one message when the reader is ready for it. When it is acknowledged, kept can be
+// reused.
 func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, lines int, kept *batch) error {
 	msg := &nats.Msg{Subject: s.target, Header: header, Data: body}
 	if !s.far {
@@ -138,25 +138,24 @@ func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, l
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
 			}
-			// A deadline that comes before the message may go.
+			// The deadline of ctx is before the time of the message.
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}
 	} else if err := s.window.enter(ctx, s.seq, msg, kept); err != nil {
 		return err
 	}
-	if err := s.reader.hold(ctx); err != nil {
+	if err := s.reader.waitPresent(ctx); err != nil {
 		return err
 	}
 	if s.window != nil {
 		lines = 0 // they are sent again
 	}
-	s.reader.isSending(s.seq, lines)
+	s.reader.recordMessage(s.seq, lines)
 	return s.deliver(ctx, msg)
 }
 
-// deliver hands a message to the connection, and waits for a connection that is
-// away.
+// deliver publishes a message. While the connection is lost it retries.
 func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 	err := s.nc.PublishMsg(msg)
 	if err == nil {
@@ -186,16 +185,16 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 	}
 }
 
-// ending is what the last message of a stream says.
+// ending is the content of the last message of a stream.
 type ending struct {
-	id     string // of the stream; empty: there is none
+	id     string // of the stream; empty if it has none
 	seq    uint64
 	reason subjects.LogEnd
 	lines  int64
 	end    string // the option
 }
 
-// endMessage is the last message of a stream, or of an answer that is an error.
+// endMessage makes the last message of a stream, or of an answer that is an error.
 func endMessage(target string, e ending) *nats.Msg {
 	status := subjects.StatusNoResponders
 	if e.end == endEmpty {
@@ -213,13 +212,13 @@ func endMessage(target string, e ending) *nats.Msg {
 	return &nats.Msg{Subject: target, Header: header}
 }
 
-// publishLast sends what ends a request. It waits for a connection that is away,
-// since its reader would wait for ever, but not when the service ends.
+// publishLast sends a message that ends a request. Without it the requester would wait forever, so
+// it retries while the connection is lost, until the service ends.
 func (s *Service) publishLast(ctx context.Context, msg *nats.Msg) {
-	_ = s.deliver(ctx, msg) // there is nobody left to tell
+	_ = s.deliver(ctx, msg) // an error has no receiver
 }
 
-// endOf is the reason of an end with an error.
+// endOf returns the reason of an end with an error.
 func endOf(failure *Error) subjects.LogEnd {
 	if failure.Code == subjects.CodeResourceExhausted {
 		return subjects.LogEndLimit

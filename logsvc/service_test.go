@@ -2,7 +2,6 @@ package logsvc_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,25 +79,6 @@ type bench struct {
 	stop    func() error
 }
 
-func newServer(t *testing.T, opts *server.Options) *server.Server {
-	t.Helper()
-	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
-	opts.Port = cmp.Or(opts.Port, server.RANDOM_PORT)
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("nats-server does not come up")
-	}
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	return s
-}
-
 func dial(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1)}, opts...)
@@ -112,7 +92,7 @@ func dial(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 
 func newBench(t *testing.T, source logsvc.LogStreamer, change ...func(*logsvc.Config)) *bench {
 	t.Helper()
-	s := newServer(t, &server.Options{})
+	s := suite.NATS(t, nil)
 	return serveOn(t, s, dial(t, s.ClientURL()), dial(t, s.ClientURL()), source, change...)
 }
 
@@ -285,11 +265,8 @@ func (b *bench) metric(name string) float64 {
 // idle waits until every slot is back.
 func (b *bench) idle(source *written) {
 	b.t.Helper()
-	b.eventually("every slot comes back", func() error {
-		if n, taken := b.metric("appbridge_log_streams"), source.taken.Load(); n != 0 || taken != 0 {
-			return fmt.Errorf("%v requests and %d streams are still there", n, taken)
-		}
-		return nil
+	suite.Progress(b.t, patience, "requests and streams are left", 0, func() int64 {
+		return int64(b.metric("appbridge_log_streams")) + source.taken.Load()
 	})
 }
 

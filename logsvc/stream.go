@@ -19,39 +19,37 @@ import (
 const (
 	// openTimeout is how long finding an app may take.
 	openTimeout = 10 * time.Second
-	// firstWord is when an asker gets a word even if nothing is found yet: a
-	// client that hears nothing for some seconds gives up.
-	firstWord = 1500 * time.Millisecond
-	// listenTimeout is how long an opened stream waits for somebody to listen.
+	// firstNote is when the requester gets a note if the app is not found yet: clients give up
+	// after some seconds without a message.
+	firstNote = 1500 * time.Millisecond
+	// listenTimeout is how long an open stream waits for a subscriber.
 	listenTimeout = 10 * time.Second
-	// pace and paceBurst, in bytes a second and bytes, are what the stock
-	// client keeps up with.
+	// pace and paceBurst are the rate of a stream without a window, in bytes per second and
+	// bytes: the stock client keeps up with it.
 	pace      = 4 << 20
 	paceBurst = 1 << 20
-	// farDuration is how long a stream to another account may last, where it
-	// cannot be seen whether somebody listens: as asked for up to the most.
+	// farDuration is the default duration of a stream to another account, maxFarDuration the
+	// longest: such a stream does not notice that its reader is gone.
 	farDuration    = 10 * time.Minute
 	maxFarDuration = time.Hour
-	// outageLimit is how long this side's connection may be away before a stream is
-	// given up.
+	// outageLimit is how long the service's connection may be lost before a stream ends.
 	outageLimit = 15 * time.Second
-	// payloadMargin is what the headers of a message may take of what the
-	// server lets through, beside a list of replicas.
+	// payloadMargin is the part of max_payload for headers, apart from the list of replicas.
 	payloadMargin = 1 << 10
-	// pendingBytes is how much of what clients send to a stream may wait.
+	// pendingBytes bounds the queue of messages that clients send to a stream.
 	pendingBytes = 256 << 10
 )
 
-// Why a stream ends before its log does.
+// The errors that end a stream before the end of its log.
 var (
 	errStopped     = errors.New("stopped by request")
-	errMaxDuration = errors.New("as long as it may last")
+	errMaxDuration = errors.New("maximum duration reached")
 	errStalled     = errors.New("the reader does not acknowledge")
-	errGone        = errors.New("nobody listens any more")
-	errNobody      = errors.New("nobody came to listen")
+	errGone        = errors.New("the reader is gone")
+	errNoListener  = errors.New("no reader subscribed")
 )
 
-// resultGone is the result of a request whose asker left.
+// resultGone is the result of a request whose reader is gone.
 const resultGone = "gone"
 
 // stream is one request that is answered with many messages.
@@ -72,8 +70,8 @@ type stream struct {
 	lines   int64
 }
 
-// serve sends the stream until ctx is done, all but its end. conclude sends the end, unless
-// parent is done, once nothing of the stream is taken any more, and returns how it came.
+// serve sends the stream until ctx is done, without its end. conclude sends the end after the
+// resources of the stream are released, unless parent is done, and returns the result.
 func (s *stream) serve(ctx, parent context.Context) (conclude func() (result string)) {
 	defer s.window.release()
 	defer s.out.release()
@@ -84,11 +82,11 @@ func (s *stream) serve(ctx, parent context.Context) (conclude func() (result str
 		ctx, stop = context.WithTimeoutCause(ctx, d, errMaxDuration)
 		defer stop()
 	}
-	deaf, err := s.listen(cancel)
+	unsubscribe, err := s.listen(cancel)
 	if err != nil {
 		return func() string { return s.finish(parent, s.req.reply, err) }
 	}
-	defer deaf()
+	defer unsubscribe()
 	source, err := s.open(ctx)
 	if err != nil {
 		target := s.target
@@ -106,21 +104,21 @@ func (s *stream) serve(ctx, parent context.Context) (conclude func() (result str
 	return func() string { return s.finish(parent, s.target, err) }
 }
 
-// transfer sends everything that the source has.
+// transfer sends the log of the source.
 func (s *stream) transfer(ctx context.Context, end context.CancelCauseFunc, source LogStream) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if s.req.op == subjects.LogOpen {
-		if err := s.invite(); err != nil {
+		if err := s.sendSubject(); err != nil {
 			return err
 		}
 		if err := s.awaitListener(ctx); err != nil {
 			return err
 		}
 	}
-	running.Go(func() { s.watch(ctx, end) })
+	running.Go(func() { s.monitor(ctx, end) })
 	out := s.out
 	if err := out.Replicas(ctx, source.Replicas()); err != nil {
 		return err
@@ -153,9 +151,8 @@ func (s *stream) limit() time.Duration {
 	return min(s.req.maxDuration, maxFarDuration)
 }
 
-// listen subscribes to what readers and the server say about the stream, and to
-// its end. deaf undoes that.
-func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
+// listen subscribes to the acknowledgements of the stream and to its stop subject.
+func (s *stream) listen(end context.CancelCauseFunc) (unsubscribe func(), err error) {
 	project := s.req.query.App.Project
 	acks, err := s.names.LogsAckFilter(project, s.id)
 	if err != nil {
@@ -167,36 +164,36 @@ func (s *stream) listen(end context.CancelCauseFunc) (deaf func(), err error) {
 		return nil, err
 	}
 	var subs []*nats.Subscription
-	deaf = func() {
+	unsubscribe = func() {
 		for _, sub := range subs {
-			_ = sub.Unsubscribe() // of a closed connection nothing comes either
+			_ = sub.Unsubscribe() // fails on a closed connection only
 		}
 	}
 	for subject, handle := range map[string]nats.MsgHandler{
-		acks: s.hears,
+		acks: s.handleAck,
 		stop: func(msg *nats.Msg) {
 			end(errStopped)
 			if request.CheckReply(s.cfg.InboxPrefix, msg.Reply) == "" {
-				_ = msg.Respond([]byte("stopped\n")) // the stream's own end says it too
+				_ = msg.Respond([]byte("stopped\n")) // the stream's end reports it, too
 			}
 		},
 	} {
 		sub, err := s.nc.Subscribe(subject, handle)
 		if err != nil {
-			deaf()
+			unsubscribe()
 			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 		}
 		subs = append(subs, sub)
-		// What does not fit is lost, and an acknowledgement is repeated.
+		// Acknowledgements beyond the limits are lost; their messages are sent again.
 		if err := sub.SetPendingLimits(2*maxWindow, pendingBytes); err != nil {
-			deaf()
+			unsubscribe()
 			return nil, fmt.Errorf("bound %s: %w", subject, err)
 		}
 	}
-	return deaf, nil
+	return unsubscribe, nil
 }
 
-// open finds the log. An asker that waits for a stream gets a word meanwhile.
+// open finds the log. The requester of a tail gets a note when that takes long.
 func (s *stream) open(ctx context.Context) (LogStream, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, openTimeout, Errorf(subjects.CodeDeadlineExceeded, "Kubernetes has not answered for %s", openTimeout))
 	defer stop()
@@ -209,36 +206,36 @@ func (s *stream) open(ctx context.Context) (LogStream, error) {
 		source, err := s.source.Open(ctx, s.req.query)
 		found <- result{source, err}
 	}()
-	word := time.NewTimer(firstWord)
-	defer word.Stop()
+	note := time.NewTimer(firstNote)
+	defer note.Stop()
 	var r result
-	var told error
+	var sendErr error
 	select {
 	case r = <-found:
-	case <-word.C:
+	case <-note.C:
 		if s.req.op == subjects.LogTail {
 			s.encoder = newEncoder(s.req, "")
-			told = s.sendNote(ctx, parcel{note: subjects.LogNoteWaiting, text: "waiting for Kubernetes"})
-			if told != nil {
-				stop() // nobody waits for what is looked for
+			sendErr = s.sendNote(ctx, parcel{note: subjects.LogNoteWaiting, text: "waiting for Kubernetes"})
+			if sendErr != nil {
+				stop()
 			}
 		}
 		r = <-found
 	}
 	switch {
-	case told != nil:
+	case sendErr != nil:
 		if r.source != nil {
 			r.source.Close()
 		}
-		return nil, told
+		return nil, sendErr
 	case r.err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	}
 	return r.source, r.err
 }
 
-// invite answers with the subject on which the stream will arrive.
-func (s *stream) invite() error {
+// sendSubject answers an open with the subject of the stream.
+func (s *stream) sendSubject() error {
 	err := s.nc.PublishMsg(&nats.Msg{Subject: s.req.reply, Data: []byte(s.target), Header: nats.Header{subjects.HeaderLogStream: {s.id}}})
 	if err != nil {
 		return fmt.Errorf("answer on %s: %w", s.req.reply, err)
@@ -246,7 +243,7 @@ func (s *stream) invite() error {
 	return nil
 }
 
-// awaitListener waits until somebody listens.
+// awaitListener waits for a subscriber.
 func (s *stream) awaitListener(ctx context.Context) error {
 	limit := time.NewTimer(listenTimeout)
 	defer limit.Stop()
@@ -255,25 +252,25 @@ func (s *stream) awaitListener(ctx context.Context) error {
 	for {
 		s.probe()
 		select {
-		case <-s.reader.found:
+		case <-s.reader.listening:
 			return nil
 		case <-tick.C:
 		case <-limit.C:
-			return errNobody
+			return errNoListener
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// finish tells the reader why it ends, and the log if the fault is here.
+// finish sends the end of the stream, after the error if there is one.
 func (s *stream) finish(ctx context.Context, target string, err error) (result string) {
 	var failure *Error
 	reason := subjects.LogEndEOF
 	switch {
 	case err == nil:
 		result = string(reason)
-	case errors.Is(err, errGone), errors.Is(err, errNobody), errors.Is(err, nats.ErrConnectionClosed):
+	case errors.Is(err, errGone), errors.Is(err, errNoListener), errors.Is(err, nats.ErrConnectionClosed):
 		return resultGone
 	case errors.Is(err, errStopped):
 		reason = subjects.LogEndStopped
@@ -297,7 +294,7 @@ func (s *stream) finish(ctx context.Context, target string, err error) (result s
 	return result
 }
 
-// header begins the headers of a message.
+// header returns the headers that all messages have.
 func (s *stream) header() nats.Header {
 	s.seq++
 	return nats.Header{
@@ -306,7 +303,7 @@ func (s *stream) header() nats.Header {
 	}
 }
 
-// tally counts what the source hands over.
+// tally counts the lines that were cut.
 type tally struct {
 	*outbox
 	stream *stream

@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func maxStreams(n int) func(*logsvc.Config) {
@@ -38,7 +39,6 @@ func TestLimit(t *testing.T) {
 	for _, in := range []*inbox{first, second, third} {
 		in.next()
 	}
-	began := time.Now()
 	fourth := b.tail(`{"end": "empty"}`)
 	msgs, end := fourth.all()
 	if got := msgs[0].Header.Get(subjects.HeaderServiceErrorCode); got != "429" {
@@ -49,9 +49,6 @@ func TestLimit(t *testing.T) {
 	}
 	if end.Header.Get(subjects.HeaderLogEnd) != "limit" || end.Header.Get(subjects.HeaderStatus) != "204" {
 		t.Errorf("the end is %v", end.Header)
-	}
-	if d := time.Since(began); d > 2*time.Second {
-		t.Errorf("the refusal took %s", d)
 	}
 
 	if err := first.sub.Unsubscribe(); err != nil { // Ctrl-C
@@ -92,12 +89,7 @@ func TestAbandoned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (sent+1)%wave == 0 {
-			b.eventually("the wave has come in", func() error {
-				if n := source.opened.Load(); n != int64(sent+1) {
-					return fmt.Errorf("%d of %d", n, sent+1)
-				}
-				return nil
-			})
+			suite.Progress(t, patience, "requests of the wave are open", int64(sent+1), source.opened.Load)
 			b.idle(source)
 		}
 	}
@@ -302,7 +294,7 @@ func TestWindow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.server = newServer(t, &server.Options{Port: p})
+			b.server = suite.NATS(t, &server.Options{Port: p})
 			continue
 		}
 		// Half of the window at a time, so that it is full in between.
@@ -483,7 +475,7 @@ func TestBytes(t *testing.T) {
 func TestOtherAccount(t *testing.T) {
 	t.Parallel()
 	here, there := server.NewAccount("here"), server.NewAccount("there")
-	s := newServer(t, &server.Options{
+	s := suite.NATS(t, &server.Options{
 		Accounts: []*server.Account{here, there},
 		Users: []*server.User{
 			{Username: "service", Password: "s", Account: here},

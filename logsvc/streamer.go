@@ -12,9 +12,8 @@ import (
 // can be added without touching the service. It is safe for use by many
 // goroutines.
 type LogStreamer interface {
-	// Open finds what q names and takes what reading it needs, so that a limit
-	// is met before anything was sent. ctx bounds Open alone. An error that its
-	// asker should see is an *Error.
+	// Open finds the logs of q and takes the slots for reading them, so that a limit applies
+	// before anything is sent. ctx bounds Open alone. An error for the requester is an *Error.
 	Open(ctx context.Context, q Query) (LogStream, error)
 }
 
@@ -24,28 +23,26 @@ type LogStream interface {
 	Org() string
 	// Replicas are the names of the replicas that Open found, sorted.
 	Replicas() []string
-	// Run reads until everything that was asked for is handed to out (nil), ctx
-	// is done (its error), or there is no way on (an *Error as a rule). What ends
-	// or fails in one replica is told by Sink.Note and ends no other. It is called
-	// once at most, and returns when nothing of it runs any more.
+	// Run reads until out has everything (nil), ctx is done (its error), or nothing can be
+	// read (usually an *Error). A replica that ends or fails does not affect the others: the
+	// reader gets a Note. Run is called at most once and returns when all its goroutines have
+	// ended.
 	Run(ctx context.Context, out Sink) error
-	// Close gives back what Open took, after Run has returned or in its place.
+	// Close releases the slots, after Run has returned or without a Run.
 	Close()
 }
 
-// Sink takes what a LogStream reads. Its methods may be called from several
-// goroutines, those for one replica from one at a time. An error means that the
-// stream is over and is to be returned as it is.
+// Sink receives what a LogStream reads. Its methods may be called concurrently, but not for the
+// same replica. An error ends the stream; Run returns it unchanged.
 type Sink interface {
-	// Lines takes lines of one replica, in order. Nothing of lines is kept after
-	// the call. A call for lines that existed already (live is false) blocks
-	// until there is room for them; live ones never wait, and push
-	// out the oldest ones when the reader is too slow.
+	// Lines receives lines of one replica, in order. It does not keep lines after the call. A
+	// call for lines that exist already (live is false) blocks until there is room for them.
+	// Live lines never block: when the reader is too slow, they replace the oldest ones.
 	Lines(ctx context.Context, replica string, lines []Line, live bool) error
-	// Replicas tells that the replicas are others than before; names are sorted.
+	// Replicas receives the names of the replicas after a change, sorted.
 	Replicas(ctx context.Context, names []string) error
-	// Note tells the reader something about a replica, or about the app when
-	// replica is empty, in one line without the name of the replica.
+	// Note sends the reader a note of one line about a replica, or about the app when replica is
+	// empty. The text does not have the name of the replica.
 	Note(ctx context.Context, note subjects.LogNote, replica, text string) error
 }
 
@@ -53,41 +50,41 @@ type Sink interface {
 type Line struct {
 	// Time is when it was written; zero when it carries no time.
 	Time time.Time
-	// Text is the line without its end, as it was written: any bytes.
+	// Text is the line without its line end: any bytes.
 	Text []byte
-	// Cut counts the bytes that followed Text in a line that was too long.
+	// Cut is how many bytes after Text are missing because the line was too long.
 	Cut int64
 }
 
-// Query is what somebody wants to read.
+// Query selects the logs to read.
 type Query struct {
 	App subjects.AppID
 	// Replica is the name of one replica; empty: all of them.
 	Replica string
 	// Container to read; empty: the first that is not Knative's.
 	Container string
-	// Tail is how many lines of each replica to begin with; negative: no limit.
+	// Tail is how many existing lines of each replica to read; negative: all.
 	Tail int64
-	// Since leaves out what was written before; zero: nothing.
+	// Since skips lines that were written before it; zero: none.
 	Since  time.Time
 	Follow Follow
-	// Previous reads the container as it was before its last restart.
+	// Previous reads the log of the container before its last restart.
 	Previous bool
 }
 
-// Follow says whether to go on with what will be written.
+// Follow selects whether lines are read as they are written.
 type Follow int
 
 const (
-	// FollowRunning goes on as long as a replica runs.
+	// FollowRunning follows as long as a replica runs.
 	FollowRunning Follow = iota
-	// FollowNever ends with what is there already.
+	// FollowNever reads the existing lines only.
 	FollowNever
-	// FollowAlways also waits for replicas to come, as long as there is the app.
+	// FollowAlways also waits for new replicas, as long as the app exists.
 	FollowAlways
 )
 
-// Error is a failure that the asker is told of.
+// Error is a failure that the requester receives.
 type Error = request.Error
 
 // Errorf makes an Error.

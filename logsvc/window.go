@@ -11,36 +11,36 @@ import (
 )
 
 const (
-	// resendAfter is how long a message may be the first that is not acknowledged
-	// before all of them are sent again; twice as long for each further time.
+	// resendAfter is how long the first open message may stay the same before all open messages
+	// are sent again. It doubles each time.
 	resendAfter    = 2 * time.Second
 	maxResendAfter = 30 * time.Second
-	// windowBytes is how much open messages may take.
+	// windowBytes is how much memory open messages may take.
 	windowBytes = 4 << 20
 )
 
-// window is the messages that a reader has not acknowledged. A nil one is that
-// of a stream without acknowledgements.
+// window holds the open messages: those that the reader has not acknowledged. A stream without
+// acknowledgements has a nil window.
 type window struct {
 	size   int
 	memory *memory
 
 	mu    sync.Mutex
-	open  map[uint64]*unread
-	bytes int           // that the open messages take
-	began time.Time     // when the first of those came that are open without a break
+	open  map[uint64]*unacked
+	bytes int           // memory of the open messages
+	began time.Time     // when the window was last empty
 	first uint64        // the lowest number that may be open
 	last  uint64        // the highest
-	since time.Time     // when the first moved on, or all was sent again
-	wait  time.Duration // how long to wait from then on
+	since time.Time     // when first changed, or all were sent again
+	wait  time.Duration // how long to wait after that
 	freed chan struct{} // closed when a message is acknowledged
 }
 
-// unread is a message that is not acknowledged.
-type unread struct {
+// unacked is a message that is not acknowledged.
+type unacked struct {
 	msg *nats.Msg
-	// batch is where the message's body lies, to be used again afterwards; nil
-	// when the body is a copy, or may be in use by somebody else.
+	// batch has the memory of the message's body and is reused afterwards. It is nil when the
+	// body is a copy, or still in use.
 	batch *batch
 	cost  int // the memory that it takes
 }
@@ -49,11 +49,10 @@ func newWindow(size int, all *memory) *window {
 	if size == 0 {
 		return nil
 	}
-	return &window{size: size, memory: all, open: map[uint64]*unread{}, wait: resendAfter, freed: make(chan struct{})}
+	return &window{size: size, memory: all, open: map[uint64]*unacked{}, wait: resendAfter, freed: make(chan struct{})}
 }
 
-// enter waits until the message may be sent. A window that lets go of it gives
-// the batch back, if there is one.
+// enter waits until there is room for a message and opens it. acknowledge returns the batch.
 func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch) error {
 	if w == nil {
 		return nil
@@ -71,7 +70,7 @@ func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch)
 	}
 }
 
-// tryEnter returns nil when the message may be sent, else what to wait for.
+// tryEnter returns nil if there is room, else a channel that is closed when there may be room.
 func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +82,7 @@ func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan str
 		w.began, w.first = w.since, seq
 	}
 	w.last = seq
-	u := &unread{msg, b, messageOverhead + cap(msg.Data)}
+	u := &unacked{msg, b, messageOverhead + cap(msg.Data)}
 	if b != nil {
 		u.cost = messageOverhead + b.cost()
 	}
@@ -92,13 +91,13 @@ func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan str
 	return nil
 }
 
-// grow counts n bytes more that open messages take.
+// grow adds n bytes to the memory of the open messages.
 func (w *window) grow(n int) {
 	w.bytes += n
 	w.memory.add(n)
 }
 
-// release gives back the memory of what nobody has acknowledged.
+// release forgets the open messages.
 func (w *window) release() {
 	if w == nil {
 		return
@@ -109,8 +108,7 @@ func (w *window) release() {
 	clear(w.open)
 }
 
-// acknowledge takes a message out, and gives back the batch that it was, if
-// nobody else uses it. A message that is not open is no matter.
+// acknowledge removes a message if it is open, and returns its batch if it can be reused.
 func (w *window) acknowledge(seq uint64) *batch {
 	if w == nil {
 		return nil
@@ -134,7 +132,7 @@ func (w *window) acknowledge(seq uint64) *batch {
 	return u.batch
 }
 
-// overdue are the open messages, in order, when it is time to send them again.
+// overdue returns the open messages, in order, when it is time to send them again.
 func (w *window) overdue(now time.Time) []*nats.Msg {
 	if w == nil {
 		return nil
@@ -147,14 +145,13 @@ func (w *window) overdue(now time.Time) []*nats.Msg {
 	w.since, w.wait = now, min(2*w.wait, maxResendAfter)
 	msgs := make([]*nats.Msg, 0, len(w.open))
 	for _, seq := range slices.Sorted(maps.Keys(w.open)) {
-		w.open[seq].batch = nil // it is about to be read again
+		w.open[seq].batch = nil // it is in use again
 		msgs = append(msgs, w.open[seq].msg)
 	}
 	return msgs
 }
 
-// waiting is for how long something has been open without a break, 0 when
-// nothing is.
+// waiting returns for how long the window has not been empty, 0 when it is empty.
 func (w *window) waiting(now time.Time) time.Duration {
 	if w == nil {
 		return 0

@@ -19,6 +19,7 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -74,7 +75,7 @@ func admin(c *testenv.Cluster) *rest.Config {
 // can be read.
 func startBridge(t *testing.T, url string, c *testenv.Cluster, namespace string) *bridge.Bridge {
 	t.Helper()
-	nc, err := nats.Connect(url, bridge.ConnectOptions("bridge", zap.NewNop())...)
+	nc, err := nats.Connect(url, natsconn.Options("bridge", zap.NewNop())...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // again asks until there is an answer, and tells how often it asked. An answer that
@@ -161,6 +162,7 @@ func TestNATSRestart(t *testing.T) {
 // taken to be missing.
 func TestAPIServerRestart(t *testing.T) {
 	t.Parallel()
+	suite.Needed(t)
 	own, err := testenv.Start(t.Context(), testenv.Options{})
 	if err != nil {
 		t.Fatal(err)

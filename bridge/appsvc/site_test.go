@@ -21,6 +21,7 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -132,7 +133,7 @@ func (s *site) replica(cfg siteConfig) *siteReplica {
 		return o
 	}
 	var err error
-	nc := s.dial(append(bridge.ConnectOptions("bridge", log), nats.ReconnectWait(20*time.Millisecond), option(cfg.user))...)
+	nc := s.dial(append(natsconn.Options("bridge", log), nats.ReconnectWait(20*time.Millisecond), option(cfg.user))...)
 	if r.bridge, err = bridge.New(shared, kube, nc, log, prometheus.NewRegistry()); err != nil {
 		s.t.Fatal(err)
 	}

@@ -289,7 +289,7 @@ func TestLookNowRests(t *testing.T) {
 	const asked = 50
 	limit := time.After(time.Minute)
 	for range asked {
-		a.LookNow("somebody else wrote to the bucket")
+		a.LookNow("another client wrote to the bucket")
 		for len(a.now) > 0 { // until it is heard
 			select {
 			case <-time.After(100 * time.Microsecond):

@@ -119,7 +119,7 @@ func TestHostileContent(t *testing.T) {
 			t.Errorf("the log does not tell that the entry of %s is damaged", key)
 		}
 	}
-	if got := r.logs.FilterMessage("bucket holds a foreign key").Len(); got < len(foreignKeys()) {
+	if got := r.logs.FilterMessage("the bucket holds a key that is not of an app").Len(); got < len(foreignKeys()) {
 		t.Errorf("the log tells %d foreign keys, want %d", got, len(foreignKeys()))
 	}
 	foreign := func(want int) {

@@ -77,10 +77,10 @@ func TestTooLarge(t *testing.T) {
 			other := w.create(w.app("other"))
 			service(w.Progressing(ctx, other))
 			w.waitFor(0, "created fat", "created other", "updated other")
-			if n := r.logs.FilterMessage("change is left out").FilterField(zap.Stringer("app", w.app("fat").ID())).Len(); n != 2 {
+			if n := r.logs.FilterMessage("change rejected").FilterField(zap.Stringer("app", w.app("fat").ID())).Len(); n != 2 {
 				t.Errorf("the log names the app %d times, want 2", n)
 			}
-			for _, entry := range r.logs.FilterMessage("change is left out").All() {
+			for _, entry := range r.logs.FilterMessage("change rejected").All() {
 				if !strings.Contains(fmt.Sprint(entry.ContextMap()["error"]), "larger than the server's maximum payload") {
 					t.Errorf("the log does not say why: %v", entry.ContextMap())
 				}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -149,7 +150,7 @@ func TestVerifyUnreachable(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	log := zap.NewNop()
-	nc := must[*nats.Conn](t)(nats.Connect(w.server.ClientURL(), bridge.ConnectOptions("verify", log)...))
+	nc := must[*nats.Conn](t)(nats.Connect(w.server.ClientURL(), natsconn.Options("verify", log)...))
 	defer nc.Close()
 	opts := bridge.VerifyOptions{Timeout: 500 * time.Millisecond}
 	kube := rest.CopyConfig(w.Config)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -35,7 +36,7 @@ const quick = 50 * time.Millisecond
 func (w *world) verify(cfg bridge.Config, opts bridge.VerifyOptions) (*bridge.Report, error) {
 	w.t.Helper()
 	log := zap.NewNop()
-	nc := must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), bridge.ConnectOptions("verify", log)...))
+	nc := must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), natsconn.Options("verify", log)...))
 	defer nc.Close()
 	eventually(w.t, "connected", func() error {
 		if !nc.IsConnected() {

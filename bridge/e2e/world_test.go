@@ -25,6 +25,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -136,7 +137,7 @@ func (w *world) launchAt(url string, cfg bridge.Config, kube *rest.Config) *runn
 	w.t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	log := zap.New(core)
-	opts := append(bridge.ConnectOptions("appbridge test", log), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0),
+	opts := append(natsconn.Options("appbridge test", log), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.IgnoreDiscoveredServers()) // a gate is not to be gone around
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

@@ -248,11 +248,11 @@ type dirLock struct{ file *os.File }
 // back when the process ends, however it ends.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, withoutPath(err)
+		return nil, rootCause(err)
 	}
 	file, err := os.OpenFile(filepath.Join(dir, "appbridge.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, withoutPath(err)
+		return nil, rootCause(err)
 	}
 	if err := flock(file); err != nil {
 		return nil, errors.Join(err, file.Close())

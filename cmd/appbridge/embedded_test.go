@@ -14,6 +14,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
 func TestEmbeddedServerKeepsItsStreams(t *testing.T) {
@@ -68,7 +70,7 @@ func TestEmbeddedServerKeepsItsStreams(t *testing.T) {
 }
 
 func TestEmbeddedServerThatCannotStart(t *testing.T) {
-	occupied := occupiedPort(t)
+	occupied := configtest.OccupiedPort(t)
 	used := t.TempDir()
 	log := zaptest.NewLogger(t)
 	first, err := startEmbedded(t.Context(), "127.0.0.1:0", used, 0, log)
@@ -76,10 +78,10 @@ func TestEmbeddedServerThatCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer first.stop()
-	blocked := filepath.Join(writeFile(t, t.TempDir(), "file", ""), "data")
+	blocked := filepath.Join(configtest.WriteFile(t, t.TempDir(), "file", ""), "data")
 	// The lock can be taken there, and the server's own folder cannot be made.
 	halfBlocked := t.TempDir()
-	writeFile(t, halfBlocked, "jetstream", "")
+	configtest.WriteFile(t, halfBlocked, "jetstream", "")
 	free := t.TempDir()
 	tests := []struct {
 		name, listen, dir string

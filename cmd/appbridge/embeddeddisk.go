@@ -168,10 +168,10 @@ func checkRoom(dir string) error {
 	}
 	file, err := os.CreateTemp(dir, "appbridge-room-")
 	if err != nil {
-		return withoutPath(err)
+		return rootCause(err)
 	}
 	_, err = file.Write(make([]byte, restartRoom))
-	return withoutPath(errors.Join(err, file.Close(), os.Remove(file.Name())))
+	return rootCause(errors.Join(err, file.Close(), os.Remove(file.Name())))
 }
 
 // errNoSpace is in the words of the kernel.

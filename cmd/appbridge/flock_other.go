@@ -5,5 +5,5 @@ package main
 import "os"
 
 // flock does nothing where the standard library has no file locks: there the
-// listen address is what keeps a second server away.
+// listen address prevents a second server.
 func flock(*os.File) error { return nil }

@@ -167,6 +167,9 @@ func readyz(t *testing.T, s *serving) (status int, body string) {
 // TestFullDisk: the embedded server says that the disk is full, writes again when
 // it is not, and has every message that it acknowledged.
 func TestFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the server checks the disk every few seconds")
+	}
 	disk := onSmallDisk(t)
 	if disk == nil {
 		return

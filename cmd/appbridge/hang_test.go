@@ -147,6 +147,9 @@ func askServices(t *testing.T, url string, flood bool) {
 // TestServeStopsWhileNATSHangs: the process ends soon after the flush, and
 // says nothing about its own closing, whatever the server does.
 func TestServeStopsWhileNATSHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the time-outs of a server that hangs take seconds each")
+	}
 	const flushTimeout = 200 * time.Millisecond
 	unflushed := errors.New("stopped with 3 changes unpublished")
 	tests := []struct {
@@ -255,7 +258,7 @@ func TestServeStopsDuringTheFirstTries(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, cfg, &rest.Config{}, zap.New(core), hooks{
+		ended <- serve(ctx, cfg, zap.New(core), hooks{
 			newBridge: func(bridge.Config, *rest.Config, *nats.Conn, *zap.Logger, prometheus.Registerer) (runner, error) {
 				return fakeBridge{run: untilDone}, nil
 			},

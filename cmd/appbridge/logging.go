@@ -9,23 +9,19 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
-)
 
-const (
-	logFormatAuto    = "auto"
-	logFormatConsole = "console"
-	logFormatJSON    = "json"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
 
 // resolveLogFormat turns auto into the format that fits w.
 func resolveLogFormat(format string, w io.Writer) string {
-	if format != logFormatAuto {
+	if format != config.LogFormatAuto {
 		return format
 	}
 	if isTerminal(w) {
-		return logFormatConsole
+		return config.LogFormatConsole
 	}
-	return logFormatJSON
+	return config.LogFormatJSON
 }
 
 func isTerminal(w io.Writer) bool {
@@ -48,7 +44,7 @@ func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 	fields.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	fields.EncodeDuration = zapcore.StringDurationEncoder
 	encoder := zapcore.NewJSONEncoder
-	if format == logFormatConsole {
+	if format == config.LogFormatConsole {
 		fields.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		fields.EncodeLevel = zapcore.CapitalLevelEncoder
 		fields.ConsoleSeparator = "  "

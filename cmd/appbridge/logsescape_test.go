@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -64,9 +65,10 @@ func TestLogPrinterEscapes(t *testing.T) {
 	}{{"terminal", true, false, safe}, {"raw output", true, true, text}, {"pipe", false, false, text}} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, notes bytes.Buffer
-			cfg := logsDefaults()
+			cfg := config.Default(config.Logs)
 			cfg.RawOutput = test.raw
-			p := newLogPrinter(cfg, subjects.AppID{Project: "shop", Domain: "dev", Name: "x"}, &out, &notes)
+			cfg.App = subjects.AppID{Project: "shop", Domain: "dev", Name: "x"}
+			p := newLogPrinter(cfg, &out, &notes)
 			p.onTerminal(test.terminal, test.terminal, cfg)
 			for _, m := range []*client.Message{{Kind: client.Lines, Replica: "pod", Body: []byte(text)}, {Kind: client.Note, Body: []byte(text)}} {
 				if err := p.take(m); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -25,7 +26,7 @@ type logPrinter struct {
 	color       bool
 	escape      bool // lines: standard output is a terminal
 	escapeNotes bool
-	prefix      when
+	prefix      config.When
 	common      string // what the names of all replicas of the app begin with
 
 	first   string // replica, as long as there has been no other
@@ -33,25 +34,25 @@ type logPrinter struct {
 	escaped []byte // memory
 }
 
-func newLogPrinter(cfg config, app subjects.AppID, stdout, stderr io.Writer) *logPrinter {
+func newLogPrinter(cfg config.Config, stdout, stderr io.Writer) *logPrinter {
 	p := &logPrinter{
 		lines: bufio.NewWriterSize(stdout, logsBuffer), notes: stderr,
 		prefix: cfg.ReplicaPrefix,
-		common: kservice.Name(app) + "-",
+		common: kservice.Name(cfg.App) + "-",
 	}
 	p.onTerminal(isTerminal(stdout), isTerminal(stderr), cfg)
 	return p
 }
 
 // onTerminal sets what is a terminal.
-func (p *logPrinter) onTerminal(stdout, stderr bool, cfg config) {
+func (p *logPrinter) onTerminal(stdout, stderr bool, cfg config.Config) {
 	p.color = colored(cfg.Color, stdout)
 	p.escape, p.escapeNotes = stdout && !cfg.RawOutput, stderr && !cfg.RawOutput
 }
 
-func colored(choice when, terminal bool) bool {
-	if choice != whenAuto {
-		return choice == whenAlways
+func colored(choice config.When, terminal bool) bool {
+	if choice != config.WhenAuto {
+		return choice == config.WhenAlways
 	}
 	return terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
@@ -99,7 +100,7 @@ func (p *logPrinter) saw(replica string) {
 
 func (p *logPrinter) write(m *client.Message) error {
 	prefix := ""
-	if m.Replica != "" && (p.prefix == whenAlways || p.prefix == whenAuto && p.several) {
+	if m.Replica != "" && (p.prefix == config.WhenAlways || p.prefix == config.WhenAuto && p.several) {
 		prefix = p.prefixOf(m.Replica)
 	}
 	body := m.Body
@@ -145,7 +146,7 @@ func colorOf(replica string) int {
 	return colors[h.Sum32()%uint32(len(colors))]
 }
 
-// noteEnd says why a log ended that is not at its end.
+// noteEnd prints why a stream ended before the end of the log.
 func (p *logPrinter) noteEnd(reason subjects.LogEnd) {
 	switch reason {
 	case subjects.LogEndStopped:

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
 // asProgram makes the test binary do something else than test, so that tests
@@ -66,8 +68,8 @@ func (o *output) String() string {
 }
 
 func TestRun(t *testing.T) {
-	kubeconfig := writeKubeconfig(t, t.TempDir(), "https://127.0.0.1:1")
-	broken := writeFile(t, t.TempDir(), "broken.yaml", "{ this is not: a kubeconfig")
+	kubeconfig := configtest.WriteKubeconfig(t, t.TempDir(), "https://127.0.0.1:1")
+	broken := configtest.WriteFile(t, t.TempDir(), "broken.yaml", "{ this is not: a kubeconfig")
 	tests := []struct {
 		name        string
 		args        []string
@@ -77,20 +79,26 @@ func TestRun(t *testing.T) {
 		stderr      []string
 		stderrEmpty bool
 	}{
-		{name: "nothing", code: 2, stderr: []string{"Usage:\n  appbridge <command> [flags]", "serve", "version", "help"}},
-		{name: "help", args: []string{"help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
-		{name: "-h", args: []string{"-h"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
-		{name: "--help", args: []string{"--help"}, stdout: []string{"Usage:\n  appbridge <command> [flags]"}, stderrEmpty: true},
+		{name: "nothing", code: 2, stderr: []string{"Usage:\n  appbridge [command]", "serve", "version", "help"}},
+		{name: "help", args: []string{"help"}, stdout: []string{"Usage:\n  appbridge [command]"}, stderrEmpty: true},
+		{name: "-h", args: []string{"-h"}, stdout: []string{"Usage:\n  appbridge [command]"}, stderrEmpty: true},
+		{name: "--help", args: []string{"--help"}, stdout: []string{"Usage:\n  appbridge [command]"}, stderrEmpty: true},
 		{name: "help serve", args: []string{"help", "serve"}, stdout: []string{"--nats-url urls\n", `(default "default")`, `(default "nats://127.0.0.1:4222")`, "(default json)", "(default 10s)"}, stderrEmpty: true},
 		{name: "serve -h", args: []string{"serve", "-h"}, stdout: []string{"Usage:\n  appbridge serve [flags]"}, stderrEmpty: true},
 		{name: "help version", args: []string{"help", "version"}, stdout: []string{"appbridge version"}, stderrEmpty: true},
-		{name: "help for an unknown command", args: []string{"help", "serv"}, code: 2, stderr: []string{`unknown command "serv": did you mean serve?`}},
+		{name: "help for an unknown command", args: []string{"help", "serv"}, code: 2, stderr: []string{"unknown command \"serv\" for \"appbridge\"\n\nDid you mean this?\n\tserve\n"}},
 		{name: "version", args: []string{"version"}, stdout: []string{"appbridge ", "\ncommit ", "\ngo1."}, stderrEmpty: true},
 		{name: "--version", args: []string{"--version"}, stdout: []string{"appbridge "}, stderrEmpty: true},
 		{name: "version with an argument", args: []string{"version", "x"}, code: 2, stderr: []string{`version takes no arguments, got "x"`}},
-		{name: "unknown command", args: []string{"srve"}, code: 2, stderr: []string{`appbridge: unknown command "srve": did you mean serve?`, "`appbridge help`"}},
-		{name: "no likely command", args: []string{"frobnicate"}, code: 2, stderr: []string{"appbridge: unknown command \"frobnicate\"; `appbridge help` lists the commands\n"}},
+		{name: "unknown command", args: []string{"srve"}, code: 2, stderr: []string{"appbridge: unknown command \"srve\" for \"appbridge\"\n\nDid you mean this?\n\tserve\nRun 'appbridge --help' for usage.\n"}},
+		{name: "no likely command", args: []string{"frobnicate"}, code: 2, stderr: []string{"appbridge: unknown command \"frobnicate\" for \"appbridge\"\nRun 'appbridge --help' for usage.\n"}},
 		{name: "flag before the command", args: []string{"--nats-embedded", "serve"}, code: 2, stderr: []string{"a command comes first"}},
+		{name: "secret for a command", args: []string{"nats://u:hunter2@host"}, code: 2, stderr: []string{`unknown command "nats://xxxxx@host"`}},
+		{name: "shell completion", args: []string{"completion", "bash"}, stdout: []string{"__start_appbridge"}, stderrEmpty: true},
+		{name: "completion of a command", args: []string{"__complete", "ver"}, stdout: []string{"verify\tCompare", "version\tPrint"}},
+		{name: "completion of a flag", args: []string{"__complete", "serve", "--enc"}, stdout: []string{"--encoding\tform of the messages\n"}},
+		{name: "completion of a value", args: []string{"__complete", "serve", "--encoding", ""}, stdout: []string{"json\nprotobuf\n"}},
+		{name: "completion of a short flag", args: []string{"__complete", "logs", "-"}, stdout: []string{"--follow\t", "-f\t"}},
 		{
 			name: "unknown flag and variable", args: []string{"serve", "--kubeconfig", kubeconfig, "--nats-ulr", "x"},
 			env: map[string]string{"APPBRIDGE_STREEM": "x"}, code: 2,
@@ -121,11 +129,11 @@ func TestRun(t *testing.T) {
 			stderr: []string{"appbridge: lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from --leader-elect)\n"},
 		},
 		{
-			name: "occupied port", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--http-listen", occupiedPort(t)}, code: 1,
+			name: "occupied port", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "console", "--http-listen", configtest.OccupiedPort(t)}, code: 1,
 			stderr: []string{"appbridge: http-listen 127.0.0.1:", "address already in use; choose another with --http-listen\n"},
 		},
 		{
-			name: "failure in the JSON log", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "json", "--http-listen", occupiedPort(t)}, code: 1,
+			name: "failure in the JSON log", args: []string{"serve", "--kubeconfig", kubeconfig, "--log-format", "json", "--http-listen", configtest.OccupiedPort(t)}, code: 1,
 			stderr: []string{`"level":"error"`, `"msg":"stopped by an error","error":"http-listen 127.0.0.1:`},
 		},
 	}
@@ -163,7 +171,7 @@ func TestRun(t *testing.T) {
 func isolate(t *testing.T) {
 	t.Helper()
 	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, variablePrefix) {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "APPBRIDGE_") {
 			t.Setenv(name, "") // restores it afterwards
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)

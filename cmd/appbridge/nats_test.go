@@ -16,6 +16,9 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
 // startNATS runs a server of its own for a test.
@@ -52,19 +55,19 @@ func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
 		Nkeys: []*server.NkeyUser{{Nkey: public}},
 	})
 	addr := s.Addr().String()
-	seed := newSeed(t)
+	seed := configtest.NewSeed(t)
 	dir := t.TempDir()
 	for _, test := range []struct {
 		name string
-		cfg  func(*config)
+		cfg  func(*config.Config)
 	}{
-		{"no credentials", func(c *config) { c.NATSURL = []string{"nats://" + addr} }},
-		{"wrong password", func(c *config) { c.NATSURL = []string{"nats://u:hunter2@" + addr} }},
-		{"unknown nkey", func(c *config) {
-			c.NATSURL, c.NATSNKey = []string{"nats://" + addr}, writeFile(t, dir, "user.nk", seed)
+		{"no credentials", func(c *config.Config) { c.NATSURL = []string{"nats://" + addr} }},
+		{"wrong password", func(c *config.Config) { c.NATSURL = []string{"nats://u:hunter2@" + addr} }},
+		{"unknown nkey", func(c *config.Config) {
+			c.NATSURL, c.NATSNKey = []string{"nats://" + addr}, configtest.WriteFile(t, dir, "user.nk", seed)
 		}},
-		{"unknown user", func(c *config) {
-			c.NATSURL, c.NATSCreds = []string{"nats://" + addr}, writeCreds(t, dir, seed)
+		{"unknown user", func(c *config.Config) {
+			c.NATSURL, c.NATSCreds = []string{"nats://" + addr}, configtest.WriteCreds(t, dir, seed)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -113,17 +116,17 @@ func TestServeWaitsForNATS(t *testing.T) {
 	}
 	startNATS(t, server.Options{Port: addr.Port})
 	waitFor(t, "the connection", s.nc.IsConnected)
-	// That of the bridge, that of the log service and that of the app operations.
-	waitFor(t, "three lines that say so", func() bool { return logs.FilterMessage("NATS connected").Len() == 3 })
+	// One of the bridge, two of the log service and one of the app operations.
+	waitFor(t, "four lines that report it", func() bool { return logs.FilterMessage("NATS connected").Len() == 4 })
 	s.stop()
 	if err := s.wait(t); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestServeSaysWhatAConnectionFailsFor: the client reports these reasons to no
+// TestServeReportsWhyAConnectionFails: the client reports these reasons to no
 // handler once its first try is over.
-func TestServeSaysWhatAConnectionFailsFor(t *testing.T) {
+func TestServeReportsWhyAConnectionFails(t *testing.T) {
 	free := startNATS(t, server.Options{})
 	addr, ok := free.Addr().(*net.TCPAddr)
 	if !ok {
@@ -133,7 +136,7 @@ func TestServeSaysWhatAConnectionFailsFor(t *testing.T) {
 	free.WaitForShutdown()
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + addr.String()}
-	cfg.NATSNKey = writeFile(t, t.TempDir(), "user.nk", newSeed(t))
+	cfg.NATSNKey = configtest.WriteFile(t, t.TempDir(), "user.nk", configtest.NewSeed(t))
 	core, logs := observer.New(zapcore.InfoLevel)
 	startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
 	startNATS(t, server.Options{Port: addr.Port})
@@ -147,7 +150,7 @@ func TestServeSaysWhatAConnectionFailsFor(t *testing.T) {
 	})
 }
 
-func TestServeStopsWhileNATSIsAway(t *testing.T) {
+func TestServeStopsWithoutNATS(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://127.0.0.1:1"}
 	s := startServing(t, cfg, fakeBridge{run: untilDone}, zaptest.NewLogger(t))
@@ -159,9 +162,9 @@ func TestServeStopsWhileNATSIsAway(t *testing.T) {
 
 func TestServeWithTLS(t *testing.T) {
 	dir := t.TempDir()
-	certificate, key := writeKeyPair(t, dir, "server")
-	other, _ := writeKeyPair(t, dir, "other")
-	clientCertificate, clientKey := writeKeyPair(t, dir, "client")
+	certificate, key := configtest.WriteKeyPair(t, dir, "server")
+	other, _ := configtest.WriteKeyPair(t, dir, "other")
+	clientCertificate, clientKey := configtest.WriteKeyPair(t, dir, "client")
 	tlsConfig, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: certificate, KeyFile: key, CaFile: clientCertificate, Verify: true, Timeout: 2})
 	if err != nil {
 		t.Fatal(err)

@@ -9,34 +9,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
-	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/subjects"
 )
-
-func TestCheckNATSVersion(t *testing.T) {
-	for version, ok := range map[string]bool{
-		"2.11.0": true, "2.11.0-RC.1": true, "2.11.0-dev": true, "2.11.0-preview.2": true, "2.11.12": true, "2.12.1-beta": true, "2.12": true, "2.12-beta": true,
-		"2.15.2": true, "v2.11.3": true, "2.100.0": true, "3.0.0": true, "10.1.0": true, "2.11.0+build.7": true,
-		"2.10.29": false, "2.10.29-RC.5": false, "2.9.25": false, "2.2.0": false, "1.4.1": false, "0.9.6": false,
-		"": false, "2": false, "dev": false, "dev.11": false, "2.x.0": false, "-2.11.0": false, "2.-11.0": false, "2.99999999999999999999": false,
-	} {
-		err := checkNATSVersion("host:4222", version)
-		if (err == nil) != ok {
-			t.Errorf("%q: got %v", version, err)
-		}
-		if want := `the NATS server at host:4222 has version "` + version + `": want 2.11.0 or newer`; err != nil && err.Error() != want {
-			t.Errorf("got %q, want %q", err, want)
-		}
-	}
-}
 
 // versionProxy stands before a NATS server and rewrites the version that it reports, to
 // one that is as long.
@@ -154,7 +135,7 @@ func TestServeRefusesAnOldServer(t *testing.T) {
 	p := startVersionProxy(t, startNATS(t, server.Options{}).Addr().String(), oldVersion)
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + p.addr()}
-	err := serve(t.Context(), cfg, &rest.Config{Host: "https://127.0.0.1:1"}, zaptest.NewLogger(t), hooks{})
+	err := serve(t.Context(), cfg, zaptest.NewLogger(t), hooks{})
 	if want := `the NATS server at ` + p.addr() + ` has version "2.10.9": want 2.11.0 or newer`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
@@ -188,29 +169,4 @@ func TestServeLeavesAnOldServer(t *testing.T) {
 		_, body := get(t, s.http+"/readyz")
 		return body == "no leader\n"
 	})
-}
-
-// TestGreetingOfAHungServer: a server that accepts and sends nothing fails a try within seconds, and a stop at once.
-func TestGreetingOfAHungServer(t *testing.T) {
-	var d dialer
-	address := occupiedPort(t)
-	done := make(chan error, 1)
-	go func() {
-		_, err := d.Dial("tcp", address)
-		done <- err
-	}()
-	waitFor(t, "the connection", func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.conn != nil
-	})
-	d.stop()
-	select {
-	case err := <-done:
-		if err == nil || d.refusal() != nil {
-			t.Errorf("got %v, refusal %v", err, d.refusal())
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("it hangs")
-	}
 }

@@ -2,53 +2,45 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
+	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
 
-// serveCommand is `appbridge serve`: everything that belongs to the process
-// (environment, signals, the libraries' loggers) around serve.
-func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	options := serveOptions()
-	cfg, set, help, err := load(options, args, os.Environ())
-	if help {
-		serveUsage(stdout, options)
-		return exitOK
-	}
-	kube, err := completeConfig(&cfg, set, true, err)
-	if err != nil {
-		printProblems(stderr, "serve", err)
-		return exitUsage
-	}
+func serveCommand() *cobra.Command {
+	return configured(config.Serve, &cobra.Command{
+		Use: "serve", Short: "Watch the cluster, publish app events and the snapshot, serve requests",
+		Long: `Watches the Knative Services that Flyte manages, appends every change of an app
+to a NATS JetStream stream and keeps the current state in a key-value bucket.
 
-	format := resolveLogFormat(cfg.LogFormat, stderr)
-	log, err := newLogger(cfg.LogLevel, format, stderr)
-	if err != nil {
-		printf(stderr, "appbridge: %v\n", err)
-		return exitUsage
-	}
+Every flag has an environment variable (--nats-url: APPBRIDGE_NATS_URL) and a key in the
+file that --config names (nats-url). A flag wins over a variable, a variable over
+the file, the file over the default.`,
+	}, `Exit codes: 0 after a clean shutdown, 1 on a failure or when not everything could be
+flushed, 2 when the configuration is wrong.`, exitFailure, serveUntilStopped)
+}
+
+func serveUntilStopped(ctx context.Context, cfg config.Config, log *zap.Logger, _, stderr io.Writer) int {
 	routeLibraryLogs(log)
-
-	signals, release := catchSignals()
-	defer release()
-	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitFailure) })
-	defer stop()
-
-	if err := serve(ctx, cfg, kube, log, hooks{}); err != nil {
-		if format == logFormatJSON {
+	if err := serve(ctx, cfg, log, hooks{}); err != nil {
+		if resolveLogFormat(cfg.LogFormat, stderr) == config.LogFormatJSON {
 			log.Error("stopped by an error", zap.Error(err))
 		} else {
 			printf(stderr, "appbridge: %v\n", err)
@@ -59,43 +51,6 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	return exitOK
 }
 
-// printProblems says what is wrong with the configuration of a command.
-func printProblems(stderr io.Writer, command string, err error) {
-	var lines problems
-	errors.As(err, &lines)
-	for _, line := range lines {
-		printf(stderr, "appbridge: %s\n", line)
-	}
-	printf(stderr, "appbridge: the configuration is wrong; `appbridge %s --help` lists every option\n", command)
-}
-
-// completeConfig adds what comes from outside of the options: the cluster and
-// the pod's namespace if the Lease is needed. err is what load found; the result has everything.
-func completeConfig(cfg *config, set settings, lease bool, err error) (*rest.Config, error) {
-	var found problems
-	errors.As(err, &found)
-	var kube *rest.Config
-	// A kubeconfig that load has refused is reported already. One that is searched for, because
-	// nothing names it, is no part of what is wrong with the rest.
-	if _, given := set["kubeconfig"]; cfg.Kubeconfig != "" || (!given && len(found) == 0) {
-		var kubeErr error
-		if kube, kubeErr = kubeConfig(cfg.Kubeconfig); kubeErr != nil {
-			found.add("%s", kubeErr)
-		}
-	}
-	if kube != nil {
-		cfg.checkOwnAccount(kube, &found)
-	}
-	if _, given := set["lease-namespace"]; lease && cfg.LeaderElect && cfg.LeaseNamespace == "" && !given {
-		namespace, nsErr := ownNamespace()
-		if nsErr != nil {
-			found.add("lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from %s)", set["leader-elect"].source)
-		}
-		cfg.LeaseNamespace = namespace
-	}
-	return kube, found.err()
-}
-
 // runner is what serve needs of a bridge.
 type runner interface {
 	appsvc.Cache
@@ -103,12 +58,11 @@ type runner interface {
 	Ready() error
 }
 
-// hooks let a test take part. The zero value is the program.
+// hooks replace parts in a test. The zero value is the program.
 type hooks struct {
 	// newBridge stands in for bridge.New.
 	newBridge func(bridge.Config, *rest.Config, *nats.Conn, *zap.Logger, prometheus.Registerer) (runner, error)
-	// listening is told where the HTTP server and NATS are, before the bridge
-	// runs.
+	// listening gets the addresses of the HTTP server and NATS before the bridge runs.
 	listening func(http net.Addr, natsURLs []string)
 }
 
@@ -119,16 +73,16 @@ func (h hooks) bridge(cfg bridge.Config, kube *rest.Config, nc *nats.Conn, log *
 	return bridge.New(cfg, kube, nc, log, reg)
 }
 
-// readiness answers /readyz: first for the embedded server, and before there is a
-// bridge to ask.
+// readiness answers /readyz: for the embedded server first, then for the connection, then for
+// the bridge.
 type readiness struct {
 	mu    sync.Mutex
 	from  runner
-	link  *natsLink
+	link  *natsconn.Conn
 	local *embedded
 }
 
-func (r *readiness) set(from runner, link *natsLink) {
+func (r *readiness) set(from runner, link *natsconn.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.from, r.link = from, link
@@ -147,7 +101,7 @@ func (r *readiness) ready() error {
 	if err := local.ready(); err != nil {
 		return err
 	}
-	if err := link.unready(); err != nil {
+	if err := link.Refusal(); err != nil {
 		return err
 	}
 	if from == nil {
@@ -156,15 +110,14 @@ func (r *readiness) ready() error {
 	return from.Ready()
 }
 
-// serve runs until ctx is done and everything is flushed (nil), or until
-// something ends that should not (an error). HTTP comes first, so that the
-// process can be asked while it starts. It ends in the order in which nothing
-// is missed: the bridge and the services, HTTP, the connections, the embedded
+// serve runs until ctx is done and everything is flushed (nil), or until a part of it ends by
+// itself (an error). HTTP starts first, so that probes and metrics work during the start. The
+// parts stop in reverse order: the bridge and the services, HTTP, the connections, the embedded
 // server.
-func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, h hooks) error {
+func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) error {
 	build := currentBuild()
 	log.Info("appbridge starts", zap.String("version", build.Version), zap.String("commit", build.Commit),
-		zap.String("cluster", cfg.ClusterName), zap.String("kubernetes", kube.Host), zap.Strings("namespaces", cfg.Namespaces))
+		zap.String("cluster", cfg.ClusterName), zap.String("kubernetes", cfg.Kube.Host), zap.Strings("namespaces", cfg.Namespaces))
 	identity, err := newIdentity()
 	if err != nil {
 		return err
@@ -176,50 +129,49 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 		return err
 	}
 	var local *embedded
-	var link *natsLink
+	var link *natsconn.Conn
 	flushed := false
 	defer func() {
 		site.stop()
-		link.close(flushed)
+		link.Close(flushed)
 		local.stop()
 	}()
 	log.Info("HTTP server listens", zap.Stringer("address", site.addr))
 
-	urls := cfg.NATSURL
 	if cfg.NATSEmbedded {
 		local, err = startEmbedded(ctx, cfg.NATSEmbeddedListen, cfg.NATSEmbeddedDir, cfg.NATSEmbeddedMaxBytes, log.Named("nats-server"))
 		if err != nil {
 			return stoppedOr(ctx, err)
 		}
 		state.setEmbedded(local)
-		urls = []string{local.url}
+		cfg.NATSURL = []string{local.url}
 		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
 		warnOfGuests(log, local.addr, cfg.EnableWrites)
 	}
-	log.Info("connecting to NATS", zap.String("servers", shownURLs(urls)))
-	link, err = connectNATS(ctx, cfg, urls, log.Named("nats"))
+	log.Info("connecting to NATS", zap.String("servers", natsconn.ShowURLs(cfg.NATSURL)))
+	link, err = natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg), log.Named("nats"))
 	if err != nil {
 		return err
 	}
-	b, err := h.bridge(cfg.bridgeConfig(identity), kube, link.nc, log.Named("bridge"), reg)
+	b, err := h.bridge(cfg.Bridge(identity), cfg.Kube, link.NATS, log.Named("bridge"), reg)
 	if err != nil {
 		return fmt.Errorf("set up the bridge: %w", err)
 	}
 	state.set(b, link)
 	if h.listening != nil {
-		h.listening(site.addr, urls)
+		h.listening(site.addr, cfg.NATSURL)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var services sync.WaitGroup
 	defer services.Wait()
 	services.Go(func() {
-		if err := runLogService(ctx, cfg, urls, kube, b, log.Named("logs"), reg); err != nil {
+		if err := runLogService(ctx, cfg, b, log.Named("logs"), reg); err != nil {
 			cancel(err)
 		}
 	})
 	services.Go(func() {
-		if err := runAppService(ctx, cfg, urls, kube, b, log.Named("apps"), reg); err != nil {
+		if err := runAppService(ctx, cfg, b, log.Named("apps"), reg); err != nil {
 			cancel(err)
 		}
 	})
@@ -233,9 +185,9 @@ func serve(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, 
 // ended.
 const bridgeStopGrace = time.Second
 
-// runBridge runs the bridge and stops it when what it stands on is gone. A
-// bridge that is to stop and does not come back from NATS loses its connection.
-func runBridge(parent context.Context, b runner, flushTimeout time.Duration, link *natsLink, site *web, log *zap.Logger) error {
+// runBridge runs the bridge and stops it when the connection or the HTTP server ends. A
+// bridge that does not stop in time loses its connection.
+func runBridge(parent context.Context, b runner, flushTimeout time.Duration, link *natsconn.Conn, site *web, log *zap.Logger) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -243,8 +195,8 @@ func runBridge(parent context.Context, b runner, flushTimeout time.Duration, lin
 	watching.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-link.closed:
-			cancel(link.failure())
+		case <-link.Closed():
+			cancel(link.Err())
 		case err := <-site.failed:
 			cancel(err)
 		}
@@ -260,7 +212,7 @@ func runBridge(parent context.Context, b runner, flushTimeout time.Duration, lin
 		case <-returned:
 		case <-time.After(flushTimeout + bridgeStopGrace):
 			log.Warn("NATS does not answer, cutting the connection", zap.Duration("after", flushTimeout+bridgeStopGrace))
-			link.cut()
+			link.Cut()
 		}
 	})
 	err := b.Run(ctx)
@@ -271,15 +223,15 @@ func runBridge(parent context.Context, b runner, flushTimeout time.Duration, lin
 	if parent.Err() != nil {
 		return err
 	}
-	// A connection that is closed for good makes all kinds of errors in the
-	// bridge, perhaps before the watcher has seen it: this one is the reason.
-	if failure := link.failure(); failure != nil {
+	// A connection that is closed for good causes other errors in the bridge, perhaps before
+	// the watcher has seen it: this one is the reason.
+	if failure := link.Err(); failure != nil {
 		return failure
 	}
 	return err
 }
 
-// stoppedOr is nil when the start was given up because ctx is done.
+// stoppedOr is nil when the start was interrupted because ctx is done.
 func stoppedOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
@@ -287,18 +239,29 @@ func stoppedOr(ctx context.Context, err error) error {
 	return err
 }
 
-// warnOfGuests says what others can do with an embedded server at addr.
+// warnOfGuests logs what others can do with an embedded server at addr.
 func warnOfGuests(log *zap.Logger, addr net.Addr, writes bool) {
 	if listensOnLoopback(addr) {
 		return
 	}
-	log.Warn("the embedded NATS server asks nobody for a password and can be reached from other machines", zap.Stringer("address", addr))
+	log.Warn("the embedded NATS server requires no password and can be reached from other machines", zap.Stringer("address", addr))
 	if writes {
-		log.Warn("writes are on: whoever reaches the embedded NATS server can deploy, stop and delete apps", zap.Stringer("address", addr))
+		log.Warn("writes are on: every client of the embedded NATS server can deploy, stop and delete apps", zap.Stringer("address", addr))
 	}
 }
 
 func listensOnLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
+}
+
+// newIdentity names this process in the Lease. The host name alone would not
+// do: containers that share a host's network share its name and have the same
+// process ids.
+func newIdentity() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("read the host name for the lease: %w", err)
+	}
+	return host + "_" + strings.ToLower(rand.Text()[:12]), nil
 }

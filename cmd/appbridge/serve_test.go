@@ -8,11 +8,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,7 +26,9 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
 // fakeBridge stands in for the bridge to inject its failures.
@@ -74,14 +77,14 @@ func (s *serving) wait(t *testing.T) error {
 	}
 }
 
-func startServing(t *testing.T, cfg config, b fakeBridge, log *zap.Logger) *serving {
+func startServing(t *testing.T, cfg config.Config, b fakeBridge, log *zap.Logger) *serving {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &serving{stop: cancel, ended: make(chan error, 1)}
 	listening, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		s.ended <- serve(ctx, cfg, &rest.Config{Host: "https://127.0.0.1:1"}, log, hooks{
+		s.ended <- serve(ctx, cfg, log, hooks{
 			newBridge: func(_ bridge.Config, _ *rest.Config, nc *nats.Conn, _ *zap.Logger, _ prometheus.Registerer) (runner, error) {
 				s.nc = nc
 				return b, nil
@@ -105,9 +108,10 @@ func startServing(t *testing.T, cfg config, b fakeBridge, log *zap.Logger) *serv
 }
 
 // testConfig listens on free ports and uses an embedded server.
-func testConfig(t *testing.T) config {
+func testConfig(t *testing.T) config.Config {
 	t.Helper()
-	cfg := defaults()
+	cfg := config.Default(config.Serve)
+	cfg.Kube = &rest.Config{Host: "https://127.0.0.1:1"}
 	cfg.HTTPListen = "127.0.0.1:0"
 	cfg.NATSEmbedded, cfg.NATSEmbeddedListen, cfg.NATSEmbeddedDir = true, "127.0.0.1:0", filepath.Join(t.TempDir(), "data")
 	return cfg
@@ -159,7 +163,7 @@ func TestServeReturnsTheBridgesError(t *testing.T) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
 	cfg := testConfig(t)
-	err := serve(t.Context(), cfg, &rest.Config{}, zaptest.NewLogger(t), hooks{
+	err := serve(t.Context(), cfg, zaptest.NewLogger(t), hooks{
 		newBridge: func(bridge.Config, *rest.Config, *nats.Conn, *zap.Logger, prometheus.Registerer) (runner, error) {
 			return nil, broken
 		},
@@ -170,10 +174,10 @@ func TestServeReturnsTheBridgesError(t *testing.T) {
 }
 
 func TestServeWithOccupiedPorts(t *testing.T) {
-	occupied := occupiedPort(t)
+	occupied := configtest.OccupiedPort(t)
 	cfg := testConfig(t)
 	cfg.NATSEmbeddedListen = occupied
-	err := serve(t.Context(), cfg, &rest.Config{}, zaptest.NewLogger(t), hooks{})
+	err := serve(t.Context(), cfg, zaptest.NewLogger(t), hooks{})
 	want := "nats-embedded-listen " + occupied + ": bind: address already in use; choose another with --nats-embedded-listen"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -184,37 +188,62 @@ func TestServeWithOccupiedPorts(t *testing.T) {
 }
 
 func TestStopOnSignal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		signals := make(chan os.Signal, 2)
-		killed := make(chan struct{})
-		ctx, stop := stopOnSignal(t.Context(), signals, zap.NewNop(), func() { close(killed) })
-		notKilled := func(after string) {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case <-killed:
-				t.Fatalf("killed by %s", after)
-			default:
-			}
-		}
-		signals <- syscall.SIGTERM
-		<-ctx.Done()
-		notKilled("the first signal")
-		<-time.After(secondSignalAfter - time.Millisecond)
-		signals <- syscall.SIGTERM
-		notKilled("the first signal's echo")
-		<-time.After(time.Millisecond)
-		signals <- syscall.SIGINT
-		<-killed
-		stop()
-	})
+	received := make(chan os.Signal, 1) // this process survives the signals
+	signal.Notify(received, syscall.SIGTERM)
+	defer signal.Stop(received)
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminate := func() {
+		send(t, self, syscall.SIGTERM)
+		<-received
+	}
 
-	signals := make(chan os.Signal)
-	ctx, stop := stopOnSignal(t.Context(), signals, zap.NewNop(), func() { t.Error("killed without a signal") })
+	ctx, stop := stopOnSignal(t.Context(), zap.NewNop(), time.Hour, func() { t.Error("killed by the first signal's copy") })
+	terminate()
+	<-ctx.Done()
+	terminate()
+	stop()
+
+	killed := make(chan struct{})
+	ctx, stop = stopOnSignal(t.Context(), zap.NewNop(), 0, func() { close(killed) })
+	terminate()
+	<-ctx.Done()
+	waitFor(t, "the kill by a second signal", func() bool {
+		terminate()
+		select {
+		case <-killed:
+			return true
+		default:
+			return false
+		}
+	})
+	stop()
+
+	ctx, stop = stopOnSignal(t.Context(), zap.NewNop(), 0, func() { t.Error("killed without a signal") })
 	if err := ctx.Err(); err != nil {
 		t.Errorf("got %v without a signal", err)
 	}
 	stop()
+}
+
+func TestNewIdentity(t *testing.T) {
+	first, err := newIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := newIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == second || !strings.HasPrefix(first, host+"_") {
+		t.Errorf("got identities %q and %q, want two that differ and begin with %q", first, second, host)
+	}
 }
 
 // TestProgram runs the program as a process: it listens, answers, and ends
@@ -228,7 +257,7 @@ func TestProgram(t *testing.T) {
 	command := exec.CommandContext(t.Context(), program, "serve", "--log-format=json", "--http-listen=127.0.0.1:0", "--nats-embedded",
 		"--nats-embedded-listen=127.0.0.1:0", "--flush-timeout=1s")
 	command.Dir = dir
-	command.Env = []string{asProgram + "=" + beProgram, "APPBRIDGE_KUBECONFIG=" + writeKubeconfig(t, dir, "https://127.0.0.1:1")}
+	command.Env = []string{asProgram + "=" + beProgram, "APPBRIDGE_KUBECONFIG=" + configtest.WriteKubeconfig(t, dir, "https://127.0.0.1:1")}
 	stderr, err := command.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
 
 // serviceStopGrace is how long a service may take to end.
@@ -16,35 +19,45 @@ type service interface {
 	Run(ctx context.Context) error
 }
 
-// serviceFunc is a service that is a function.
-type serviceFunc func(ctx context.Context) error
-
-// Run is that of service.
-func (f serviceFunc) Run(ctx context.Context) error { return f(ctx) }
-
-// serveOn runs a service on a connection of its own, which the server lists under
-// the cluster's name and this one: what holds up one connection, as a reader that
-// stalls does, must hold up neither the events nor the other services. add makes
-// the service.
-func serveOn(ctx context.Context, cfg config, urls []string, name string, log *zap.Logger, add func(*nats.Conn) (service, error)) error {
-	cfg.ClusterName += " " + name
-	link, err := connectNATS(ctx, cfg, urls, log.Named("nats"))
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // the start was given up
+// serveOn runs a service on connections of its own: a reader that stalls one connection stalls
+// neither the events nor the other services. The server lists them under the cluster's name
+// and these names. add makes the service.
+func serveOn(ctx context.Context, cfg config.Config, names []string, log *zap.Logger, add func([]*nats.Conn) (service, error)) error {
+	var conns []*natsconn.Conn
+	defer func() {
+		for _, conn := range conns {
+			conn.Close(false) // the service has flushed its messages
 		}
-		return err
+	}()
+	var clients []*nats.Conn
+	for _, name := range names {
+		conn, err := natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg)+" "+name, log.Named("nats"))
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // the start was interrupted
+			}
+			return err
+		}
+		conns, clients = append(conns, conn), append(clients, conn.NATS)
 	}
-	defer link.close(false) // the service has flushed what it said
-	// A server that takes nothing any more holds up whoever sends.
-	defer killWhenStuck(ctx, serviceStopGrace, link.cut)()
-	s, err := add(link.nc)
+	// A server that reads nothing any more blocks the sender.
+	defer killWhenStuck(ctx, serviceStopGrace, func() {
+		for _, conn := range conns {
+			conn.Cut()
+		}
+	})()
+	s, err := add(clients)
 	if err != nil {
 		return err
 	}
 	err = s.Run(ctx)
-	if failure := link.failure(); err != nil && failure != nil {
-		return failure
+	for _, conn := range conns {
+		if failure := conn.Err(); err != nil && failure != nil {
+			return failure
+		}
 	}
 	return err
 }
+
+// connectionName is the name of the bridge's connection in the server's list.
+func connectionName(cfg config.Config) string { return "appbridge " + cfg.ClusterName }

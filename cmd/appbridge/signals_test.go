@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/zap/zaptest"
+
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
 // TestServeAndSignals: what a process gets beside SIGTERM stops it cleanly or not at all.
@@ -47,7 +49,7 @@ func TestServeAndSignals(t *testing.T) {
 			}
 			args := []string{
 				program, "serve", "--log-format=json", "--http-listen=127.0.0.1:0", "--nats-embedded", "--nats-embedded-listen=127.0.0.1:0",
-				"--flush-timeout=1s", "--kubeconfig=" + writeKubeconfig(t, dir, "https://127.0.0.1:1"),
+				"--flush-timeout=1s", "--kubeconfig=" + configtest.WriteKubeconfig(t, dir, "https://127.0.0.1:1"),
 			}
 			if test.nohup {
 				args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`}, args...)
@@ -107,7 +109,7 @@ func TestVerifyWhoseReaderIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "verify", "--settle=0", "--nats-url", local.url,
-		"--kubeconfig", writeKubeconfig(t, t.TempDir(), fakeKubernetes(t)))
+		"--kubeconfig", configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t)))
 	cmd.Env = append(os.Environ(), asProgram+"="+beProgram)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -131,7 +133,7 @@ func TestVerifyWhoseReaderIsGone(t *testing.T) {
 // TestVerifyInterrupted: it is neither a difference nor a failure.
 func TestVerifyInterrupted(t *testing.T) {
 	isolate(t)
-	kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+	kubeconfig := configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t))
 	for _, form := range []string{"--json", "--json=false"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()

@@ -6,57 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
 
-// verifyLogLevel is the default: the report is what is asked for.
-const verifyLogLevel = "warn"
+func verifyCommand() *cobra.Command {
+	return configured(config.Verify, &cobra.Command{
+		Use: "verify", Short: "Compare cluster, stream and bucket, and repair them",
+		Long: `Compares the cluster, the event stream and the bucket, also while a bridge runs,
+and prints every difference. It changes nothing without --repair, which can be set on the
+command line only.
 
-func verifyDefaults() config {
-	cfg := defaults()
-	cfg.LogLevel = verifyLogLevel
-	return cfg
+It takes the same flags, variables (--nats-url: APPBRIDGE_NATS_URL) and configuration file as
+serve and ignores what only serve needs. Give it the options of the bridges: another
+--base-domain or --encoding makes every app differ. For a server that runs inside of a
+bridge (--nats-embedded) set --nats-url to the address it listens on.`,
+	}, `Exit codes: 0 when there is no difference, or none any more, 1 when there are differences,
+on a failure or when the report could not be written, 2 when the configuration is wrong, 130
+when a signal interrupted the comparison.`, exitInterrupted, verifyAndPrint)
 }
 
-// verifyCommand is `appbridge verify`.
-func verifyCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	options := verifyOptions()
-	cfg, set, help, err := load(options, args, os.Environ())
-	if help {
-		verifyUsage(stdout, options)
-		return exitOK
-	}
-	if _, given := set["log-level"]; !given {
-		cfg.LogLevel = verifyLogLevel
-	}
-	var found problems
-	errors.As(err, &found)
-	checkNoEmbedded("verify", set, &found)
-	kube, err := completeConfig(&cfg, set, cfg.Repair, found.err())
-	if err != nil {
-		printProblems(stderr, "verify", err)
-		return exitUsage
-	}
-	log, err := newLogger(cfg.LogLevel, resolveLogFormat(cfg.LogFormat, stderr), stderr)
-	if err != nil {
-		printf(stderr, "appbridge: %v\n", err)
-		return exitUsage
-	}
+func verifyAndPrint(ctx context.Context, cfg config.Config, log *zap.Logger, stdout, stderr io.Writer) int {
 	routeLibraryLogs(log)
-	signals, release := catchSignals()
-	defer release()
-	ctx, stop := stopOnSignal(ctx, signals, log, func() { os.Exit(exitInterrupted) })
-	defer stop()
-
 	out := &errorKeeper{w: stdout}
-	report, err := verify(ctx, cfg, kube, log, out)
+	report, err := verify(ctx, cfg, log, out)
 	if cfg.JSON {
 		if printErr := printJSON(out, report, err); out.err == nil {
 			err = errors.Join(err, printErr)
@@ -97,38 +76,20 @@ func (k *errorKeeper) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// checkNoEmbedded finds a configuration of a bridge that runs its NATS server
-// itself: the other commands need the address of that server.
-func checkNoEmbedded(command string, set settings, found *problems) {
-	embedded, given := set["nats-embedded"]
-	if on, err := strconv.ParseBool(embedded.text); !given || err != nil || !on {
-		return
-	}
-	if _, given := set["nats-url"]; given {
-		return
-	}
-	listen := defaults().NATSEmbeddedListen
-	if s, given := set["nats-embedded-listen"]; given && s.text != "" {
-		listen = s.text
-	}
-	found.add("nats-embedded (from %s): %s runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://%s",
-		embedded.source, command, listen)
-}
-
-// verify connects, compares and tells of repairs as they happen.
-func verify(ctx context.Context, cfg config, kube *rest.Config, log *zap.Logger, stdout io.Writer) (*bridge.Report, error) {
+// verify connects, compares and prints repairs as they happen.
+func verify(ctx context.Context, cfg config.Config, log *zap.Logger, stdout io.Writer) (*bridge.Report, error) {
 	none := &bridge.Report{Differences: []bridge.Difference{}, Notes: []bridge.Note{}, Repairs: []bridge.Repair{}}
-	link, err := connectNATS(ctx, cfg, cfg.NATSURL, log.Named("nats"))
+	link, err := natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg), log.Named("nats"))
 	if err != nil {
 		return none, err
 	}
-	defer link.close(false)
+	defer link.Close(false)
 	opts := bridge.VerifyOptions{Settle: cfg.Settle, Timeout: cfg.Timeout, Repair: cfg.Repair}
 	if !cfg.JSON {
 		opts.Repaired = func(r bridge.Repair) { printf(stdout, "repaired: %s\n", r) }
 	}
-	report, err := bridge.Verify(ctx, cfg.bridgeConfig("verify"), kube, link.nc, log.Named("bridge"), opts)
-	switch failure := link.failure(); {
+	report, err := bridge.Verify(ctx, cfg.Bridge("verify"), cfg.Kube, link.NATS, log.Named("bridge"), opts)
+	switch failure := link.Err(); {
 	case err == nil:
 	case ctx.Err() != nil:
 		err = errInterrupted

@@ -19,7 +19,9 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
 // fakeKubernetes is an API server without a single Knative Service.
@@ -68,9 +70,9 @@ func runVerify(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestVerifyUsage(t *testing.T) {
 	dir := t.TempDir()
-	kubeconfig := writeKubeconfig(t, dir, "https://127.0.0.1:1")
-	embedded := writeFile(t, dir, "embedded.yaml", "nats-embedded: true\nnats-embedded-listen: 127.0.0.1:4333\n")
-	unknown := writeFile(t, dir, "unknown.yaml", "setle: 1s\n")
+	kubeconfig := configtest.WriteKubeconfig(t, dir, "https://127.0.0.1:1")
+	embedded := configtest.WriteFile(t, dir, "embedded.yaml", "nats-embedded: true\nnats-embedded-listen: 127.0.0.1:4333\n")
+	unknown := configtest.WriteFile(t, dir, "unknown.yaml", "setle: 1s\n")
 	for _, test := range []struct {
 		name string
 		args []string
@@ -83,7 +85,7 @@ func TestVerifyUsage(t *testing.T) {
 		{"embedded server", []string{"--config", embedded}, []string{
 			"appbridge: nats-embedded (from " + embedded + ":nats-embedded (line 1)): verify runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://127.0.0.1:4333\n",
 		}},
-		{"a repair by variable", nil, []string{"appbridge: APPBRIDGE_REPAIR: a variable does not ask for it: want --repair on the command line\n"}},
+		{"a repair by variable", nil, []string{"appbridge: APPBRIDGE_REPAIR: a variable cannot set it: want --repair on the command line\n"}},
 		{"several", []string{"--timeout=0", "--encoding=xml", "--config", embedded}, []string{"timeout: \"0\"", "encoding: \"xml\"", "nats-embedded (from "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,7 +127,7 @@ func TestVerifyHelp(t *testing.T) {
 		t.Error("an argument counts as a request for help")
 	}
 	var serve strings.Builder
-	serveUsage(&serve, serveOptions())
+	config.PrintOptions(&serve, config.Serve)
 	if strings.Contains(serve.String(), "--settle") {
 		t.Error("the help text of serve has --settle")
 	}
@@ -133,7 +135,7 @@ func TestVerifyHelp(t *testing.T) {
 
 func TestVerifyFailures(t *testing.T) {
 	dir := t.TempDir()
-	kubeconfig := writeKubeconfig(t, dir, "https://127.0.0.1:1")
+	kubeconfig := configtest.WriteKubeconfig(t, dir, "https://127.0.0.1:1")
 	nobody := "nats://" + unusedAddress(t)
 	t.Run("Kubernetes", func(t *testing.T) {
 		code, stdout, stderr := runVerify(t, "--kubeconfig", kubeconfig, "--nats-url", nobody, "--timeout", "300ms")
@@ -142,7 +144,7 @@ func TestVerifyFailures(t *testing.T) {
 		}
 	})
 	t.Run("NATS", func(t *testing.T) {
-		kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+		kubeconfig := configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t))
 		code, stdout, stderr := runVerify(t, "--kubeconfig", kubeconfig, "--nats-url", nobody, "--timeout", "300ms", "--json")
 		if code != exitFailure || !strings.Contains(stderr, "appbridge: the comparison failed: NATS did not answer within 300ms: ") {
 			t.Errorf("got exit code %d, stderr %q", code, stderr)
@@ -167,7 +169,7 @@ func TestVerifyCannotWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer local.stop()
-	kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+	kubeconfig := configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t))
 	isolate(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -217,7 +219,7 @@ func TestVerifyNamespaceAndClusterName(t *testing.T) {
 	}
 	defer local.stop()
 	makeEmpty(t, local.url)
-	kubeconfig := writeKubeconfig(t, t.TempDir(), fakeKubernetes(t))
+	kubeconfig := configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t))
 	const renamed = "  it names the cluster \"default\", --cluster-name is \"other\": a bridge with this name would change ce-source\n"
 	const two = "stream" + renamed + "bucket" + renamed + "2 differences in 0 apps, stream at sequence 0\n"
 	for _, test := range []struct {
@@ -269,11 +271,11 @@ func TestVerifyWithServesFile(t *testing.T) {
 	}
 	defer local.stop()
 	dir := t.TempDir()
-	config := writeFile(t, dir, "bridge.yaml", strings.Join([]string{
-		"kubeconfig: " + writeKubeconfig(t, dir, fakeKubernetes(t)), "nats-embedded: true", "leader-elect: true", "accept-reset: true",
+	file := configtest.WriteFile(t, dir, "bridge.yaml", strings.Join([]string{
+		"kubeconfig: " + configtest.WriteKubeconfig(t, dir, fakeKubernetes(t)), "nats-embedded: true", "leader-elect: true", "accept-reset: true",
 		"pending-bytes: 1Gi", "http-listen: 127.0.0.1:1", "stream: S", "log-level: warn",
 	}, "\n"))
-	args := []string{"--config", config, "--nats-url", local.url, "--settle=0"}
+	args := []string{"--config", file, "--nats-url", local.url, "--settle=0"}
 	for range 2 {
 		code, stdout, stderr := runVerify(t, args...)
 		want := "stream  there is no stream S\nbucket  there is no bucket flyte-apps\n2 differences in 0 apps, stream at sequence 0\n"

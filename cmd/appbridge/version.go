@@ -1,17 +1,18 @@
 package main
 
 import (
-	"context"
-	"io"
+	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 )
 
 // version and commit are set by the linker (-ldflags "-X main.version=v1.2.3
 // -X main.commit=abcdef"). Empty: what the Go toolchain recorded.
 var version, commit string
 
-// buildInfo says which program this is.
+// buildInfo identifies the program.
 type buildInfo struct {
 	Version, Commit, Go string
 }
@@ -53,16 +54,23 @@ func recordedCommit(settings []debug.BuildSetting) string {
 	return revision + suffix
 }
 
-func versionCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 {
-		if args[0] == "-h" || args[0] == "--help" {
-			printf(stdout, "Usage:\n  appbridge version\n\nPrints the version, the commit it was built from and the Go version.\n")
-			return exitOK
-		}
-		printf(stderr, "appbridge: version takes no arguments, got %q\n", redactURLs(args[0]))
-		return exitUsage
+func (b buildInfo) String() string {
+	return fmt.Sprintf("appbridge %s\ncommit %s\n%s %s/%s\n", b.Version, b.Commit, b.Go, runtime.GOOS, runtime.GOARCH)
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version",
+		Long: "Prints the version, the commit it was built from and the Go version.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("version takes no arguments, got %q", args[0])
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Run: func(cmd *cobra.Command, _ []string) {
+			printf(cmd.OutOrStdout(), "%s", currentBuild())
+		},
 	}
-	b := currentBuild()
-	printf(stdout, "appbridge %s\ncommit %s\n%s %s/%s\n", b.Version, b.Commit, b.Go, runtime.GOOS, runtime.GOARCH)
-	return exitOK
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"time"
@@ -40,7 +41,7 @@ func newRegistry() *prometheus.Registry {
 	build := currentBuild()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "appbridge_build_info",
-		Help:        "Always 1; the labels say which program this is.",
+		Help:        "Always 1; the labels identify the program.",
 		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "go_version": build.Go},
 	})
 	info.Set(1)
@@ -48,8 +49,8 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// newHandler serves the metrics of reg, the liveness and, as ready says, the
-// readiness of the process. ready is called for every request.
+// newHandler serves the metrics of reg, liveness, and readiness by ready, which is called for
+// every request.
 func newHandler(reg *prometheus.Registry, ready func() error, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: zap.NewStdLog(log)}))
@@ -70,7 +71,7 @@ func answer(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, body+"\n") // a client that is gone needs no answer
+	_, _ = io.WriteString(w, body+"\n") // the client may be gone
 }
 
 // web is the HTTP server of the process.
@@ -116,11 +117,14 @@ func (w *web) stop() {
 	}
 }
 
-// rootCause is the innermost error of an operation of package net, for lines
-// that say themselves what was tried where.
+// rootCause is an error of package net or os without the operation and its operand, for
+// lines that name them.
 func rootCause(err error) error {
 	if opError, ok := errors.AsType[*net.OpError](err); ok {
 		return opError.Err
+	}
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathError.Err
 	}
 	return err
 }

@@ -12,41 +12,39 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Handler takes the messages of a stream one by one, in order. While it works
-// the stream waits, as long as it takes; of a log that is followed the service
-// then drops the oldest lines and says how many. Its error ends the stream, and
-// is what Tail returns.
+// Handler handles the messages of a stream one by one, in order. The stream waits until it returns;
+// when it is too slow for a log that is followed, the service drops the oldest lines and sends a
+// note with their number. Tail returns its error.
 type Handler func(*Message) error
 
-// timing is how long the client waits for what.
+// timing holds the timeouts and intervals of a client.
 type timing struct {
-	look   time.Duration // how often it looks whether all is well
-	quiet  time.Duration // without a message, until it asks whether the service is there
-	answer time.Duration // for the server to say that it is not
-	gone   time.Duration // during which the server says so
-	gap    time.Duration // for a missing message to come
-	end    time.Duration // for the end after an error, and for the last words to be sent
-	sign   time.Duration // how often the service hears of a reader whose handler is at work
-	// resumes: another stream goes on where this one breaks.
-	resumes bool
-	quietly time.Duration // for which that may fail without a note
+	check     time.Duration // how often it checks the stream
+	quiet     time.Duration // time without a message until it probes for the service
+	answer    time.Duration // for the server to report that there is none
+	gone      time.Duration // how long the server reports that
+	gap       time.Duration // for a missing message to come
+	end       time.Duration // for the end after an error, and for the last flush
+	keepAlive time.Duration // how often a client whose handler works acknowledges again
+	// resumes: another stream replaces one that breaks.
+	resumes     bool
+	silentRetry time.Duration // how long that may fail without a note
 }
 
 func defaultTiming() timing {
 	return timing{
-		look: 250 * time.Millisecond, quiet: 5 * time.Second, answer: time.Second,
+		check: 250 * time.Millisecond, quiet: 5 * time.Second, answer: time.Second,
 		gone: 20 * time.Second, gap: 30 * time.Second, end: time.Second,
-		sign: 15 * time.Second,
+		keepAlive: 15 * time.Second,
 	}
 }
 
-// Tail reads the log of an app and hands it to handle until the stream has
-// ended (nil), ctx is done (its error), handle fails (its error), or there is no
-// way on. It tells the service to stop when it leaves before the end. During an
-// outage of NATS it waits for the connection to come back; a connection that is
-// closed for good is an error. Tail may be called from many goroutines.
+// Tail reads the log of an app and hands it to handle until the stream has ended (nil), ctx is done
+// (its error), handle fails (its error), or the stream breaks. If it returns before the end, it
+// stops the stream. It waits while the connection reconnects; a closed connection is an error. Tail
+// may be called concurrently.
 //
-// The handler also gets the Last message, whatever Tail makes of it.
+// The handler also gets the Last message if Tail returns an error for it.
 func Tail(ctx context.Context, nc *nats.Conn, req Request, handle Handler) (End, error) {
 	return tail(ctx, nc, req, handle, defaultTiming())
 }
@@ -58,32 +56,32 @@ func tail(ctx context.Context, nc *nats.Conn, req Request, handle Handler, t tim
 		return End{}, err
 	}
 	arriving := make(chan *nats.Msg, req.arriving())
-	// An inbox of its own: that of the connection's requests has a subscription,
-	// and everything would come twice.
+	// A new inbox: the connection subscribes to that of its requests, and messages would arrive
+	// twice.
 	reply := nc.NewInbox()
 	sub, err := nc.ChanSubscribe(reply, arriving)
 	if err != nil {
 		return End{}, fmt.Errorf("subscribe to %s: %w", reply, err)
 	}
-	asking, err := nc.ChanSubscribe(s.life.inbox, s.life.answers)
+	asking, err := nc.ChanSubscribe(s.liveness.inbox, s.liveness.answers)
 	if err != nil {
-		return End{}, errors.Join(fmt.Errorf("subscribe to %s: %w", s.life.inbox, err), unsubscribe(sub))
+		return End{}, errors.Join(fmt.Errorf("subscribe to %s: %w", s.liveness.inbox, err), unsubscribe(sub))
 	}
 	receiving, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { s.inbox.run(receiving, nc, arriving, t.sign) })
+	running.Go(func() { s.inbox.run(receiving, nc, arriving, t.keepAlive) })
 
 	end, err := s.read(ctx, req, reply, handle)
 	cancel()
 	running.Wait()
-	s.sayStop(ctx)
+	s.sendStop(ctx)
 	if left := errors.Join(unsubscribe(asking), unsubscribe(sub)); err == nil {
 		err = left
 	}
 	return end, err
 }
 
-// unsubscribe is not needed on a connection that is closed.
+// unsubscribe ignores a closed connection.
 func unsubscribe(sub *nats.Subscription) error {
 	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
 		return fmt.Errorf("unsubscribe from %s: %w", sub.Subject, err)
@@ -93,18 +91,18 @@ func unsubscribe(sub *nats.Subscription) error {
 
 // stream is one call of Tail.
 type stream struct {
-	nc      *nats.Conn
-	app     subjects.AppID
-	scheme  subjects.Subjects
-	subject string // of the request
-	body    []byte
-	timing  timing
-	inbox   *inbox
-	life    *life
+	nc       *nats.Conn
+	app      subjects.AppID
+	scheme   subjects.Subjects
+	subject  string // of the request
+	body     []byte
+	timing   timing
+	inbox    *inbox
+	liveness *liveness
 
 	id       string // empty before the first message
-	over     bool   // there is nobody to be told to stop
-	failure  *Error // what the service told, before the end
+	ended    bool   // the service needs no stop
+	failure  *Error // from the service, before the end
 	failedAt time.Time
 	asked    time.Time // when the request went out
 	// reconnects of the connection when the request went out.
@@ -127,17 +125,17 @@ func newStream(nc *nats.Conn, req Request, t timing) (*stream, error) {
 	}
 	return &stream{
 		nc: nc, app: req.App, scheme: scheme, subject: subject, body: body, timing: t,
-		inbox: newInbox(req.room(), req.Window == Paced, time.Now()), life: newLife(nc, t),
+		inbox: newInbox(req.room(), req.Window == Paced, time.Now()), liveness: newLiveness(nc, t),
 	}, nil
 }
 
-// read asks for the stream and reads it to its end.
+// read requests the stream and reads it to its end.
 func (s *stream) read(ctx context.Context, req Request, reply string, handle Handler) (End, error) {
 	s.asked, s.reconnects = time.Now(), s.nc.Stats().Reconnects
 	if err := s.nc.PublishMsg(&nats.Msg{Subject: s.subject, Reply: reply, Data: s.body}); err != nil {
-		return End{}, fmt.Errorf("ask for logs on %s: %w", s.subject, err)
+		return End{}, fmt.Errorf("request logs on %s: %w", s.subject, err)
 	}
-	look := time.NewTicker(s.timing.look)
+	look := time.NewTicker(s.timing.check)
 	defer look.Stop()
 	for {
 		select {
@@ -147,9 +145,9 @@ func (s *stream) read(ctx context.Context, req Request, reply string, handle Han
 			if ended, err := s.take(&it, handle); ended || err != nil {
 				return it.End, err
 			}
-		case m := <-s.life.answers:
-			if err := s.life.answered(m, time.Now()); err != nil {
-				s.over = true
+		case m := <-s.liveness.answers:
+			if err := s.liveness.answered(m, time.Now()); err != nil {
+				s.ended = true
 				return End{}, err
 			}
 		case <-look.C:
@@ -160,20 +158,20 @@ func (s *stream) read(ctx context.Context, req Request, reply string, handle Han
 	}
 }
 
-// take handles one message and tells whether it was the last.
+// take handles one message and reports whether it was the last.
 func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 	if it.noService {
 		if s.id != "" {
-			return false, nil // of a service that was slow to see this subscription
+			return false, nil // the service had not seen this subscription yet
 		}
-		s.over = true
+		s.ended = true
 		return false, fmt.Errorf("%w on %s", ErrNoService, s.subject)
 	}
 	if it.stream != "" {
 		s.id = it.stream
 	}
 	if it.ack != "" {
-		s.life.subject = it.ack
+		s.liveness.subject = it.ack
 	}
 	if it.failure != nil {
 		s.failure, s.failedAt = it.failure, time.Now()
@@ -183,7 +181,7 @@ func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 		}
 	}
 	if it.Kind == Last {
-		s.over = true
+		s.ended = true
 		// Nothing comes after the end, so what is missing stays so.
 		if err := s.inbox.gapError(); err != nil && s.failure == nil {
 			return true, err
@@ -195,7 +193,7 @@ func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 		return false, err
 	}
 	if now := time.Now(); now.Sub(began) > s.timing.quiet {
-		s.inbox.excuse(now) // the service is the slower to send again the longer it waits
+		s.inbox.resetTimers(now) // the service sends unacknowledged messages again after longer and longer times
 	}
 	if it.Kind == Last {
 		return true, endError(it.End.Reason, s.failure)
@@ -204,7 +202,7 @@ func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 	return false, nil
 }
 
-// finish acknowledges what the handler has taken.
+// finish acknowledges a message after the handler has returned.
 func (s *stream) finish(it *item) {
 	if it.seq > 0 {
 		s.inbox.handled(it)
@@ -212,10 +210,10 @@ func (s *stream) finish(it *item) {
 	acknowledge(s.nc, it.ack)
 }
 
-// check finds out that nothing will come any more.
+// check returns the error of a stream that is broken.
 func (s *stream) check(req Request, now time.Time) error {
 	if s.nc.IsClosed() {
-		s.over = true
+		s.ended = true
 		return fmt.Errorf("read logs: %w", errors.Join(nats.ErrConnectionClosed, s.nc.LastError()))
 	}
 	arrived, started, gap, broken := s.inbox.state()
@@ -227,29 +225,29 @@ func (s *stream) check(req Request, now time.Time) error {
 	case !started && now.Sub(s.asked) > req.Timeout:
 		return fmt.Errorf("%w on %s within %s", ErrNoAnswer, s.subject, req.Timeout)
 	case !s.nc.IsConnected():
-		s.inbox.excuse(now)
-		s.life.connected = false
+		s.inbox.resetTimers(now)
+		s.liveness.connected = false
 		return nil
 	case len(s.inbox.queue) > 0:
-		// What has arrived is handed on before anything is found missing.
+		// The handler gets the queued messages before a gap is an error.
 	case !gap.IsZero() && (s.inbox.paced || now.Sub(gap) > s.timing.gap):
 		return s.inbox.gapError() // of a paced stream nothing is sent again
 	case s.inbox.paced && s.timing.resumes && s.nc.Stats().Reconnects != s.reconnects:
 		return fmt.Errorf("%w: the connection was interrupted, and nothing is sent again without a window", ErrGap)
 	}
-	return s.life.check(arrived, now)
+	return s.liveness.check(arrived, now)
 }
 
-// sayStop asks the service to end the stream, unless it has.
-func (s *stream) sayStop(ctx context.Context) {
-	if s.over || s.id == "" || !s.nc.IsConnected() {
+// sendStop makes the service end the stream, unless it has ended.
+func (s *stream) sendStop(ctx context.Context) {
+	if s.ended || s.id == "" || !s.nc.IsConnected() {
 		return
 	}
 	subject, err := s.scheme.LogsStop(s.app.Project, s.id)
 	if err != nil {
-		return // an id that is none: the service finds out by itself that nobody listens
+		return // an invalid id: the service notices itself that the reader is gone
 	}
-	// It may go wrong without harm for the same reason.
+	// Without it the service notices that the reader is gone.
 	_ = s.nc.Publish(subject, nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timing.end)
 	defer cancel()

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func TestTail(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) {
 		v.replicas("pod-a,pod-b")
 		v.lines(2, "one\ntwo\n")
@@ -87,7 +87,7 @@ func TestRequestBody(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	nc := connect(t, s)
 	for _, test := range []struct {
 		name string
@@ -141,7 +141,7 @@ func TestErrorsAndEnds(t *testing.T) {
 		{"bad count", func(v *service) { v.message(0, "x", subjects.HeaderLogDropped, "many") }, nil, `Flyte-Log-Dropped of the log service is "many": want a number`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := startServer(t, server.RANDOM_PORT)
+			s := suite.NATS(t, nil)
 			serve(t, s, test.script)
 			_, err := tail(t.Context(), connect(t, s), Request{App: testApp()}, newCollector().take, quick())
 			if test.text != "" && (err == nil || err.Error() != test.text) {
@@ -162,7 +162,7 @@ func TestErrorsAndEnds(t *testing.T) {
 // TestWindow: nothing is acknowledged before its handler has returned, and what
 // is sent again meanwhile is acknowledged only once it was handled.
 func TestWindow(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) {
 		for seq := 1; seq <= 3; seq++ {
 			v.lines(seq, "x\n")
@@ -207,10 +207,10 @@ func TestWindow(t *testing.T) {
 // TestSlowHandler: the service hears of a reader that has its hands full, as when
 // somebody reads a page.
 func TestSlowHandler(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) { v.lines(1, "x\n"); v.lines(2, "y\n") })
 	timing := quick()
-	timing.sign = 20 * time.Millisecond
+	timing.keepAlive = 20 * time.Millisecond
 	leave := make(chan struct{})
 	done := start(t.Context(), connect(t, s), Request{App: testApp()}, func(m *Message) error {
 		if string(m.Body) == "y\n" {
@@ -239,10 +239,10 @@ func TestSlowHandler(t *testing.T) {
 
 // TestSlowFirstMessage: there is no acknowledgement yet that could be repeated.
 func TestSlowFirstMessage(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) { v.lines(1, "x\n"); v.end(subjects.LogEndEOF, 1) })
 	timing := quick()
-	timing.sign = 20 * time.Millisecond
+	timing.keepAlive = 20 * time.Millisecond
 	leave := make(chan struct{})
 	done := start(t.Context(), connect(t, s), Request{App: testApp()}, func(m *Message) error {
 		if m.Kind == Lines {
@@ -260,7 +260,7 @@ func TestSlowFirstMessage(t *testing.T) {
 // TestPacedSlowHandler: whatever arrives while the handler is at work waits for it.
 func TestPacedSlowHandler(t *testing.T) {
 	const n = 5000
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	sent := make(chan struct{})
 	serve(t, s, func(v *service) {
 		for seq := 1; seq <= n; seq++ {
@@ -309,7 +309,7 @@ func TestPacedBound(t *testing.T) {
 // TestPaced: a stream without a window, and without reply subjects as one from
 // another account.
 func TestPaced(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) {
 		for seq := 1; seq <= 500; seq++ {
 			v.message(0, "x\n", subjects.HeaderLogSeq, strconv.Itoa(seq))
@@ -333,7 +333,7 @@ func TestPaced(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) { v.lines(1, "x\n") })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -352,7 +352,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestHandlerFails(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) { v.lines(1, "x\n") })
 	full := errors.New("disk full")
 	_, err := tail(t.Context(), connect(t, s), Request{App: testApp()}, func(*Message) error { return full }, quick())
@@ -375,7 +375,7 @@ func TestHandlerFails(t *testing.T) {
 func TestManyMessages(t *testing.T) {
 	const messages, window = 2000, 16
 	body := strings.Repeat(strings.Repeat("x", 119)+"\n", 270)
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(*service) {})
 	nc := connect(t, s)
 	var bytes, calls int

@@ -2,8 +2,8 @@
 //
 // A stream is read as fast as its reader takes it: the service sends a window
 // of messages ahead, and each is acknowledged when the handler has returned.
-// What is lost on the way, as when the connection breaks, is sent again; the
-// handler gets every message once and in order.
+// Messages that are lost, as when the connection breaks, are sent again. The handler gets every
+// message once and in order.
 //
 //	app := subjects.AppID{Project: "shop", Domain: "production", Name: "search"}
 //	request := client.Request{App: app, Follow: new(true)}
@@ -16,9 +16,9 @@
 //	})
 //
 // Follow does the same and goes on by itself when a stream breaks: after the last line
-// that was handed on, without a repeat and without a hole.
+// that the handler got, without repeats or holes.
 //
 // Tail returns when the stream has ended, with an error when it ended early:
-// an *Error is what the service said, ErrNoService, ErrNoAnswer, ErrGone and
-// ErrGap are what the client found. It needs a connection and no JetStream.
+// an *Error comes from the service, ErrNoService, ErrNoAnswer, ErrGone and ErrGap from the client.
+// It needs a connection and no JetStream.
 package client

@@ -8,23 +8,22 @@ import (
 )
 
 var (
-	// ErrNoService says that nobody serves logs on the subject of the request.
+	// ErrNoService reports that there is no log service on the subject of the request.
 	ErrNoService = errors.New("nobody serves logs")
-	// ErrNoAnswer says that the service was there, and the first message did not
-	// come in time.
+	// ErrNoAnswer reports that the service did not send the first message in time.
 	ErrNoAnswer = errors.New("no answer")
-	// ErrGone says that the service went away in the middle of the stream, or took
-	// this reader, whose connection was away, for one that has left.
+	// ErrGone reports that the service stopped during the stream, or ended the stream while the connection
+	// of the client was lost.
 	ErrGone = errors.New("the log service went away, or the connection to it was away for too long")
-	// ErrGap says that messages of the stream are missing and were not sent again.
+	// ErrGap reports that messages of the stream are missing and were not sent again.
 	ErrGap = errors.New("messages of the log stream are missing")
 )
 
-// Error is what the service said when it refused a request or could not go on.
+// Error is an error from the service, which refused a request or ended its stream.
 type Error struct {
-	// Code is 0 when the service gave none that is known.
+	// Code is 0 if it is missing or unknown.
 	Code subjects.Code
-	// Text is one line for people.
+	// Text is one line.
 	Text string
 }
 
@@ -35,8 +34,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d %s)", e.Text, int(e.Code), e.Code)
 }
 
-// EndError is the error of a stream that the service ended early without saying
-// more than the reason.
+// EndError is the error of a stream that the service ended early without an Error.
 type EndError struct {
 	Reason subjects.LogEnd
 }
@@ -55,8 +53,7 @@ func (e *EndError) Error() string {
 	return fmt.Sprintf("the log service ended the stream: %q", string(e.Reason))
 }
 
-// endError is the error of a stream that ended for a reason, after failure if
-// the service told of one.
+// endError returns the error of a stream that ended for a reason, failure if it is not nil.
 func endError(reason subjects.LogEnd, failure *Error) error {
 	if failure != nil {
 		return failure

@@ -1,12 +1,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,14 +14,14 @@ import (
 )
 
 const (
-	// resumeMargin is how far a resumed request goes back behind the last line: lines
-	// lie in a log a little out of order, and a new replica is noticed a little late.
+	// resumeMargin is how long before the last line a resumed request begins: lines may be
+	// slightly out of order, and a new replica is noticed slightly late.
 	resumeMargin = 10 * time.Second
 	// newcomer is how long a replica may write before it is noticed.
 	newcomer = time.Minute
 	// progressTime is how long a stream lasts that counts as a success.
 	progressTime = 10 * time.Second
-	// ResumeTimeout is how long Follow tries to go on while NATS is connected.
+	// ResumeTimeout is how long Follow retries while NATS is connected.
 	ResumeTimeout = 5 * time.Minute
 )
 
@@ -32,7 +29,7 @@ func followTiming() timing {
 	t := defaultTiming()
 	t.resumes = true
 	t.gone = 5 * time.Second // another stream is cheap
-	t.quietly = 2 * time.Second
+	t.silentRetry = 2 * time.Second
 	return t
 }
 
@@ -41,20 +38,19 @@ func defaultPause() *backoff.ExponentialBackOff {
 		backoff.WithMultiplier(2), backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(ResumeTimeout))
 }
 
-// Follow reads the log of an app like Tail, and goes on by itself when the stream
-// breaks: after the last line that was handed on, without a repeat and without a
-// hole. It does so after a lost connection or message, when the replica of the
-// service stops, and after every other end that is neither the reader's nor the
-// log's own, for ResumeTimeout without success (which begins again with each
-// connection to NATS). The errors and the end of the first request are those of Tail.
+// Follow reads the log of an app like Tail, and resumes when the stream breaks: after the last line
+// that the handler got, without repeats or holes. It resumes after a lost connection or message,
+// when the replica of the service stops, and after every other end that is neither the reader's nor
+// that of the log. It gives up after ResumeTimeout without success (which starts again with each
+// connection to NATS). The first request has the errors and the end of Tail.
 //
-// The handler gets each line once, whole, in the order of its replica's log. What cannot be
-// closed is a Note: a log that does not hold the last line any more, or a replica that
-// is gone. A Note of kind waiting reports that going on does not succeed at once. A message with
-// Lines may have an empty Body. There is one Last message, with what was handed on in all.
+// The handler gets each line once, whole, in the order of its replica's log. It gets a Note when
+// lines may be missing: the log does not have the last line any more, or a replica is gone. A Note
+// of kind waiting reports that the stream could not be resumed at once. A message with Lines may
+// have an empty Body. There is one Last message, with the number of all lines.
 //
-// Only FormatRaw (or none) can be followed. A position is a time and a count of
-// lines: it needs lines with a time, as those of pods have; others come again.
+// Only FormatRaw (or none) can be followed. A position is a time and a count of lines: lines
+// without a time may be repeated.
 func Follow(ctx context.Context, nc *nats.Conn, req Request, handle Handler) (End, error) {
 	return follow(ctx, nc, req, handle, followTiming(), defaultPause())
 }
@@ -76,19 +72,19 @@ func follow(ctx context.Context, nc *nats.Conn, req Request, handle Handler, t t
 	return end, err
 }
 
-// place is a position, and how far it is in the stream that is read now.
+// place is a position in the log of a replica, and the progress of the current stream.
 type place struct {
 	position
 
 	live bool // one of the replicas that are read
-	// came is from when on the log is needed while nothing of it was handed on, and
-	// least the time before which nothing of it is wanted.
-	came    time.Time
+	// since is where the log is needed from while the handler got no line, and least the time
+	// before which no line is wanted.
+	since   time.Time
 	least   stamp
 	passage passage
 }
 
-// begin begins another reading of the log; one of the same attempt may have met the last line.
+// begin prepares for another stream. sure: one of the same attempt had the last line.
 func (p *place) begin(pass pass, sure bool) {
 	p.passage = passage{position: p.position, skipping: p.any, sure: sure, before: pass == passBacklog}
 	if !p.any {
@@ -96,12 +92,12 @@ func (p *place) begin(pass pass, sure bool) {
 	}
 }
 
-// from is from when on the log is needed.
+// from returns the time from which the log is needed.
 func (p *place) from() time.Time {
 	if p.any {
 		return p.last.time()
 	}
-	return p.came
+	return p.since
 }
 
 // follower is one call of Follow. It is for one goroutine.
@@ -134,10 +130,10 @@ type pass int
 
 const (
 	passFirst pass = iota
-	// passBacklog: what there was before the first request, of replicas of which
-	// nothing was handed on.
+	// passBacklog: lines from before the first request, of replicas of which the handler got
+	// none.
 	passBacklog
-	// passPrevious: what instances wrote that ended during the interruption.
+	// passPrevious: lines of instances that ended during the interruption.
 	passPrevious
 	passMain
 )
@@ -145,30 +141,30 @@ const (
 func (f *follower) run(ctx context.Context) (End, error) {
 	f.began = time.Now()
 	f.noted = f.began
-	said := false
+	noted := false
 	var broken time.Time // since when no attempt succeeded; zero while one has
 	for {
 		resumed, began, lines := f.started, time.Now(), f.lines
 		end, err := f.attempt(ctx)
-		if err = f.settle(err); f.final(ctx, end, err) {
+		if err = f.finishPending(err); f.terminal(ctx, end, err) {
 			return end, err
 		}
 		switch {
 		case f.lines > lines, f.listed && time.Since(began) > progressTime:
 			f.pause.Reset()
-			said, broken = false, time.Time{}
+			noted, broken = false, time.Time{}
 		case f.pass == passMain && f.listed:
-			said, broken = false, time.Time{}
+			noted, broken = false, time.Time{}
 		case broken.IsZero() && resumed:
 			broken = began
 		}
-		if !broken.IsZero() && !said && time.Since(broken) >= f.timing.quietly {
-			said = true
+		if !broken.IsZero() && !noted && time.Since(broken) >= f.timing.silentRetry {
+			noted = true
 			if err := f.note("the log stream was interrupted ("+describe(end, err)+"), trying to go on", ""); err != nil {
 				return End{}, err
 			}
 		}
-		if stop := f.rest(ctx); stop != nil {
+		if stop := f.backOff(ctx); stop != nil {
 			if ctx.Err() == nil {
 				stop = fmt.Errorf("the log stream could not be resumed within %s: %s", ResumeTimeout, describe(end, err))
 			}
@@ -184,19 +180,19 @@ func describe(end End, err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// settle ends what a stream that broke has left open with the handler.
-func (f *follower) settle(err error) error {
+// finishPending ends a sequence of messages that a broken stream has interrupted.
+func (f *follower) finishPending(err error) error {
 	if f.failed == nil && f.pending {
-		if failed := f.hand(&Message{Kind: Lines}); failed != nil {
+		if failed := f.deliver(&Message{Kind: Lines}); failed != nil {
 			return failed
 		}
 	}
 	return err
 }
 
-// final reports whether the end is the reader's or the log's own, or one that would
-// come again.
-func (f *follower) final(ctx context.Context, end End, err error) bool {
+// terminal reports whether the end is that of the reader or of the log, or an error that retries
+// do not help.
+func (f *follower) terminal(ctx context.Context, end End, err error) bool {
 	var failure *Error
 	var ended *EndError
 	switch {
@@ -221,8 +217,8 @@ func (f *follower) final(ctx context.Context, end End, err error) bool {
 
 func (f *follower) remaining() time.Duration { return f.req.MaxDuration - time.Since(f.began) }
 
-// rest pauses before the next attempt, and waits for a connection.
-func (f *follower) rest(ctx context.Context) error {
+// backOff pauses before the next attempt, and waits for a connection.
+func (f *follower) backOff(ctx context.Context) error {
 	if n := f.nc.Stats().Reconnects; n != f.reconnects {
 		f.reconnects = n
 		f.pause.Reset()
@@ -240,17 +236,17 @@ func (f *follower) rest(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if f.nc.IsConnected() || f.nc.IsClosed() {
-			return nil // of a closed connection the next attempt returns why
+			return nil // the next attempt returns the error of a closed connection
 		}
 		f.pause.Reset()
-		timer.Reset(f.timing.look)
+		timer.Reset(f.timing.check)
 	}
 }
 
 // attempt reads until the stream ends or breaks.
 func (f *follower) attempt(ctx context.Context) (End, error) {
 	if f.names == "" && len(f.places) == 0 {
-		return f.read(ctx, passFirst, f.req) // nothing is known yet
+		return f.read(ctx, passFirst, f.req)
 	}
 	req := f.req
 	req.Since, req.SinceStart, req.SinceTime, req.Tail = 0, false, f.since(), nil
@@ -285,7 +281,7 @@ func (f *follower) attempt(ctx context.Context) (End, error) {
 	return end, err
 }
 
-// catchUp reads what the resumed stream will not bring. Nothing of that kind is no error.
+// catchUp reads lines that the resumed stream does not have, if there are any.
 func (f *follower) catchUp(ctx context.Context, pass pass, req Request) error {
 	end, err := f.read(ctx, pass, req)
 	var failure *Error
@@ -298,8 +294,7 @@ func (f *follower) catchUp(ctx context.Context, pass pass, req Request) error {
 	return err
 }
 
-// since is from when on the log is needed: for every replica that was read, and
-// for those that came meanwhile.
+// since returns the time from which the log is needed, for known replicas and for new ones.
 func (f *follower) since() time.Time {
 	var first time.Time
 	for name, p := range f.places {
@@ -317,8 +312,7 @@ func (f *follower) since() time.Time {
 	return first.Add(-resumeMargin)
 }
 
-// hasBacklog reports whether the request began with the last lines of logs of which
-// nothing came.
+// hasBacklog reports whether the request has existing lines of logs of which the handler got none.
 func (f *follower) hasBacklog() bool {
 	if f.req.Tail == nil && (f.req.Since != 0 || !f.req.SinceTime.IsZero()) || f.req.Tail != nil && *f.req.Tail == 0 {
 		return false // everything from the floor on was wanted
@@ -331,7 +325,7 @@ func (f *follower) hasBacklog() bool {
 	return false
 }
 
-// floor is from when on everything was wanted of the replicas that there were first.
+// floor returns the time from which all lines of the first replicas are wanted.
 func (f *follower) floor() time.Time {
 	switch {
 	case f.req.Tail != nil:
@@ -341,130 +335,4 @@ func (f *follower) floor() time.Time {
 		return f.req.SinceTime
 	}
 	return f.began
-}
-
-// read reads one stream.
-func (f *follower) read(ctx context.Context, pass pass, req Request) (End, error) {
-	f.pass, f.listed, f.last = pass, false, nil
-	for _, p := range f.places {
-		p.begin(pass, p.passage.sure)
-	}
-	req.Format, req.Timestamps = FormatRaw, true
-	if f.req.MaxDuration > 0 && pass != passFirst {
-		req.MaxDuration = max(f.remaining(), time.Millisecond)
-	}
-	return tail(ctx, f.nc, req, f.take, f.timing)
-}
-
-// take is the handler of a stream.
-func (f *follower) take(m *Message) error {
-	if m.Kind == Last {
-		f.last = m
-		return nil
-	}
-	f.started = true
-	more := m.More
-	err := f.pick(m)
-	if err == nil && !more && f.pending {
-		err = f.hand(&Message{Kind: Lines}) // the handler is waiting for more
-	}
-	return err
-}
-
-// pick hands on what is new.
-func (f *follower) pick(m *Message) error {
-	if m.Kind == Lines {
-		return f.takeLines(m)
-	}
-	if f.pass == passPrevious || f.pass == passBacklog {
-		return nil // the resumed stream reports the same
-	}
-	switch m.Note {
-	case subjects.LogNoteReplicas:
-		return f.takeReplicas(m)
-	case subjects.LogNoteWaiting:
-		if f.pass != passFirst && f.waiting == string(m.Body) {
-			return nil
-		}
-		f.waiting = string(m.Body)
-	}
-	return f.hand(m)
-}
-
-func (f *follower) takeLines(m *Message) error {
-	p := f.places[m.Replica]
-	switch {
-	case p != nil:
-	case f.pass == passBacklog:
-		return nil // it came meanwhile, and is read from its first line
-	default:
-		p = &place{live: true, came: time.Now().Add(-newcomer)}
-		f.places[m.Replica] = p
-	}
-	next := p.passage
-	body, lines, hole := next.read(m.Body, f.req.Timestamps)
-	if hole {
-		if err := f.note("the log does not hold the last line before the interruption any more; lines may be missing here", m.Replica); err != nil {
-			return err
-		}
-	}
-	if lines > 0 {
-		m.Body = body
-		if err := f.hand(m); err != nil {
-			return err
-		}
-		f.lines += int64(lines)
-		f.waiting = ""
-	}
-	p.passage, p.position = next, next.position
-	return nil
-}
-
-// takeReplicas notes which replicas are read, and reports which of them were lost
-// during the interruption.
-func (f *follower) takeReplicas(m *Message) error {
-	for _, name := range m.Replicas {
-		if f.places[name] != nil {
-			continue
-		}
-		p := &place{came: time.Now().Add(-newcomer)}
-		if f.pass == passFirst && !f.listed {
-			p.came, p.least = f.floor(), stampAt(f.floor())
-		}
-		f.places[name] = p
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.places)) {
-		p := f.places[name]
-		live := slices.Contains(m.Replicas, name)
-		if p.live && !live && f.pass == passMain && !f.listed {
-			if err := f.note("it is gone since the interruption; its last lines may be missing", name); err != nil {
-				return err
-			}
-		}
-		p.live = live
-	}
-	first := !f.listed
-	f.listed, f.noted = true, time.Now()
-	names := strings.Join(m.Replicas, ",") + "."
-	if first && f.pass == passMain && names == f.names {
-		return nil
-	}
-	f.names, f.waiting = names, ""
-	return f.hand(m)
-}
-
-// note hands on a note of this side.
-func (f *follower) note(text, replica string) error {
-	note := &Message{Kind: Note, Note: subjects.LogNoteWaiting, Replica: replica, More: f.pending}
-	if replica != "" {
-		note.Note, text = subjects.LogNoteReplica, "replica "+replica+": "+text
-	}
-	note.Body = slices.Concat([]byte(subjects.LogNotePrefix), bytes.ReplaceAll([]byte(text), []byte("\n"), []byte(" ")), []byte("\n"))
-	return f.hand(note)
-}
-
-func (f *follower) hand(m *Message) error {
-	f.failed = f.handle(m)
-	f.pending = m.More
-	return f.failed
 }

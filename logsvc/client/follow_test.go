@@ -13,7 +13,6 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +21,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func quickFollow() timing {
@@ -151,7 +151,7 @@ func TestFollowRollout(t *testing.T) {
 		"paced":   {Window: Paced},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, server.RANDOM_PORT)
+			s := suite.NATS(t, nil)
 			source := newPods("pod-a", "pod-b")
 			serving := startReplica(t, s.ClientURL(), source)
 			c := newCollector()
@@ -159,7 +159,7 @@ func TestFollowRollout(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			timing := quickFollow()
-			timing.quietly = time.Minute // it may meet a replica that is about to stop
+			timing.silentRetry = time.Minute // it may meet a replica that is about to stop
 			done := startFollow(ctx, connect(t, s), req, c.take, timing)
 			c.wait(t, 1)
 			var want []string
@@ -209,7 +209,7 @@ func TestFollowRollout(t *testing.T) {
 // TestFollowReconnect: the reader's connection is cut until the service gives up, and
 // meanwhile a container is started again, a pod goes and another comes.
 func TestFollowReconnect(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	p, err := testenv.NewProxy(s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestFollowAsks(t *testing.T) {
 		at := stampAt(now.Add(-ago))
 		return string(at[:]) + " " + text + "\n"
 	}
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	requests := 0
 	v := serve(t, s, func(v *service) {
 		requests++
@@ -347,7 +347,7 @@ func TestFollowAsks(t *testing.T) {
 
 // TestFollowSinceStart: a resumed request asks since a time, and for nothing else.
 func TestFollowSinceStart(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	requests := 0
 	v := serve(t, s, func(v *service) {
 		requests++
@@ -448,7 +448,7 @@ func TestFollowEnds(t *testing.T) {
 		}, []string{"pod-a: " + strings.TrimSuffix(stamped(0, "line 0"), "\n"), "pod-a: " + strings.TrimSuffix(stamped(1, "line 1"), "\n"), "end eof 2"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := startServer(t, server.RANDOM_PORT)
+			s := suite.NATS(t, nil)
 			next := 0
 			serve(t, s, func(v *service) {
 				v.mu.Lock()
@@ -481,7 +481,7 @@ func TestFollowEnds(t *testing.T) {
 
 // TestFollowGivesUp: nobody serves logs any more.
 func TestFollowGivesUp(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	source := newPods("pod-a")
 	source.write("pod-a", "a")
 	r := startReplica(t, s.ClientURL(), source)
@@ -511,7 +511,7 @@ func TestFollowGivesUp(t *testing.T) {
 
 // TestFollowStops: the handler's error, ctx and a closed connection end it at once.
 func TestFollowStops(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	source := newPods("pod-a")
 	source.write("pod-a", "a")
 	startReplica(t, s.ClientURL(), source)

@@ -10,36 +10,34 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// inbox puts what arrives in order and hands each message on once. It never
-// waits for the handler, so that a slow one does not make the client drop
-// messages: the service has at most a window of different ones under way.
+// inbox puts messages in order and removes duplicates. It does not wait for the handler, so that a
+// slow one does not make the client drop messages: the service sends at most a window ahead.
 type inbox struct {
-	// window is how many numbered messages may be here at one time: that of the
-	// request and the end, which nobody acknowledges. Of a paced stream it bounds
-	// the queue alone.
+	// window is how many numbered messages there may be: the window of the request, and the end,
+	// which is not acknowledged. In a paced stream it bounds only the queue.
 	window int
 	paced  bool
-	// queue has room for these and for a few without a number.
+	// queue has room for these and for some without a number.
 	queue chan item
 
 	mu      sync.Mutex
 	next    uint64          // the number that the queue waits for
-	held    map[uint64]item // what arrived before its turn, within the window
-	bytes   int             // of the bodies that the handler is not through with
-	done    uint64          // the last number that the handler is through with
+	held    map[uint64]item // messages that arrived too early
+	bytes   int             // of the bodies before and in the handler
+	done    uint64          // the last number that was handled
 	doneAck string          // the subject that acknowledged it; before the first, that of number 0
-	arrived time.Time       // the last sign of life, or of an outage
+	arrived time.Time       // the last message, or the end of an outage
 	started bool            // something has arrived
-	gap     time.Time       // since when next is missed, zero when it is not
-	broken  error           // a message that is not to be understood
+	gap     time.Time       // since when next is missing; zero: it is not
+	broken  error           // the error of an invalid message
 }
 
 // unnumbered is how many messages without a number may wait: a stream has an
 // error and an end.
 const unnumbered = 4
 
-// pacedBytes is how much of a paced stream waits for its handler. Nothing of it is
-// sent again, and a service that hears no acknowledgements does not wait.
+// pacedBytes is how much of a paced stream is queued for its handler. The service does not wait for
+// the handler and sends no message again.
 const pacedBytes = 64 << 20
 
 func newInbox(window int, paced bool, now time.Time) *inbox {
@@ -47,9 +45,8 @@ func newInbox(window int, paced bool, now time.Time) *inbox {
 	return &inbox{window: window, paced: paced, queue: make(chan item, window+unnumbered), next: 1, held: map[uint64]item{}, arrived: now}
 }
 
-// run takes what arrives until ctx is done. The service gives up on a reader
-// that acknowledges nothing for a minute, so while the handler is at work it
-// gets a sign: the last acknowledgement once more.
+// run takes messages until ctx is done. The service ends a stream after a minute without
+// acknowledgements, so the last one is repeated while the handler works.
 func (b *inbox) run(ctx context.Context, nc *nats.Conn, arriving <-chan *nats.Msg, sign time.Duration) {
 	tick := time.NewTicker(sign)
 	defer tick.Stop()
@@ -62,13 +59,13 @@ func (b *inbox) run(ctx context.Context, nc *nats.Conn, arriving <-chan *nats.Ms
 				acknowledge(nc, m.Reply)
 			}
 		case <-tick.C:
-			acknowledge(nc, b.busy())
+			acknowledge(nc, b.lastAck())
 		}
 	}
 }
 
-// take tells whether the message was handled before and only lacks its
-// acknowledgement.
+// take queues a message. It returns true if the message was handled before and only needs its
+// acknowledgement again.
 func (b *inbox) take(m *nats.Msg, now time.Time) (again bool) {
 	it, err := parse(m)
 	b.mu.Lock()
@@ -83,12 +80,12 @@ func (b *inbox) take(m *nats.Msg, now time.Time) (again bool) {
 	case it.seq == 0:
 		select {
 		case b.queue <- it:
-		default: // more of them than there can be; the first ones tell all
+		default: // more than the protocol has
 		}
 	case it.seq < b.next:
 		return it.seq <= b.done
 	case b.beyond(it):
-		// It is passed over like a lost one.
+		// It is treated like a lost one.
 		b.missed(now)
 	default:
 		if _, again := b.held[it.seq]; !again {
@@ -100,8 +97,7 @@ func (b *inbox) take(m *nats.Msg, now time.Time) (again bool) {
 	return false
 }
 
-// beyond reports whether there is no room for a message: more than what can be
-// under way, or more of a paced stream than this side keeps.
+// beyond reports whether a message is outside of the window, or beyond pacedBytes.
 func (b *inbox) beyond(it item) bool {
 	if b.paced {
 		return b.bytes+it.size > pacedBytes && b.bytes > 0
@@ -109,7 +105,7 @@ func (b *inbox) beyond(it item) bool {
 	return it.seq >= b.next+uint64(b.window)
 }
 
-// enqueue moves what is next from held to the queue, as far as it has room.
+// enqueue moves the next messages to the queue, as far as it has room.
 func (b *inbox) enqueue(now time.Time) {
 	moved := false
 	for len(b.queue) < b.window {
@@ -118,7 +114,7 @@ func (b *inbox) enqueue(now time.Time) {
 			break
 		}
 		delete(b.held, b.next)
-		b.queue <- it // nobody else puts in, and there is room
+		b.queue <- it // does not block: there is room, and no other sender
 		b.next++
 		moved = true
 	}
@@ -136,7 +132,7 @@ func (b *inbox) missed(now time.Time) {
 	}
 }
 
-// handled notes that the handler is through with a message.
+// handled records that the handler has returned.
 func (b *inbox) handled(it *item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,9 +141,9 @@ func (b *inbox) handled(it *item) {
 	b.enqueue(time.Now())
 }
 
-// busy is the subject of the last acknowledgement while there is a message that
-// the handler is not through with, else empty.
-func (b *inbox) busy() string {
+// lastAck returns the subject of the last acknowledgement while a message is queued or being
+// handled, else the empty string.
+func (b *inbox) lastAck() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.done+1 < b.next {
@@ -156,9 +152,8 @@ func (b *inbox) busy() string {
 	return ""
 }
 
-// excuse counts the time until now as an outage: nobody is to blame for not
-// having sent anything.
-func (b *inbox) excuse(now time.Time) {
+// resetTimers restarts the times without messages, after an outage.
+func (b *inbox) resetTimers(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.arrived = now
@@ -167,14 +162,14 @@ func (b *inbox) excuse(now time.Time) {
 	}
 }
 
-// state is what the checks need to know.
+// state returns the state for the checks.
 func (b *inbox) state() (arrived time.Time, started bool, gap time.Time, broken error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.arrived, b.started, b.gap, b.broken
 }
 
-// gapError says what is missing; nil when nothing is known to be.
+// gapError returns the error of a gap, nil if there is none.
 func (b *inbox) gapError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,9 +185,7 @@ func (b *inbox) gapError() error {
 	return fmt.Errorf("%w: number %d did not come, %d did", ErrGap, b.next, last)
 }
 
-// acknowledge tells the service that a message is taken. One that gets lost,
-// as while there is no connection, is made up for: the service sends the message
-// again.
+// acknowledge acknowledges a message. If that is lost, the service sends the message again.
 func acknowledge(nc *nats.Conn, subject string) {
 	if subject != "" {
 		_ = nc.Publish(subject, nil)

@@ -9,32 +9,30 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// life finds out whether the service is still there while nothing comes: a
-// message to the subject of an acknowledgement, with an inbox of its own for the
-// reply, is answered by the server itself when nobody listens there. One such
-// answer may be an outage of the service's connection; only seconds of them are
-// an end.
-type life struct {
+// liveness probes for the service while no messages arrive: a request on the subject of an
+// acknowledgement. The NATS server replies if that has no subscriber. One such reply may be an
+// outage of the service's connection; when they last for seconds, the stream ends.
+type liveness struct {
 	nc      *nats.Conn
 	timing  timing
 	inbox   string
 	answers chan *nats.Msg
 
 	subject   string // of an acknowledgement; empty before the first message
-	connected bool   // at the last look
-	waiting   bool   // a question is out
+	connected bool   // at the last check
+	waiting   bool   // for the reply to a probe
 	asked     time.Time
-	alive     time.Time // when a question was last left without an answer
-	missing   time.Time // the first answer of those since, zero when there is none
+	alive     time.Time // when a probe last had no such reply
+	missing   time.Time // when the first such reply after that arrived
 }
 
-func newLife(nc *nats.Conn, t timing) *life {
-	return &life{nc: nc, timing: t, inbox: nc.NewInbox(), answers: make(chan *nats.Msg, 16), connected: true}
+func newLiveness(nc *nats.Conn, t timing) *liveness {
+	return &liveness{nc: nc, timing: t, inbox: nc.NewInbox(), answers: make(chan *nats.Msg, 16), connected: true}
 }
 
-// check asks when nothing has come for a while, and right after an outage of
-// this side's own.
-func (l *life) check(arrived, now time.Time) error {
+// check sends a probe when no message has arrived for a while, and after an outage of the client's
+// own connection.
+func (l *liveness) check(arrived, now time.Time) error {
 	back := !l.connected
 	l.connected = true
 	quietSince := arrived
@@ -56,14 +54,14 @@ func (l *life) check(arrived, now time.Time) error {
 		return nil
 	}
 	if err := l.nc.PublishRequest(l.subject, l.inbox, nil); err != nil {
-		return nil //nolint:nilerror // the connection is going: the next look sees that
+		return nil //nolint:nilerror // the next check finds the lost connection
 	}
 	l.waiting, l.asked = true, now
 	return nil
 }
 
-// answered takes the answer to a question. The error is that the service is gone.
-func (l *life) answered(m *nats.Msg, now time.Time) error {
+// answered handles the reply to a probe. The error is ErrGone.
+func (l *liveness) answered(m *nats.Msg, now time.Time) error {
 	l.waiting = false
 	if m.Header.Get(subjects.HeaderStatus) != subjects.StatusNoResponders {
 		l.alive, l.missing = now, time.Time{}
@@ -75,5 +73,5 @@ func (l *life) answered(m *nats.Msg, now time.Time) error {
 	if now.Sub(l.missing) < l.timing.gone {
 		return nil
 	}
-	return fmt.Errorf("%w: nobody takes acknowledgements on %s", ErrGone, l.subject)
+	return fmt.Errorf("%w: no subscriber for acknowledgements on %s", ErrGone, l.subject)
 }

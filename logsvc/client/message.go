@@ -10,13 +10,13 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Kind tells the messages of a stream apart.
+// Kind is the kind of a message.
 type Kind int
 
 const (
 	// Lines are lines of the log, of one replica.
 	Lines Kind = iota
-	// Note is something that the service tells beside the log.
+	// Note is a message of the service that is not part of the log.
 	Note
 	// Last is the end of the stream. Nothing comes after it.
 	Last
@@ -25,18 +25,18 @@ const (
 // End is how a stream ended.
 type End struct {
 	Reason subjects.LogEnd
-	// Lines is how many lines the service says it has sent.
+	// Lines is how many lines the service has sent.
 	Lines int64
 }
 
 // Message is one message of a stream. A handler may keep it.
 type Message struct {
 	Kind Kind
-	// Replica is the pod that Lines, or a Note, are of.
+	// Replica is the pod of Lines, or of a Note.
 	Replica string
-	// Note says what a Note is about.
+	// Note is the kind of a Note.
 	Note subjects.LogNote
-	// Replicas are all there are, on a Note about them.
+	// Replicas are the names of all replicas, in a Note about them.
 	Replicas []string
 	// Dropped counts the lines that are missing before this message.
 	Dropped int64
@@ -45,8 +45,7 @@ type Message struct {
 	Body []byte
 	// End is set on the Last message.
 	End End
-	// More tells that another message waits already: a handler that buffers can
-	// put off writing.
+	// More: another message is queued already, so that a handler can delay a flush.
 	More   bool
 	Header nats.Header
 }
@@ -58,11 +57,11 @@ type item struct {
 	seq       uint64 // 0: a message without one
 	ack       string // subject, empty for none
 	size      int    // of the body as it came
-	failure   *Error // what the service could not do
-	noService bool   // from the server: the request went nowhere
+	failure   *Error // the error of the service
+	noService bool   // from the server: no subscriber for the request
 }
 
-// parse takes a message apart. An error is one of the protocol.
+// parse parses a message. An error is a violation of the protocol.
 func parse(m *nats.Msg) (item, error) {
 	h := m.Header
 	it := item{
@@ -89,7 +88,7 @@ func parse(m *nats.Msg) (item, error) {
 		return item{}, err
 	}
 	if text := h.Get(subjects.HeaderServiceError); text != "" {
-		// A code that is new to this client is no reason to hide the text.
+		// An unknown code has a text, too.
 		code, _ := subjects.ParseCode(h.Get(subjects.HeaderServiceErrorCode))
 		it.failure = &Error{Code: code, Text: text}
 	}

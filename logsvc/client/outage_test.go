@@ -11,10 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func TestNobodyServesLogs(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	began := time.Now()
 	_, err := Tail(t.Context(), connect(t, s), Request{App: testApp()}, newCollector().take)
 	if !errors.Is(err, ErrNoService) || err.Error() != "nobody serves logs on flyte.apps.logs.tail.shop.production.search" {
@@ -26,7 +27,7 @@ func TestNobodyServesLogs(t *testing.T) {
 }
 
 func TestSilentService(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	serve(t, s, func(*service) {})
 	_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: 50 * time.Millisecond}, newCollector().take, quick())
 	if !errors.Is(err, ErrNoAnswer) {
@@ -47,7 +48,7 @@ func TestGap(t *testing.T) {
 		"over the window": func(v *service) { v.lines(1, "1\n"); v.lines(400, "400\n") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, server.RANDOM_PORT)
+			s := suite.NATS(t, nil)
 			serve(t, s, script)
 			c := newCollector()
 			_, err := tail(t.Context(), connect(t, s), Request{App: testApp()}, c.take, quick())
@@ -62,7 +63,7 @@ func TestGap(t *testing.T) {
 }
 
 func TestServiceGoesAway(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) { v.lines(1, "x\n") })
 	c := newCollector()
 	timing := quick()
@@ -97,7 +98,7 @@ func TestServiceGoesAway(t *testing.T) {
 // TestReconnect: the connection of the reader breaks, and what was under way is
 // sent again, after newer messages.
 func TestReconnect(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	port := portOf(t, s)
 	v := serve(t, s, func(v *service) { v.lines(1, "1\n") })
 	nc := connect(t, s)
@@ -108,7 +109,7 @@ func TestReconnect(t *testing.T) {
 	c.wait(t, 1)
 	s.Shutdown()
 	s.WaitForShutdown()
-	startServer(t, port)
+	suite.NATS(t, &server.Options{Port: port})
 	for _, nc := range []*nats.Conn{nc, v.nc} {
 		deadline := time.After(10 * time.Second)
 		// The connection may not know yet that it is broken.
@@ -133,7 +134,7 @@ func TestReconnect(t *testing.T) {
 }
 
 func TestConnectionClosed(t *testing.T) {
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	serve(t, s, func(v *service) { v.lines(1, "x\n") })
 	nc := connect(t, s)
 	c := newCollector()

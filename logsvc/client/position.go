@@ -30,39 +30,37 @@ func (s stamp) time() time.Time {
 	return t
 }
 
-// position is how far the log of one replica was handed on: up to a line that is
-// known by its time, by how many lines before it have the same time, and by its text.
-// The log is read again from a time before that; everything up to this line is then
-// skipped. The order in the log decides, since times may step back.
+// position is the last line of the log of one replica that the handler got. Its time, its text and
+// the number of lines with the same time identify it. A resumed stream begins before it; all lines
+// up to it are skipped, in the order of the log, since times may step back.
 //
 // Lines without a time belong to the line before them.
 type position struct {
-	any    bool // a line with a time was handed on
+	any    bool // the handler got a line with a time
 	last   stamp
-	newest stamp  // of all lines
+	latest stamp  // of all lines
 	top    int    // lines with the newest time
 	text   []byte // the beginning of the last line with a time
 	same   int    // lines with its time, itself included
 	bare   int    // lines without a time after it
 }
 
-// passage is how far one reading of the log has come.
+// passage is the progress of one stream.
 type passage struct {
 	position
 
-	skipping bool  // what was handed on
+	skipping bool  // lines up to the position
 	met      int   // lines with the time of the last line
 	skipBare int   // lines without a time that are still to be skipped
-	least    stamp // while no line was handed on, those before it are not wanted
-	before   bool  // nothing but what lies before least is wanted
-	// sure: the last line was met in this reading, or in another of the same
-	// attempt. What is newer follows it without a hole.
+	least    stamp // lines before it are not wanted while the handler got none
+	before   bool  // only lines before least are wanted
+	// sure: this stream, or another one of the same attempt, had the last line. Later lines
+	// follow it without a hole.
 	sure bool
 }
 
-// read takes the lines of a message and returns those that are to be handed on, in
-// the memory of body, and how many they are. hole reports that the last line is not
-// in the log any more, so that lines before these may be missing.
+// read returns the new lines of a message, in the memory of body, and their number. hole reports
+// that the log does not have the last line any more, so that lines before these may be missing.
 func (p *passage) read(body []byte, timestamps bool) (out []byte, lines int, hole bool) {
 	out = body[:0]
 	text, marked := 0, 0 // where the last line with a time begins and ends in out
@@ -104,7 +102,7 @@ func (p *passage) read(body []byte, timestamps bool) (out []byte, lines int, hol
 
 func mark(text []byte) []byte { return bytes.Clone(text[:min(len(text), markBytes)]) }
 
-// takeBare reports whether a line without a time is to be handed on, and counts it.
+// takeBare reports whether a line without a time is new, and counts it.
 func (p *passage) takeBare() bool {
 	switch {
 	case p.skipping || p.before:
@@ -117,8 +115,7 @@ func (p *passage) takeBare() bool {
 	return true
 }
 
-// take reports whether a line is to be handed on, and whether it is the first after a
-// line that is not there any more.
+// take reports whether a line is new, and whether the log does not have the last line any more.
 func (p *passage) take(at stamp, text []byte) (take, lost bool) {
 	older := bytes.Compare(at[:], p.least[:]) < 0
 	switch {
@@ -135,7 +132,7 @@ func (p *passage) take(at stamp, text []byte) (take, lost bool) {
 			return false, false
 		}
 	}
-	if bytes.Compare(at[:], p.newest[:]) <= 0 {
+	if bytes.Compare(at[:], p.latest[:]) <= 0 {
 		return false, false
 	}
 	lost = !p.sure
@@ -143,11 +140,11 @@ func (p *passage) take(at stamp, text []byte) (take, lost bool) {
 	return true, lost
 }
 
-// note counts a line with a time that is handed on.
+// note records a new line with a time.
 func (p *passage) note(at stamp) {
-	order := bytes.Compare(at[:], p.newest[:])
+	order := bytes.Compare(at[:], p.latest[:])
 	if order > 0 {
-		p.newest, p.top = at, 0
+		p.latest, p.top = at, 0
 	}
 	switch {
 	case order >= 0:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // numbered is a source of lines that count, in groups as Kubernetes sends them.
@@ -128,7 +129,7 @@ func (c *counter) take(m *Message) error {
 // TestWithTheService: the client and the service itself.
 func TestWithTheService(t *testing.T) {
 	const groups = 1000
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	runService(t, connect(t, s), numbered{groups: groups})
 	nc := connect(t, s)
 	c := counter{}
@@ -152,7 +153,7 @@ func TestWithTheService(t *testing.T) {
 // TestServerRestarts: NATS goes away and comes back in the middle of a stream.
 func TestServerRestarts(t *testing.T) {
 	const groups = 300
-	s := startServer(t, server.RANDOM_PORT)
+	s := suite.NATS(t, nil)
 	port := portOf(t, s)
 	runService(t, connect(t, s), numbered{groups: groups, pause: 5 * time.Millisecond})
 	c := counter{some: make(chan struct{})}
@@ -165,7 +166,7 @@ func TestServerRestarts(t *testing.T) {
 	<-c.some
 	s.Shutdown()
 	s.WaitForShutdown()
-	startServer(t, port)
+	suite.NATS(t, &server.Options{Port: port})
 	select {
 	case err := <-done:
 		if err != nil || c.next != groups*group {

@@ -22,23 +22,6 @@ func testApp() subjects.AppID {
 	return subjects.AppID{Project: "shop", Domain: "production", Name: "search"}
 }
 
-func startServer(t *testing.T, port int) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
-	return s
-}
-
 func connect(t *testing.T, s *server.Server) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
@@ -241,8 +224,8 @@ func (c *collector) wait(t *testing.T, n int) {
 // quick is a timing for tests.
 func quick() timing {
 	return timing{
-		look: 5 * time.Millisecond, quiet: 60 * time.Millisecond, answer: 50 * time.Millisecond,
-		gone: 150 * time.Millisecond, gap: 300 * time.Millisecond, end: 100 * time.Millisecond, sign: time.Minute,
+		check: 5 * time.Millisecond, quiet: 60 * time.Millisecond, answer: 50 * time.Millisecond,
+		gone: 150 * time.Millisecond, gap: 300 * time.Millisecond, end: 100 * time.Millisecond, keepAlive: time.Minute,
 	}
 }
 

@@ -19,16 +19,9 @@ import (
 // again meanwhile: no line is missing and none comes twice.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("the NATS server does not start")
-	}
+	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	w := &world{}
+	var err error
 	if w.World, err = suite.StartWorld(t.Context(), testenv.Options{}); err != nil {
 		t.Fatal(err)
 	}

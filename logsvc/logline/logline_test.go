@@ -2,7 +2,6 @@ package logline_test
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -194,22 +193,6 @@ func TestTrimCR(t *testing.T) {
 		if got := string(logline.TrimCR([]byte(tt[0]))); got != tt[1] {
 			t.Errorf("%q: got %q, want %q", tt[0], got, tt[1])
 		}
-	}
-}
-
-func TestBatches(t *testing.T) {
-	lines := make([]int, 2*logline.MaxBatch+1)
-	for size, want := range map[int]string{0: "[100 100 1]", -1: "[100 100 1]", 150: "[150 51]", 201: "[201]"} {
-		var sizes []int
-		for batch := range logline.Batches(lines, size) {
-			sizes = append(sizes, len(batch))
-		}
-		if got := fmt.Sprint(sizes); got != want {
-			t.Errorf("size %d: got %s, want %s", size, got, want)
-		}
-	}
-	for range logline.Batches([]int(nil), 0) {
-		t.Error("a batch of no lines")
 	}
 }
 

@@ -1,21 +1,15 @@
-// Package logline reads the lines of container logs as Kubernetes hands them
-// out: bytes cut at "\n", each line after the time when it was written. It does
-// no I/O; all functions are safe for concurrent use.
+// Package logline reads the lines of container logs as Kubernetes returns them: bytes that end
+// with "\n", each line after its time. It does no I/O. All functions are safe for concurrent use.
 package logline
 
 import (
 	"bytes"
-	"iter"
-	"slices"
 	"time"
 )
 
-// TimeBytes is how long the time at the beginning of a line gets where
-// Kubernetes writes it, with the space behind it.
+// TimeBytes is the length of the longest time that Kubernetes writes before a line, with the space
+// after it.
 const TimeBytes = len("2006-01-02T15:04:05.000000000+07:00 ")
-
-// MaxBatch is how many lines Flyte puts into one message at most.
-const MaxBatch = 100
 
 // Parse splits a line into the time when it was written and its message. A line
 // has a time when the text before its first space is an RFC 3339 time: capital T
@@ -23,9 +17,8 @@ const MaxBatch = 100
 // not count, an hour of one or two digits, an offset of up to 24 hours. Any
 // other line is a message as a whole and its time is zero.
 //
-// The time is in UTC, and message is a part of line. (The one time that cannot be
-// told from none is the first instant of the year 1; the message is shorter
-// than the line then as well.)
+// The time is in UTC, and message is a part of line. (The first instant of the year 1 is a zero
+// time, too, but its message is shorter than the line.)
 func Parse(line []byte) (t time.Time, message []byte) {
 	if t, n := parseFixed(line); n > 0 {
 		return t, line[n:]
@@ -34,7 +27,7 @@ func Parse(line []byte) (t time.Time, message []byte) {
 	if !plausible(line, i) {
 		return time.Time{}, line
 	}
-	// What the standard library takes for RFC 3339 is the rule itself.
+	// The rule is what the standard library accepts as RFC 3339.
 	t, err := time.Parse(time.RFC3339Nano, string(line[:i]))
 	if err != nil {
 		return time.Time{}, line
@@ -42,15 +35,15 @@ func Parse(line []byte) (t time.Time, message []byte) {
 	return t.UTC(), line[i+1:]
 }
 
-// plausible spares lines without a time the price of a failed parse; end is
-// where their first space is.
+// plausible rejects most lines without a time before they are parsed; end is the index of their
+// first space.
 func plausible(line []byte, end int) bool {
 	return end >= len("2006-01-02T5:04:05Z") && line[4] == '-' && line[7] == '-' && line[10] == 'T' && digit(line[0])
 }
 
 // parseFixed reads the form that the kubelet writes, nine digits after the point
-// and Z or an offset, and returns how long it is with the space behind it; 0 for
-// any other form. It runs once per line and allocates nothing.
+// and Z or an offset, and returns its length with the space after it; 0 for
+// any other form. It runs once per line and does not allocate.
 func parseFixed(line []byte) (time.Time, int) {
 	const zone = len("2006-01-02T15:04:05.000000000")
 	if len(line) < zone+2 {
@@ -87,7 +80,7 @@ func parseFixed(line []byte) (time.Time, int) {
 	return time.Date(year, time.Month(month), day, hour, minute, second-offset, nanos, time.UTC), end + 1
 }
 
-// parseOffset reads "+07:00" and more behind it, in seconds.
+// parseOffset returns the offset at the beginning of b, such as "+07:00", in seconds.
 func parseOffset(b []byte) (seconds int, ok bool) {
 	if len(b) <= len("+07:00") || b[3] != ':' || (b[0] != '+' && b[0] != '-') {
 		return 0, false
@@ -104,7 +97,7 @@ func parseOffset(b []byte) (seconds int, ok bool) {
 	return seconds, true
 }
 
-// fields reads numbers and remembers whether all of them were.
+// fields reads numbers; ok is false after one that is not a number.
 type fields struct{ ok bool }
 
 func (f *fields) two(b []byte, i int) int {
@@ -130,19 +123,10 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// TrimCR takes off every "\r" at the end of a line; others stay.
+// TrimCR removes every "\r" at the end of a line.
 func TrimCR(line []byte) []byte {
 	for len(line) > 0 && line[len(line)-1] == '\r' {
 		line = line[:len(line)-1]
 	}
 	return line
-}
-
-// Batches are the lines in groups of at most size; a size below 1 stands for
-// MaxBatch. No lines make no batch.
-func Batches[L any](lines []L, size int) iter.Seq[[]L] {
-	if size < 1 {
-		size = MaxBatch
-	}
-	return slices.Chunk(lines, size)
 }

@@ -2,9 +2,8 @@ package logline
 
 import "bytes"
 
-// Scanner cuts a stream of bytes into lines. It keeps no more of a line than its
-// limit says, whatever the stream holds, and gives out parts of the chunks it is
-// fed rather than copies, except for a line that spans several chunks.
+// Scanner splits a stream of bytes into lines. It keeps no more of a line than its limit. Lines
+// are parts of the chunks, except for a line that spans several chunks, which is a copy.
 //
 //	s.Feed(chunk)
 //	for s.Next() {
@@ -14,7 +13,7 @@ import "bytes"
 // It is for one goroutine.
 type Scanner struct {
 	limit int
-	chunk []byte // what of the fed chunk was not looked at yet
+	chunk []byte // the rest of the chunk
 
 	line []byte
 	cut  int64
@@ -23,8 +22,7 @@ type Scanner struct {
 	rest    []byte
 	restCut int64
 	open    bool
-	// The memory of the line before, which rest must not write over while it
-	// is in use.
+	// The memory of the previous line, which may still be in use.
 	spare []byte
 }
 
@@ -32,13 +30,11 @@ type Scanner struct {
 // at least 1.
 func NewScanner(limit int) *Scanner { return &Scanner{limit: max(limit, 1)} }
 
-// Feed takes the next chunk of the stream. Next is to be called until it
-// returns false before the next chunk is fed; lines are valid until then, and the
-// chunk must not change so long.
+// Feed sets the next chunk of the stream. Before that, Next must have returned false. Lines are
+// valid until the next call, and the chunk must not change until then.
 func (s *Scanner) Feed(chunk []byte) { s.chunk = chunk }
 
-// Next moves on to the next line that ends in the chunk, false when there is
-// none.
+// Next advances to the next line that ends in the chunk, and returns false if there is none.
 func (s *Scanner) Next() bool {
 	if len(s.chunk) == 0 {
 		return false
@@ -63,7 +59,7 @@ func (s *Scanner) Next() bool {
 	return true
 }
 
-// keep adds to the line whose end has not come.
+// keep appends to the line whose end has not come.
 func (s *Scanner) keep(text []byte) {
 	s.open = true
 	room := min(s.limit-len(s.rest), len(text))
@@ -71,7 +67,7 @@ func (s *Scanner) keep(text []byte) {
 	s.restCut += int64(len(text) - room)
 }
 
-// take makes the line that was kept the current one.
+// take makes the kept line the current one.
 func (s *Scanner) take() {
 	s.line, s.cut = s.rest, s.restCut
 	s.rest, s.spare = s.spare[:0], s.rest
@@ -84,8 +80,8 @@ func (s *Scanner) Line() []byte { return s.line }
 // Cut counts the bytes of the current line beyond the limit.
 func (s *Scanner) Cut() int64 { return s.cut }
 
-// Rest makes what came after the last "\n" the current line, false when nothing
-// came. It belongs to the end of the stream.
+// Rest makes the bytes after the last "\n" the current line, at the end of the stream. It returns
+// false if there are none.
 func (s *Scanner) Rest() bool {
 	if !s.open {
 		return false
@@ -94,7 +90,7 @@ func (s *Scanner) Rest() bool {
 	return true
 }
 
-// Reset forgets what the stream brought, so that another one can be read.
+// Reset prepares the Scanner for another stream.
 func (s *Scanner) Reset() {
 	s.chunk, s.line, s.cut = nil, nil, 0
 	s.rest, s.restCut, s.open = s.rest[:0], 0, false

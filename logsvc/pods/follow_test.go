@@ -18,6 +18,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // check fails the test on an error of a step.
@@ -139,6 +140,7 @@ func TestKubernetesBusy(t *testing.T) {
 // TestKubernetesAPIServer restarts the API server under a stream.
 func TestKubernetesAPIServer(t *testing.T) {
 	t.Parallel()
+	suite.Needed(t)
 	cluster, err := testenv.Start(t.Context(), testenv.Options{})
 	check(t, err)
 	defer func() { check(t, cluster.Stop()) }()

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,5 +104,5 @@ func (a *app) runOn(kubelet *testenv.Kubelet, revision string, change ...func(*t
 // soon polls until check returns nil.
 func soon(t testing.TB, what string, check func() error) {
 	t.Helper()
-	suite.Eventually(t, 20*time.Second, what, check)
+	suite.Eventually(t, suite.Patience, what, check)
 }

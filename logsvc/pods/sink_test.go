@@ -18,6 +18,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // kubernetes makes a source of logs for the place.
@@ -158,18 +159,20 @@ func (r *tailing) end() {
 	}
 }
 
-// wait waits until a replica's lines are those.
+// wait waits until a replica's lines are those. It has no bound while lines come, and fails as soon
+// as one differs.
 func (r *tailing) wait(pod *testenv.Pod, want ...string) {
 	r.t.Helper()
-	soon(r.t, "lines of "+pod.Name(), func() error {
-		if got := r.of(pod); !slices.Equal(got, want) {
-			i := 0
-			for i < min(len(got), len(want)) && got[i] == want[i] {
-				i++
-			}
-			return fmt.Errorf("got %s, want %s, the same up to %d, then %s", short(got), short(want), i, short(got[i:]))
+	suite.Progress(r.t, suite.Patience, "lines of "+pod.Name(), int64(len(want)), func() int64 {
+		got := r.of(pod)
+		i := 0
+		for i < min(len(got), len(want)) && got[i] == want[i] {
+			i++
 		}
-		return nil
+		if i < len(got) {
+			r.t.Fatalf("got %s, want %s, the same up to %d, then %s", short(got), short(want), i, short(got[i:]))
+		}
+		return int64(i)
 	})
 }
 

@@ -58,8 +58,8 @@ func (s *appLog) allFailed(readers []*tailer) error {
 	return logsvc.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, request.PlainText(first.failure))
 }
 
-// streamRun is a stream at work. Its own goroutine, that of attend, has it for itself
-// once the first readers are started.
+// streamRun is a stream that runs. Once the first tailers are started, only the goroutine of
+// manage uses it.
 type streamRun struct {
 	*appLog
 	out    logsvc.Sink

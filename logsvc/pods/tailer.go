@@ -197,8 +197,7 @@ func (t *tailer) readAll(ctx context.Context, o readOptions) error {
 	return nil
 }
 
-// readOnce reads what there is. What cannot be read in the end is told, and kept in
-// unread.
+// readOnce reads what exists. If that fails for too long, it sets failure and sends a note.
 func (t *tailer) readOnce(ctx context.Context) error {
 	if t.q.Tail == 0 {
 		return nil

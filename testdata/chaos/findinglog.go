@@ -38,9 +38,9 @@ var watchMessages = []string{
 
 // storageMessages name a hand in the bucket or in the stream that is noticed without the audit.
 var storageMessages = []string{
-	logRepair, "restored a bucket entry", "an app's key in the bucket had no event behind it", "bucket entry is damaged",
-	"the bucket is read again", "keys have vanished from the bucket; they are written again",
-	"messages were taken out of the stream; the apps they were of go on without", "compares the cluster with the stream again",
+	logRepair, "restored a bucket entry", "an app's key in the bucket had no event in the stream", "bucket entry is damaged",
+	"reading the bucket again", "keys are missing in the bucket; writing them again",
+	"messages were removed from the stream; their apps go on without them", "the session ended; the next one reconciles",
 }
 
 // difference is one that an audit found.

@@ -5,6 +5,7 @@
 # line of standard output is that folder; progress goes to standard error.
 #
 #   build.sh            build what is missing
+#   build.sh NAME...    build only these, for example etcd kube-apiserver nats
 #   build.sh --print    only print the folder
 #
 #   APPBRIDGE_CLUSTER_BIN   use this folder instead of one below the user's cache
@@ -25,10 +26,17 @@ export CGO_ENABLED=0 GOWORK=off
 
 version() { go list -modfile="$1" -m -f '{{.Version}}' "$2"; }
 
+names=(etcd nats nats-server kube-apiserver kubectl jq kwok)
+[ $# -gt 0 ] || set -- "${names[@]}"
+for name; do
+	[[ " ${names[*]} " == *" $name "* ]] || { echo "build.sh: no $name: want ${names[*]}" >&2; exit 2; }
+done
+wanted=" $* "
+
 # build NAME MODFILE PACKAGE [LDFLAGS]
 build() {
 	local name=$1 mod=$2 pkg=$3 ldflags="-s -w ${4:-}" total started=$SECONDS
-	[ -x "$bin/$name" ] && return 0
+	[[ "$wanted" != *" $name "* || -x "$bin/$name" ]] && return 0
 	echo "$name: downloading its modules" >&2
 	total=$(go list -modfile="$mod" -deps "$pkg" | wc -l)
 	echo "$name: compiling up to $total packages (minutes the first time, nothing after that)" >&2

@@ -16,19 +16,14 @@ const (
 )
 
 // BinDir is the folder of the binaries that testdata/cluster builds:
-// kube-apiserver, kubectl, etcd, kwok, nats and nats-server. It asks the build
-// script where they belong and looks whether the servers are there; the error
-// says how to build them. The working directory has to be inside this module.
+// kube-apiserver, kubectl, etcd, kwok, nats and nats-server. An error reports that the
+// servers are missing and how to build them. The working directory has to be inside this
+// module.
 func BinDir() (string, error) {
-	root, err := moduleDir(ownModule)
+	dir, err := binDir()
 	if err != nil {
 		return "", err
 	}
-	out, err := output(exec.Command(filepath.Join(root, "testdata", "cluster", "build.sh"), "--print"))
-	if err != nil {
-		return "", fmt.Errorf("ask for the folder of the cluster's binaries: %w", err)
-	}
-	dir := strings.TrimSpace(out)
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := binary(dir, name); err != nil {
 			return "", err
@@ -37,32 +32,35 @@ func BinDir() (string, error) {
 	return dir, nil
 }
 
-// NATSCLI is the path of the nats command-line client in [BinDir].
-func NATSCLI() (string, error) {
-	dir, err := BinDir()
+// binDir asks the build script for the folder.
+func binDir() (string, error) {
+	root, err := moduleDir(ownModule)
 	if err != nil {
 		return "", err
 	}
-	return binary(dir, "nats")
+	out, err := output(exec.Command(filepath.Join(root, "testdata", "cluster", "build.sh"), "--print"))
+	if err != nil {
+		return "", fmt.Errorf("ask for the folder of the cluster's binaries: %w", err)
+	}
+	return strings.TrimSpace(out), nil
 }
 
+// NATSCLI is the path of the nats command-line client in [BinDir].
+func NATSCLI() (string, error) { return built("nats") }
+
 // Kubectl is the path of kubectl in [BinDir], of the API server's own release.
-func Kubectl() (string, error) {
-	dir, err := BinDir()
-	if err != nil {
-		return "", err
-	}
-	return binary(dir, "kubectl")
-}
+func Kubectl() (string, error) { return built("kubectl") }
 
 // NATSServer is the path of the stock nats-server in [BinDir], at the version
 // that this module embeds.
-func NATSServer() (string, error) {
-	dir, err := BinDir()
+func NATSServer() (string, error) { return built("nats-server") }
+
+func built(name string) (string, error) {
+	dir, err := binDir()
 	if err != nil {
 		return "", err
 	}
-	return binary(dir, "nats-server")
+	return binary(dir, name)
 }
 
 func binary(dir, name string) (string, error) {

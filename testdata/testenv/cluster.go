@@ -48,7 +48,9 @@ type Options struct {
 	NoCRDs bool
 	// Audit has the API server note every request; see Cluster.Audit.
 	Audit bool
-	// Logf, when set, is told what takes time. It may be testing.T's.
+	// Assets is a folder with kube-apiserver and etcd. Empty: [BinDir].
+	Assets string
+	// Logf, when set, logs what takes time. It may be testing.T's.
 	Logf func(format string, args ...any)
 }
 
@@ -85,9 +87,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		c.logf = func(string, ...any) {}
 	}
 	silence()
-	bin, err := BinDir()
-	if err != nil {
-		return nil, err
+	bin := opts.Assets
+	if bin == "" {
+		var err error
+		if bin, err = BinDir(); err != nil {
+			return nil, err
+		}
 	}
 	serving, err := moduleDir(servingModule)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
-// Cluster is started by the first test that asks and shared by all tests of a
-// package. The zero value is one that nobody has asked for.
+// Cluster is started by its first user and shared by all tests of a package. The zero value
+// is one that is not started.
 type Cluster struct {
 	once    sync.Once
 	cluster *testenv.Cluster
@@ -26,11 +26,21 @@ type Cluster struct {
 // Get is the cluster, or the end of the test.
 func (c *Cluster) Get(tb testing.TB) *testenv.Cluster {
 	tb.Helper()
+	Needed(tb)
 	c.once.Do(func() { c.cluster, c.err = testenv.Start(context.Background(), testenv.Options{}) })
 	if c.err != nil {
 		tb.Fatal(c.err)
 	}
 	return c.cluster
+}
+
+// Needed skips a test that needs an API server under -short, which `make test-unit` sets and
+// `make test` does not.
+func Needed(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: this test needs an API server")
+	}
 }
 
 // Stop stops the cluster, if there is one.
@@ -81,5 +91,20 @@ func Eventually(tb testing.TB, limit time.Duration, what string, check func() er
 		case <-tb.Context().Done():
 			tb.Fatalf("%s: %v", what, err)
 		}
+	}
+}
+
+// Progress polls until count returns want. It fails the test when the count does not change for
+// longer than the limit, so that a slow machine may take as long as it needs.
+func Progress(tb testing.TB, limit time.Duration, what string, want int64, count func() int64) {
+	tb.Helper()
+	for got := count(); got != want; {
+		before := got
+		Eventually(tb, limit, what, func() error {
+			if got = count(); got == before {
+				return fmt.Errorf("%d, want %d", got, want)
+			}
+			return nil
+		})
 	}
 }

@@ -1,0 +1,113 @@
+package bridge
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// memory is what a session leaves for the next one of the same bridge.
+type memory struct {
+	acknowledged acknowledged // by stream and bucket, over all sessions
+	doubts       doubts
+	// pending is the queue of the last session that was live, also after its end: what it holds is
+	// still to be published. Nil while this bridge does not lead.
+	pending atomic.Pointer[queue]
+	lived   atomic.Bool // a session has been live
+	// checked is the number of reconnects to NATS when stream and bucket were last checked: since a
+	// later reconnect another server, or another store, may be behind the connection.
+	checked  atomic.Uint64
+	removed  []subjects.LostRange // ranges that were reported as removed from the stream
+	reported loss                 // the loss that was reported last and is not healed yet
+}
+
+// setRemoved keeps the last of the ranges.
+func (m *memory) setRemoved(ranges []subjects.LostRange) {
+	m.removed = ranges[max(0, len(ranges)-removedRanges):]
+}
+
+// removedRanges is how many reported ranges a bridge remembers over its sessions.
+const removedRanges = 1000
+
+// doubts are the apps whose entry in the bucket may not show their last event. The next session takes
+// such an entry for damaged. Its zero value has none. Safe for concurrent use.
+type doubts struct {
+	mu    sync.Mutex
+	wrong map[subjects.AppID]struct{}       // by the audit
+	found map[subjects.AppID]*storedMessage // the last messages that appends of past sessions ran into
+}
+
+// add notes apps whose entry, or last event, the audit found to be wrong.
+func (d *doubts) add(ids []subjects.AppID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wrong == nil {
+		d.wrong = map[subjects.AppID]struct{}{}
+	}
+	for _, id := range ids {
+		d.wrong[id] = struct{}{}
+	}
+}
+
+// addFound notes messages that appends ran into.
+func (d *doubts) addFound(found map[subjects.AppID]*storedMessage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.found == nil {
+		d.found = map[subjects.AppID]*storedMessage{}
+	}
+	maps.Copy(d.found, found)
+}
+
+// forgetFound forgets messages of a stream that is gone.
+func (d *doubts) forgetFound() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.found)
+}
+
+// ids are the apps of the messages that appends ran into.
+func (d *doubts) ids() []subjects.AppID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids := make([]subjects.AppID, 0, len(d.found))
+	for id := range d.found {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// mark marks the entries of these apps as damaged, so that what was published of them is read from
+// the stream. What the audit found counts once.
+func (d *doubts) mark(snap *snapshot, s subjects.Subjects) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, m := range d.found {
+		had := snap.records[id] // of an app without a record, confirm reads the last event
+		if _, err := m.record(s); err == nil && had != nil && had.fence() < m.sequence && m.sequence <= snap.position {
+			snap.records[id] = &record{damaged: true} // the bucket should have shown it
+		}
+	}
+	for id := range d.wrong {
+		snap.doubtEntry(id)
+	}
+	clear(d.wrong)
+}
+
+// correct brings the records of apps up to the last messages that appends ran into. Those that the
+// records show by now are forgotten.
+func (d *doubts) correct(records map[subjects.AppID]*record, s subjects.Subjects) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, m := range d.found {
+		if records[id].fence() >= m.sequence {
+			delete(d.found, id)
+		} else if r, err := m.record(s); err == nil {
+			records[id] = r
+		} else {
+			records[id] = records[id].behind(m.sequence) // it counts for the fence only
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package natsconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+)
+
+const (
+	drainTimeout   = time.Second
+	reportInterval = time.Second
+)
+
+// Config has the servers and the client's identity. Empty fields are not used.
+type Config struct {
+	URLs    []string
+	Creds   string // credentials file: user JWT and seed
+	NKey    string // file with the seed of a user nkey
+	TLSCA   string // PEM file with the authorities for the server's certificate
+	TLSCert string // PEM files of the client certificate
+	TLSKey  string
+}
+
+func (c Config) options() ([]nats.Option, error) {
+	var options []nats.Option
+	if c.Creds != "" {
+		options = append(options, nats.UserCredentials(c.Creds))
+	}
+	if c.NKey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(c.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("nats-nkey %s: %w", c.NKey, err)
+		}
+		options = append(options, nkey)
+	}
+	if c.TLSCA != "" {
+		options = append(options, nats.RootCAs(c.TLSCA))
+	}
+	if c.TLSCert != "" {
+		options = append(options, nats.ClientCert(c.TLSCert, c.TLSKey))
+	}
+	return options, nil
+}
+
+// Conn is a connection to NATS that reconnects until it is closed or a server refuses
+// the client for good. A nil one is no connection. Its methods can be called concurrently.
+type Conn struct {
+	NATS *nats.Conn
+
+	dialer dialer
+	outage outage
+	closed chan struct{}
+
+	// refused is why the connection was closed, nil when the server is new enough.
+	refused   atomic.Pointer[error]
+	closing   atomic.Bool   // Close or Cut was called: later failures are not logged
+	done      chan struct{} // closed by Close
+	reporting sync.WaitGroup
+}
+
+// Connect starts to connect under a name and does not wait for success: a server that is
+// not up yet is tried until the connection is closed. An error means that no try can
+// succeed. When ctx ends before Connect returns, trying ends. more is added to [Options].
+func Connect(ctx context.Context, cfg Config, name string, log *zap.Logger, more ...nats.Option) (*Conn, error) {
+	c := &Conn{
+		outage: outage{servers: ShowURLs(cfg.URLs), log: log},
+		closed: make(chan struct{}),
+		done:   make(chan struct{}),
+	}
+	c.dialer.websocket = len(cfg.URLs) > 0 && strings.HasPrefix(cfg.URLs[0], "ws")
+	identity, err := cfg.options()
+	if err != nil {
+		return nil, err
+	}
+	options := append(Options(name, log), nats.SetCustomDialer(&c.dialer), nats.DrainTimeout(drainTimeout), c.watch(log))
+	options = append(append(options, more...), identity...)
+	// The first round of tries happens now, seconds for each server that hangs.
+	unwatch := context.AfterFunc(ctx, func() {
+		c.closing.Store(true)
+		c.dialer.stop()
+	})
+	defer unwatch()
+	nc, err := nats.Connect(strings.Join(cfg.URLs, ","), options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", ShowURLs(cfg.URLs), err)
+	}
+	c.NATS = nc
+	refused := c.dialer.refusal()
+	if nc.IsConnected() {
+		refused = checkVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion())
+	}
+	if refused != nil {
+		c.Cut()
+		<-c.closed
+		return nil, refused
+	}
+	c.reporting.Go(c.report)
+	return c, nil
+}
+
+// Closed is closed when the connection is closed for good and its last callback has run.
+func (c *Conn) Closed() <-chan struct{} { return c.closed }
+
+// watch extends the handlers of [Options]: it closes c.closed at the end, logs the first
+// connection and failed tries, and drops errors after Close or Cut.
+func (c *Conn) watch(log *zap.Logger) nats.Option {
+	return func(o *nats.Options) error {
+		before := *o
+		o.ClosedCB = func(*nats.Conn) { close(c.closed) }
+		o.ConnectedCB = func(nc *nats.Conn) {
+			c.outage.over()
+			c.refuseOld(nc)
+			log.Info("NATS connected", zap.String("server", nc.ConnectedUrlRedacted()))
+		}
+		o.ReconnectedCB = func(nc *nats.Conn) {
+			before.ReconnectedCB(nc)
+			c.outage.over()
+			c.refuseOld(nc)
+		}
+		o.ReconnectErrCB = func(_ *nats.Conn, err error) {
+			if !c.closing.Load() {
+				c.outage.because(err)
+			}
+		}
+		o.DisconnectedErrCB = func(nc *nats.Conn, err error) {
+			if !c.closing.Load() {
+				before.DisconnectedErrCB(nc, err)
+			}
+		}
+		o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
+			if !c.closing.Load() {
+				before.AsyncErrorCB(nc, sub, err)
+			}
+		}
+		return nil
+	}
+}
+
+// refuseOld closes a connection to a server that is too old. Over a websocket the version
+// is not known before.
+func (c *Conn) refuseOld(nc *nats.Conn) {
+	if err := checkVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion()); err != nil && nc.IsConnected() {
+		c.refused.CompareAndSwap(nil, &err)
+		nc.Close()
+	}
+}
+
+// Refusal is why the server that was dialed last is not used; nil when it is used, or
+// when no server was reached.
+func (c *Conn) Refusal() error {
+	if c == nil || c.NATS.IsConnected() {
+		return nil
+	}
+	return c.dialer.refusal()
+}
+
+// report polls for the errors that the client passes to no handler: those after dialing,
+// for example a certificate that is not trusted or a server without nkeys. It returns
+// after Close.
+func (c *Conn) report() {
+	tick := time.NewTicker(reportInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-tick.C:
+			if err := c.NATS.LastError(); err != nil && !c.NATS.IsConnected() && !c.closing.Load() {
+				c.outage.because(err)
+			}
+		}
+	}
+}
+
+// Err is why the connection is closed for good, if Close has not closed it. It is nil
+// while the client keeps trying.
+func (c *Conn) Err() error {
+	if !c.NATS.IsClosed() {
+		return nil
+	}
+	if refused := c.refused.Load(); refused != nil {
+		return *refused
+	}
+	err := c.NATS.LastError()
+	switch {
+	case err == nil:
+		return errors.New("the NATS connection was closed")
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
+		return fmt.Errorf("NATS at %s refuses this client: %w; check nats-creds, nats-nkey or the user in nats-url",
+			ShowURLs(c.NATS.Servers()), err)
+	default:
+		return fmt.Errorf("NATS at %s closed the connection for good: %w", ShowURLs(c.NATS.Servers()), err)
+	}
+}
+
+// Reason is why the last try to connect failed, empty when it is not known.
+func (c *Conn) Reason() string { return c.outage.latest() }
+
+// Cut ends the connection at once, whatever the server does.
+func (c *Conn) Cut() {
+	c.closing.Store(true)
+	c.dialer.stop()
+	c.NATS.Close()
+}
+
+// Close closes the connection in any state. With drain it first sends what is buffered,
+// for one second at most. It returns when no callback runs any more.
+func (c *Conn) Close(drain bool) {
+	if c == nil {
+		return
+	}
+	c.closing.Store(true)
+	if drain {
+		// The client's own limit ends a part of its draining alone. Without a
+		// connection beneath it, everything it waits for ends.
+		cut := time.AfterFunc(drainTimeout, c.dialer.stop)
+		limit := time.After(drainTimeout)
+		if c.NATS.Drain() == nil {
+			select {
+			case <-c.closed:
+			case <-limit:
+			}
+		}
+		cut.Stop()
+	}
+	c.Cut()
+	<-c.closed
+	close(c.done)
+	c.reporting.Wait()
+}

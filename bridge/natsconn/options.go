@@ -1,0 +1,42 @@
+package natsconn
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+)
+
+// Options are the options of every connection of appbridge: it reconnects for ever, twice a
+// second, detects a dead server within 30 seconds and buffers nothing while disconnected.
+func Options(name string, log *zap.Logger) []nats.Option {
+	// Without a limit, requests that exceed a subscription's bounds log one error each.
+	reported := &rate.Sometimes{First: 10, Interval: time.Second}
+	return []nats.Option{
+		nats.Name(name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(500 * time.Millisecond),
+		nats.ReconnectJitter(200*time.Millisecond, 500*time.Millisecond),
+		// A publish that timed out must not go out later from a buffer.
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(10 * time.Second),
+		nats.MaxPingsOutstanding(3),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("NATS connection lost", zap.Error(err))
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("NATS connected again", zap.String("server", nc.ConnectedUrlRedacted()))
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			reported.Do(func() { log.Warn("NATS reports an error", zap.String("subject", subject), zap.Error(err)) })
+		}),
+	}
+}

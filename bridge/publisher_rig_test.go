@@ -1,0 +1,293 @@
+package bridge
+
+import (
+	"github.com/appbridge/appbridge/bridge/retry"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// stage is a JetStream server with a stream of events, and a publisher.
+type stage struct {
+	t      *testing.T
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	pub    *publisher
+	// published reads the last event of an app that a queue does not know.
+	published func(context.Context, subjects.AppID) (*record, error)
+}
+
+// newStage makes the stream on a server of its own.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	return newStageOn(t, connectTo(t, testServer(t)), 1, func(_ string, op func() error) {
+		t.Helper()
+		if err := op(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// newStageOfThree makes a stream of three replicas.
+func newStageOfThree(t *testing.T) (*threeServers, *stage) {
+	t.Helper()
+	c := newThreeServers(t)
+	return c, newStageOn(t, c.connect(), 3, c.poll)
+}
+
+// newStageOn makes the stream. try runs what may have to wait for the servers.
+func newStageOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, op func() error)) *stage {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &stage{t: t, nc: nc, js: js}
+	try("make the stream", func() (err error) {
+		r.stream, err = js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
+			Name: subjects.DefaultStream, Subjects: []string{testEncoder().subjects.Events()}, Replicas: replicas,
+			Storage: jetstream.FileStorage, AllowDirect: true, Duplicates: duplicateWindow,
+		})
+		return err
+	})
+	r.published = r.lastEventOf
+	r.pub = r.next()
+	return r
+}
+
+func testPublisherMetrics() *publisherMetrics {
+	return newPublisherMetrics(prometheus.NewRegistry(), prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rejected"}, []string{"reason"}))
+}
+
+// testQueue merges the updates of an app beyond perApp changes.
+func testQueue(perApp int, maxBytes int64) *queue {
+	return newQueue(queueConfig{PerApp: perApp, MaxBytes: maxBytes, Metrics: testPublisherMetrics()})
+}
+
+// next is another publisher of the same bridge, as a new session makes it. It goes on behind the
+// stream's last message.
+func (r *stage) next() *publisher {
+	r.t.Helper()
+	appends, err := newAppends(r.nc)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	last, m := info.State.LastSeq, testPublisherMetrics()
+	return newPublisher(publisherConfig{
+		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: testEncoder().subjects, App: testEncoder().app,
+		NewEncoder: func(maxSize func() int) *encoder {
+			e := testEncoder()
+			e.maxSize = maxSize
+			return e
+		},
+		Queue: newQueue(queueConfig{PerApp: 10, MaxBytes: 1 << 30, Empty: last == 0, Reached: last, Metrics: m}),
+		Known: &acknowledged{}, Log: zap.NewNop(), Metrics: m,
+		State: jetstream.StreamState{LastSeq: last}, // the first sequence is found when an append is refused
+		Leads: func(context.Context) error { return nil }, Published: r.published, Stored: func(uint64) {}, KeyMissing: func(subjects.AppID) {},
+	})
+}
+
+// lastEventOf reads an app's last event, without a bucket.
+func (r *stage) lastEventOf(ctx context.Context, id subjects.AppID) (*record, error) {
+	e, err := reader{r.nc, subjects.DefaultStream, testEncoder().subjects}.lastEventOf(ctx, id, 0)
+	if e == nil {
+		return nil, err
+	}
+	return e.record, err
+}
+
+// after is a publisher that knows what p knew at its end.
+func (r *stage) after(p *publisher) *publisher {
+	r.t.Helper()
+	next := r.next()
+	next.chain, next.settled, next.known = p.settled, p.settled, p.known
+	for id, a := range p.queue.apps {
+		next.queue.load(id, a.record)
+	}
+	return next
+}
+
+// publish has a publisher publish what is in its queue and returns why it ended: nil if it
+// published everything.
+func (r *stage) publish(p *publisher) error {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx) }()
+	select {
+	case <-p.queue.empty():
+		cancel()
+		return <-done
+	case err := <-done:
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		return err
+	}
+}
+
+func appID(name string) subjects.AppID {
+	return subjects.AppID{Project: "p", Domain: "d", Name: name}
+}
+
+// serviceOf is a Knative Service of an app.
+func serviceOf(name, version string) *kservice.Service {
+	svc := testService("uid-"+name, version, "True")
+	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
+	return svc
+}
+
+// observe queues a state of an app.
+func observe(p *publisher, name, version string, first bool) {
+	p.queue.add(appID(name), newUpsert(state{service: serviceOf(name, version)}, first))
+}
+
+// publishedOf is what the queue holds as published of an app.
+func publishedOf(p *publisher, name string) *record {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	return p.queue.apps[appID(name)].record
+}
+
+// story lists the events of the stream, one "app/kind/version" for each.
+func (r *stage) story() []string {
+	r.t.Helper()
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	lines := make([]string, info.State.LastSeq+1)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(32)
+	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
+		group.Go(func() error {
+			var m *storedMessage
+			err := retry.Do(ctx, func() (err error) {
+				m, err = messageAt(ctx, r.nc, subjects.DefaultStream, sequence)
+				if errors.Is(err, errNoMessage) {
+					return retry.Permanent(err)
+				}
+				return err
+			}, func(error, time.Duration) {})
+			if errors.Is(err, errNoMessage) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			id, kind, err := testEncoder().subjects.ParseEvent(m.subject)
+			if err != nil {
+				lines[sequence] = m.subject
+				return nil //nolint:nilerr // a message of somebody else
+			}
+			lines[sequence] = fmt.Sprintf("%s/%s/%s", id.Name, kind, m.header.Get(subjects.HeaderResourceVersion))
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
+}
+
+// checkStory holds the events of every app against the versions 1 to n of it.
+func (r *stage) checkStory(apps, versions int) {
+	r.t.Helper()
+	got := map[string][]string{}
+	for _, line := range r.story() {
+		name, rest, _ := strings.Cut(line, "/")
+		got[name] = append(got[name], rest)
+	}
+	var want []string
+	for v := range versions {
+		kind := subjects.Updated
+		if v == 0 {
+			kind = subjects.Created
+		}
+		want = append(want, fmt.Sprintf("%s/%d", kind, v+1))
+	}
+	for i := range apps {
+		name := fmt.Sprint("a", i)
+		if fmt.Sprint(got[name]) != fmt.Sprint(want) {
+			r.t.Errorf("app %s: got %v, want %v", name, got[name], want)
+		}
+	}
+	if len(got) != apps {
+		r.t.Errorf("the stream has events of %d apps, want %d", len(got), apps)
+	}
+}
+
+// observeAll queues versions from to until of all apps.
+func observeAll(p *publisher, apps, from, to int) {
+	for v := from; v <= to; v++ {
+		for i := range apps {
+			observe(p, fmt.Sprint("a", i), fmt.Sprint(v), v == 1)
+		}
+	}
+}
+
+// unobserve queues the end of an app.
+func unobserve(p *publisher, name, version string) {
+	p.queue.add(appID(name), removalOf(state{service: serviceOf(name, version)}, observation{deletedVersion: version + "0"}))
+}
+
+// forget evicts every deleted app whose delete is in the stream.
+func (q *queue) forget(written uint64) {
+	q.mu.Lock()
+	none := make([]subjects.AppID, recentlyDeleted)
+	q.gone = append(q.gone, none...) // which no queue knows
+	q.mu.Unlock()
+	q.evict(written)
+}
+
+// next publisher's work: everything that is queued by now.
+func (r *stage) publishAll(p *publisher) *publisher {
+	r.t.Helper()
+	if err := r.publish(p); err != nil {
+		r.t.Fatal(err)
+	}
+	next := r.next()
+	next.chain, next.settled, next.known = p.settled, p.settled, p.known
+	next.queue.reached, next.queue.complete = p.queue.reached, p.queue.complete
+	next.queue.apps, next.queue.gone = p.queue.apps, p.queue.gone
+	return next
+}
+
+func (r *stage) header(sequence uint64, name string) string {
+	r.t.Helper()
+	m, err := messageAt(r.t.Context(), r.nc, subjects.DefaultStream, sequence)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return m.header.Get(name)
+}
+
+func (r *stage) count() uint64 {
+	r.t.Helper()
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.State.Msgs
+}

@@ -1,0 +1,243 @@
+package config
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// minStreamMaxAge is a second although the server allows less: a stream that
+// forgets faster than a bridge restarts is a mistyped unit. The same is true of
+// minMarkerMaxAge.
+const (
+	minStreamMaxAge = time.Second
+	minMarkerMaxAge = time.Second
+	minFlushTimeout = time.Millisecond
+	minMaxDelay     = time.Second
+	// A round of the audit looks at a suspect twice, two seconds apart.
+	minAuditInterval = time.Second
+)
+
+func checkNotEmpty(s string) error {
+	if s == "" {
+		return errForm
+	}
+	return nil
+}
+
+// onlyForm drops check's reason, which repeats the value and what is allowed.
+func onlyForm(check func(string) error) func(string) error {
+	return func(s string) error {
+		if err := check(s); err != nil {
+			return errForm
+		}
+		return nil
+	}
+}
+
+// checkOptional allows the empty text in addition.
+func checkOptional(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return check(s)
+	}
+}
+
+func checkClusterName(s string) error {
+	if subjects.ValidateClusterName(s) != nil {
+		return errForm
+	}
+	return nil
+}
+
+func checkNamespace(s string) error {
+	if problems := validation.IsDNS1123Label(s); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a namespace", s)
+	}
+	return nil
+}
+
+func checkObjectName(s string) error {
+	if problems := validation.IsDNS1123Subdomain(s); len(problems) > 0 {
+		return errForm
+	}
+	return nil
+}
+
+const anyNamespace = "*"
+
+func allNamespaces(namespaces []string) bool {
+	return len(namespaces) == 1 && namespaces[0] == anyNamespace
+}
+
+func namespaceList() codec[[]string] {
+	names := list("namespaces", "names of namespaces separated by commas, or * alone for all", checkNamespace)
+	parse := names.parse
+	names.parse = func(s string) ([]string, error) {
+		if strings.TrimSpace(s) == anyNamespace {
+			return []string{anyNamespace}, nil
+		}
+		return parse(s)
+	}
+	return names
+}
+
+// urlList is what the NATS client takes: URLs and plain host:port. Its
+// errors quote nothing: a part of the URL may be a password.
+func urlList() codec[[]string] {
+	urls := list("urls", "URLs like nats://host:4222 separated by commas (nats or tls, or all of them ws or wss)", checkNATSURL)
+	urls.show = showURLs
+	parse := urls.parse
+	urls.parse = func(s string) ([]string, error) {
+		items, err := parse(s)
+		if err != nil {
+			return nil, err
+		}
+		websockets := 0
+		for _, item := range items {
+			if strings.HasPrefix(item, "ws") {
+				websockets++
+			}
+		}
+		if websockets != 0 && websockets != len(items) {
+			return nil, errors.New("websocket and plain URLs do not mix")
+		}
+		return items, nil
+	}
+	return urls
+}
+
+func checkNATSURL(s string) error {
+	if !strings.Contains(s, "://") {
+		s = "nats://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" {
+		return errForm
+	}
+	switch u.Scheme {
+	case "nats", "tls", "ws", "wss":
+	default:
+		return errForm
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return errForm
+		}
+	}
+	return nil
+}
+
+func checkPrefix(s string) error {
+	return onlyForm(func(s string) error { _, err := subjects.New(s); return err })(s)
+}
+
+func checkListen(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errForm
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return errForm
+	}
+	return nil
+}
+
+// checkBaseDomain lets everything pass that can stand in a host name,
+// internationalized names included, and catches a URL in its place.
+func checkBaseDomain(s string) error {
+	if s == "" {
+		return nil
+	}
+	if !utf8.ValidString(s) || strings.ContainsAny(s, `/\:?#@[]%*,`) ||
+		strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return errForm
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" {
+			return errForm
+		}
+	}
+	return nil
+}
+
+func checkScheme(s string) error {
+	if s != "" && !regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(s) {
+		return errForm
+	}
+	return nil
+}
+
+// checkCreds runs what the client would run when it connects, so that a file
+// without a JWT or a seed is found now and not at the first connection.
+func checkCreds(path string) error {
+	var o nats.Options
+	if err := nats.UserCredentials(path)(&o); err != nil {
+		return errForm
+	}
+	// The client takes the first block for the JWT whatever is in it, and
+	// would send a seed to the server.
+	if jwt, err := o.UserJWT(); err != nil || !strings.HasPrefix(jwt, "eyJ") {
+		return errors.New("it holds no user JWT")
+	}
+	if _, err := o.SignatureCB([]byte("nonce")); err != nil {
+		return errors.New("it holds no user seed")
+	}
+	return nil
+}
+
+func checkNKey(path string) error {
+	if _, err := nats.NkeyOptionFromSeed(path); err != nil {
+		return errors.New("it holds no user seed")
+	}
+	return nil
+}
+
+func checkCA(path string) error {
+	var o nats.Options
+	if err := nats.RootCAs(path)(&o); err != nil {
+		return errors.New("it holds no certificate")
+	}
+	return nil
+}
+
+// checkPEM looks for a block whose type ends in kind.
+func checkPEM(kind string) func(path string) error {
+	return func(path string) error {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return withoutPath(err)
+		}
+		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+			if strings.HasSuffix(block.Type, kind) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it holds no PEM block of type %s", kind)
+	}
+}
+
+// checkKeyPair checks that key and certificate belong together.
+func checkKeyPair(certificate, key string) error {
+	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "tls: "))
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/appbridge/appbridge/bridge/natsconn"
+)
+
+// ErrHelp is returned by [Load] when the arguments ask for help.
+var ErrHelp = pflag.ErrHelp
+
+// flagText collects the texts of one flag. The table checks the values of all sources in the
+// same way.
+type flagText struct {
+	option option
+	texts  []string
+}
+
+func (f *flagText) String() string { return "" }
+func (f *flagText) Type() string   { return f.option.kind }
+
+// Set replaces the text, or adds to a list.
+func (f *flagText) Set(text string) error {
+	if !f.option.list {
+		f.texts = nil
+	}
+	f.texts = append(f.texts, text)
+	return nil
+}
+
+// AddFlags gives cmd the flags of command, so that the shell can complete them and their
+// values. [Load] parses them: cobra would report the first wrong flag alone.
+func AddFlags(cmd *cobra.Command, command Command) {
+	options := command.options()
+	fs, _ := newFlagSet(options)
+	cmd.Flags().AddFlagSet(fs)
+	for _, o := range options {
+		complete := cobra.NoFileCompletions
+		switch words := strings.Split(o.kind, "|"); {
+		case o.kind == "file" || o.kind == "folder":
+			continue
+		case len(words) > 1:
+			complete = cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+		}
+		if err := cmd.RegisterFlagCompletionFunc(o.name, complete); err != nil {
+			panic(err) // the flag was added above
+		}
+	}
+}
+
+// parseFlags reads the arguments of a command. An argument that cannot be read is a problem
+// and is removed, so that the next one is found too. Only logs takes operands.
+func parseFlags(command Command, args []string, found *problems) (set settings, operands []string, help bool) {
+	options := command.options()
+	for {
+		fs, texts := newFlagSet(options)
+		err := fs.Parse(args)
+		switch {
+		case errors.Is(err, ErrHelp):
+			return nil, nil, true
+		case err != nil:
+			args = dropBadArgument(options, args, err, found)
+			continue
+		}
+		operands = fs.Args()
+		if command != Logs {
+			for _, arg := range operands {
+				found.add("%q: unexpected argument: flags are written --name value or --name=value, a switch --name or --name=false", natsconn.RedactURLs(arg))
+			}
+		}
+		set = settings{}
+		for _, f := range texts {
+			if len(f.texts) > 0 {
+				set[f.option.name] = setting{text: strings.Join(f.texts, ","), source: f.option.flag()}
+			}
+		}
+		return set, operands, false
+	}
+}
+
+func newFlagSet(options []option) (*pflag.FlagSet, []*flagText) {
+	fs := pflag.NewFlagSet("appbridge", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	texts := make([]*flagText, 0, len(options))
+	for _, o := range options {
+		f := &flagText{option: o}
+		texts = append(texts, f)
+		flag := fs.VarPF(f, o.name, o.letter, o.usage)
+		if o.kind == "" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	return fs, texts
+}
+
+// unknownFlag is the reason why a command does not take a flag.
+func unknownFlag(bad string, known []string) string {
+	for _, o := range allOptions() {
+		if o.flag() == bad {
+			return "a flag of another command"
+		}
+	}
+	return "unknown flag" + didYouMean(bad, known)
+}
+
+// dropBadArgument reports the argument that made parsing end with err and
+// returns the arguments without it and, for an unknown flag, without what
+// looks like its value. It always drops at least one.
+func dropBadArgument(options []option, args []string, err error, found *problems) []string {
+	known := optionNames(options, option.flag, nil)
+	unknown, needsValue := &pflag.NotExistError{}, &pflag.ValueRequiredError{}
+	bad := ""
+	withValue := false
+	switch {
+	case errors.As(err, &needsValue):
+		bad = "--" + needsValue.GetSpecifiedName()
+		if needsValue.GetSpecifiedShortnames() != "" {
+			bad = "-" + needsValue.GetSpecifiedName()
+		}
+		for _, o := range options {
+			if o.flag() == bad || "-"+o.letter == bad {
+				found.add("%s: %s has no value: want %s", o.name, bad, o.want)
+			}
+		}
+		// Only the last argument can lack a value.
+		return args[:len(args)-1]
+	case errors.As(err, &unknown):
+		withValue = true
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			bad, _, _ = strings.Cut("-"+short, "=")
+			found.add("%s: unknown flag%s", natsconn.RedactURLs(bad), didYouMean("-"+bad, known))
+		} else {
+			bad = "--" + unknown.GetSpecifiedName()
+			found.add("%s: %s", natsconn.RedactURLs(bad), unknownFlag(bad, known))
+		}
+	default:
+		syntax := &pflag.InvalidSyntaxError{}
+		if errors.As(err, &syntax) {
+			bad, _, _ = strings.Cut(syntax.GetSpecifiedFlag(), "=")
+		}
+		found.add("%q: not a flag: flags are written --name value or --name=value", natsconn.RedactURLs(bad))
+	}
+	for i, arg := range args {
+		if name, _, inline := strings.Cut(arg, "="); name == bad {
+			end := i + 1
+			if withValue && !inline && end < len(args) && !strings.HasPrefix(args[end], "-") {
+				end++
+			}
+			return append(append([]string(nil), args[:i]...), args[end:]...)
+		}
+	}
+	return nil
+}

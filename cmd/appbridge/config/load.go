@@ -1,0 +1,143 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// setting is the text that an option was given, and where.
+type setting struct {
+	text, source string
+}
+
+// settings holds the settings of one source, or of all sources merged, by the
+// name of the option.
+type settings map[string]setting
+
+// problems is the error of a wrong configuration: one line for each wrong field.
+type problems []string
+
+func (p problems) Error() string { return strings.Join(p, "\n") }
+
+// add appends one problem; an error that spans lines is put on one.
+func (p *problems) add(format string, args ...any) {
+	lines := strings.FieldsFunc(fmt.Sprintf(format, args...), func(r rune) bool { return r == '\n' || r == '\r' })
+	*p = append(*p, strings.Join(lines, " "))
+}
+
+// err keeps an empty list from becoming an error that is not nil.
+func (p problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+// Load makes the configuration of a command from its arguments, the environment (as
+// os.Environ gives it) and the file that these name, in this order of precedence. It finds the
+// cluster for a command that needs one. Its error has one line for each wrong value of every
+// source, or is [ErrHelp].
+func Load(command Command, args, environ []string) (Config, error) {
+	cfg, set, err := load(command, args, environ)
+	if command == Logs || errors.Is(err, ErrHelp) {
+		return cfg, err
+	}
+	var found problems
+	errors.As(err, &found)
+	cfg.findCluster(set, &found)
+	if _, given := set["lease-namespace"]; cfg.LeaderElect && cfg.LeaseNamespace == "" && !given && (command == Serve || cfg.Repair) {
+		if cfg.LeaseNamespace, err = ownNamespace(); err != nil {
+			found.add("lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from %s)", set["leader-elect"].source)
+		}
+	}
+	return cfg, found.err()
+}
+
+// load is Load without the cluster. It returns the settings that were given, even with an
+// error. A value that another source overrides is not checked.
+func load(command Command, args, environ []string) (Config, settings, error) {
+	options := command.options()
+	var found problems
+	flags, operands, help := parseFlags(command, args, &found)
+	if help {
+		return Config{}, nil, ErrHelp
+	}
+	// One file and one environment serve all commands: the options of another command are
+	// known and ignored.
+	variables := readEnviron(allOptions(), environ, &found)
+
+	set := settings{}
+	for name, s := range variables {
+		set[name] = s
+	}
+	for name, s := range flags {
+		set[name] = s
+	}
+	for _, o := range options {
+		if s, given := set[o.name]; given && o.onlyFlag && s.source == o.variable() {
+			found.add("%s: a variable cannot set it: want %s on the command line", s.source, o.flag())
+			delete(set, o.name)
+		}
+	}
+
+	cfg := Default(command)
+	good := applySettings(&cfg, options, set, &found)
+	if cfg.ConfigFile != "" {
+		keys := readConfigFile(allOptions(), cfg.ConfigFile, &found)
+		fresh := settings{}
+		for name, s := range keys {
+			if _, overridden := set[name]; !overridden {
+				set[name], fresh[name] = s, s
+			}
+		}
+		for name := range applySettings(&cfg, options, fresh, &found) {
+			good[name] = true
+		}
+	}
+	checkTogether(cfg, set, good, &found)
+	if command&Serve == 0 {
+		checkNoEmbedded(command, set, &found)
+	}
+	if command == Logs {
+		cfg.App = appOperand(operands, &found)
+		if _, given := set["tail"]; given || cfg.Since == 0 && cfg.SinceTime.IsZero() {
+			cfg.Lines = &cfg.Tail
+		}
+	}
+	return cfg, set, found.err()
+}
+
+// applySettings sets the fields that are named in set, in the order of the
+// table, and returns the names of those that were right.
+func applySettings(cfg *Config, options []option, set settings, found *problems) map[string]bool {
+	good := map[string]bool{}
+	for _, o := range options {
+		s, ok := set[o.name]
+		if !ok {
+			continue
+		}
+		err := o.set(cfg, s.text)
+		switch {
+		case err == nil:
+			good[o.name] = true
+		case errors.Is(err, errForm):
+			found.add("%s: %s from %s: want %s", o.name, o.show(s.text), s.source, o.want)
+		default:
+			found.add("%s: %s from %s: %s; want %s", o.name, o.show(s.text), s.source, err, o.want)
+		}
+	}
+	return good
+}
+
+func optionNames(options []option, name func(option) string, keep func(option) bool) []string {
+	var names []string
+	for _, o := range options {
+		if keep == nil || keep(o) {
+			names = append(names, name(o))
+		}
+	}
+	slices.Sort(names)
+	return names
+}

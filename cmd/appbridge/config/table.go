@@ -1,0 +1,242 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// option is one thing that can be configured: by a flag, by an environment
+// variable and by a key of the configuration file. Flags, variables, keys,
+// help text and docs/configuration.md are all made from the same table.
+type option struct {
+	name    string // of the flag and of the key
+	letter  string // of the short form of the flag, empty for none
+	section string
+	usage   string
+	kind    string // what stands for the value in the help text, empty for a switch
+	want    string // what is allowed
+	list    bool
+	item    func(string) string // puts an item of a YAML list into the text; nil: as it is
+	quoted  bool                // the help text quotes the default
+
+	commands  Command // that take it
+	notInFile bool
+	onlyFlag  bool // no variable either: it has to be asked for each time
+
+	set  func(c *Config, text string) error
+	text func(c *Config) string // the value in the form that set takes
+	show func(text string) string
+}
+
+// Command is a subcommand that takes options, or a set of them.
+type Command uint
+
+// The subcommands.
+const (
+	Serve Command = 1 << iota
+	Verify
+	Logs
+
+	forBridge = Serve | Verify
+	forAll    = forBridge | Logs
+)
+
+func (c Command) String() string {
+	return map[Command]string{Serve: "serve", Verify: "verify", Logs: "logs"}[c]
+}
+
+const variablePrefix = "APPBRIDGE_"
+
+// variable is the name of the option's environment variable.
+func (o option) variable() string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
+}
+
+func (o option) flag() string { return "--" + o.name }
+
+// form is how the help text writes the flag with its value.
+func (o option) form() string {
+	form := strings.TrimSpace(o.flag() + " " + o.kind)
+	if o.letter != "" {
+		form = "-" + o.letter + ", " + form
+	}
+	return form
+}
+
+// define makes an option from the field it sets and the form of its value.
+func define[T any](name, usage string, field func(*Config) *T, form codec[T]) option {
+	show := form.show
+	if show == nil {
+		show = showQuoted
+	}
+	return option{
+		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list, item: form.item, quoted: form.quoted,
+		set: func(c *Config, text string) error {
+			value, err := form.parse(text)
+			if err == nil {
+				*field(c) = value
+			}
+			return err
+		},
+		text: func(c *Config) string { return form.format(*field(c)) },
+		show: show,
+	}
+}
+
+func notInFile(o option) option {
+	o.notInFile = true
+	return o
+}
+
+// onlyFlag keeps what changes things out of the environment as well.
+func onlyFlag(o option) option {
+	o.notInFile, o.onlyFlag = true, true
+	return o
+}
+
+// short gives the flag a form of one letter as well.
+func short(letter string, o option) option {
+	o.letter = letter
+	return o
+}
+
+// onlyNow keeps what belongs to one run of a command out of the file.
+func onlyNow(options ...option) []option {
+	for i := range options {
+		options[i].notInFile = true
+	}
+	return options
+}
+
+func section(title string, commands Command, options ...option) []option {
+	for i := range options {
+		options[i].section, options[i].commands = title, commands
+	}
+	return options
+}
+
+// options are those of a subcommand.
+func (c Command) options() []option {
+	return slices.DeleteFunc(allOptions(), func(o option) bool { return o.commands&c == 0 })
+}
+
+// allOptions is the table of every option of every command, in the order of the help text.
+func allOptions() []option {
+	var all []option
+	add := func(title string, commands Command, options ...option) {
+		all = append(all, section(title, commands, options...)...)
+	}
+
+	add("Configuration file", forAll,
+		notInFile(define("config", "YAML file with the keys below", func(c *Config) *string { return &c.ConfigFile },
+			file("a readable YAML file", func(string) error { return nil }))),
+	)
+	add("Kubernetes", forBridge,
+		define("kubeconfig", "kubeconfig of the cluster; none: the pod's service account, else $KUBECONFIG or ~/.kube/config",
+			func(c *Config) *string { return &c.Kubeconfig },
+			file("a kubeconfig that names a cluster", checkKubeconfig)),
+		define("namespaces", "namespaces to watch, * for all", func(c *Config) *[]string { return &c.Namespaces }, namespaceList()),
+		define("cluster-name", "name of the cluster in the events and in the metadata of stream and bucket",
+			func(c *Config) *string { return &c.ClusterName },
+			text("name", "1 to 128 letters, digits and . _ ~ -", checkClusterName)),
+	)
+	add("NATS", forAll,
+		define("nats-url", "NATS servers to connect to", func(c *Config) *[]string { return &c.NATSURL }, urlList()),
+		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *Config) *string { return &c.NATSCreds },
+			file("a readable NATS credentials file", checkCreds)),
+		define("nats-nkey", "file with the seed of a NATS user nkey", func(c *Config) *string { return &c.NATSNKey },
+			file("a readable file with the seed of a user nkey", checkNKey)),
+		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", func(c *Config) *string { return &c.NATSTLSCA },
+			file("a readable PEM file with certificates", checkCA)),
+		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", func(c *Config) *string { return &c.NATSTLSCert },
+			file("a readable PEM file with a certificate", checkPEM("CERTIFICATE"))),
+		define("nats-tls-key", "PEM file with the key of the client certificate", func(c *Config) *string { return &c.NATSTLSKey },
+			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
+	)
+	add("NATS", Serve,
+		define("nats-embedded", "run a JetStream server in this process instead of connecting to one", func(c *Config) *bool { return &c.NATSEmbedded }, toggle()),
+		define("nats-embedded-dir", "where the embedded server keeps its streams", func(c *Config) *string { return &c.NATSEmbeddedDir },
+			text("folder", "the path of a folder", checkNotEmpty)),
+		define("nats-embedded-listen", "address of the embedded server; it requires no password", func(c *Config) *string { return &c.NATSEmbeddedListen },
+			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+		define("nats-embedded-max-bytes", "how many bytes the streams of the embedded server may take; 0: three quarters of what they take at the start and what the disk has free then, more when the disk has more",
+			func(c *Config) *int64 { return &c.NATSEmbeddedMaxBytes }, size(0)),
+	)
+	add("Subjects, stream and bucket", forAll,
+		define("prefix", "first tokens of every subject", func(c *Config) *string { return &c.Prefix },
+			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+	)
+	add("Subjects, stream and bucket", forBridge,
+		define("stream", "name of the event stream", func(c *Config) *string { return &c.Stream },
+			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateStream))),
+		define("bucket", "name of the key-value bucket that holds the snapshot", func(c *Config) *string { return &c.Bucket },
+			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateBucket))),
+		define("stream-replicas", "replicas of stream and bucket when they are created", func(c *Config) *int { return &c.StreamReplicas }, number(1, 5)),
+		define("stream-max-age", "how long a created stream keeps events, 0 for ever", func(c *Config) *time.Duration { return &c.StreamMaxAge }, duration(minStreamMaxAge, true)),
+		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *Config) *int64 { return &c.StreamMaxBytes }, size(0)),
+		define("marker-max-age", "how long the bucket keeps the delete marker of an app, 0 for ever", func(c *Config) *time.Duration { return &c.MarkerMaxAge }, duration(minMarkerMaxAge, true)),
+		define("encoding", "form of the messages", func(c *Config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
+		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *Config) *bool { return &c.AllowUnsafeStream }, toggle()),
+	)
+	add("Subjects, stream and bucket", Serve,
+		define("accept-reset", "go on when the cluster's history is not the one that was published, or when the cluster of this cluster-name was rebuilt", func(c *Config) *bool { return &c.AcceptReset }, toggle()),
+	)
+	add("URL of an app", forBridge,
+		define("base-domain", "domain under which apps are reached; none: apps have no URL", func(c *Config) *string { return &c.BaseDomain },
+			text("domain", "a domain name without scheme, port and path", checkBaseDomain)),
+		define("scheme", "scheme of an app's URL; none: https", func(c *Config) *string { return &c.Scheme },
+			text("scheme", "a URL scheme, for example http or https", checkScheme)),
+		define("ingress-port", "port in an app's URL, 0 for none", func(c *Config) *int { return &c.IngressPort }, number(0, 65535)),
+	)
+	add("Queues", Serve,
+		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", func(c *Config) *int { return &c.WatchBufferSize }, number(1, 1_000_000)),
+		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", func(c *Config) *int64 { return &c.PendingBytes }, size(1)),
+		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *Config) *time.Duration { return &c.FlushTimeout }, duration(minFlushTimeout, false)),
+	)
+	add("Readiness", Serve,
+		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be unavailable, before /readyz fails",
+			func(c *Config) *time.Duration { return &c.MaxDelay }, duration(minMaxDelay, false)),
+		define("audit-interval", "how often cluster, informers, stream and bucket are compared while serving, 0 for never",
+			func(c *Config) *time.Duration { return &c.AuditInterval }, duration(minAuditInterval, true)),
+	)
+	add("Leader election", Serve|Verify,
+		define("leader-elect", "publish only while holding a Lease, so that several replicas can run; a repair reads from it what was acknowledged", func(c *Config) *bool { return &c.LeaderElect }, toggle()),
+		define("lease-namespace", "namespace of the Lease; none: the pod's own", func(c *Config) *string { return &c.LeaseNamespace },
+			text("namespace", "the name of a namespace", checkOptional(checkNamespace))),
+		define("lease-name", "name of the Lease", func(c *Config) *string { return &c.LeaseName },
+			text("name", "the name of a Kubernetes object", checkObjectName)),
+	)
+	add("Log service and app operations", Serve|Logs,
+		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs asks for the answer there", func(c *Config) *string { return &c.LogInboxPrefix },
+			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+	)
+	add("Log service and app operations", Serve,
+		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", func(c *Config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
+		define("max-pod-streams", "Kubernetes log streams open at one time; one project has at most half of them while others have some", func(c *Config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
+		define("max-log-rate", "bytes of logs read from Kubernetes in a second, all streams together; 0: no limit", func(c *Config) *int64 { return &c.MaxLogRate }, size(0)),
+	)
+	add("Log service and app operations", Serve, appOptions()...)
+	add("This process", Serve,
+		define("http-listen", "address of /metrics, /healthz and /readyz", func(c *Config) *string { return &c.HTTPListen },
+			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+	)
+	add("This process", forAll,
+		define("log-level", "least level that is logged", func(c *Config) *string { return &c.LogLevel }, word("debug", "info", "warn", "error")),
+		define("log-format", "form of the log; auto: console on a terminal, else json", func(c *Config) *string { return &c.LogFormat }, word(LogFormatAuto, LogFormatConsole, LogFormatJSON)),
+	)
+	add("Waiting", Verify|Logs,
+		define("timeout", "how long to wait for NATS, and for Kubernetes and a repair, or for the first message of a log", func(c *Config) *time.Duration { return &c.Timeout }, duration(time.Millisecond, false)),
+	)
+	add("Comparison", Verify,
+		define("settle", "how long a difference must persist unchanged before it counts; 0 for one look", func(c *Config) *time.Duration { return &c.Settle }, duration(time.Millisecond, true)),
+		onlyFlag(define("repair", "mend what differs; on the command line alone", func(c *Config) *bool { return &c.Repair }, toggle())),
+		notInFile(define("json", "print the report as one JSON object", func(c *Config) *bool { return &c.JSON }, toggle())),
+	)
+	add("Log request", Logs, logRequestOptions()...)
+	add("Output", Logs, logOutputOptions()...)
+	return all
+}
