@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
@@ -88,7 +89,7 @@ func (l *lively) begin() {
 	}
 	s.publishFrom = max(s.publishFrom, s.projector.followed.Load())
 	records, _ := s.projector.take()
-	var published map[subjects.AppID]state
+	var published map[subjects.AppID]app.State
 	poll(l.t, "read what was published", func() (err error) {
 		published, err = s.confirm(ctx, records)
 		return err

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -138,7 +139,7 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 	for _, name := range names {
 		kind, key := objectOf(name)
 		before := a.source.observed(kind, key)
-		known := later(before.watched, before.listed)
+		known := app.NewerVersion(before.watched, before.listed)
 		if a.disturbed(kind, a.informed(key.Namespace)) {
 			looked.Unsettled[name] = true
 			continue
@@ -151,7 +152,7 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 		if err != nil {
 			return looked, err
 		}
-		if known != "" && order(p.version, known) < 0 {
+		if known != "" && app.CompareVersions(p.version, known) < 0 {
 			looked.Unsettled[name] = true // the answer is older than what was shown, by a watch or a list
 			continue
 		}
@@ -220,7 +221,7 @@ func (a *sourceAudit) finding(name string, w want) audit.Finding {
 		Detail: fmt.Sprintf("the cluster %s, the informers %s", has, shows),
 	}
 	d.Same = shows
-	if o.watched == "" || order(changed, o.watched) > 0 {
+	if o.watched == "" || app.CompareVersions(changed, o.watched) > 0 {
 		d.Same += ", the watch at " + o.watched
 	}
 	return d

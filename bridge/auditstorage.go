@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -130,7 +131,7 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 	fits, followed := s.Anchor(), s.Followed()
 	before := s.Believe(ids)
 	sd := a.target.newSides()
-	sd.believed = map[subjects.AppID]*record{}
+	sd.believed = map[subjects.AppID]*app.Record{}
 	if err := a.target.readNATS(ctx, sd, only); err != nil {
 		return looked, err
 	}
@@ -147,7 +148,7 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 	for _, id := range ids {
 		b := before[id]
 		last := sd.events[id].sequence()
-		if b != after[id] || b.Pending || last > followed || b.Record != nil && last > b.Record.fence() {
+		if b != after[id] || b.Pending || last > followed || b.Record != nil && last > b.Record.Fence() {
 			key, _ := id.Key() // it was parsed from one
 			looked.Unsettled[key] = true
 			delete(sd.events, id)
@@ -185,7 +186,7 @@ func (a *storageAudit) tolerates(d Difference, b Belief, h *held, e *lastEvent) 
 		return h == nil || h.record != nil // likewise
 	case DifferenceApp:
 		// Without a status the entry does not show its replica count, and its event is gone.
-		return e == nil && h != nil && h.record != nil && h.record.leftOut(subjects.TruncatedStatus)
+		return e == nil && h != nil && h.record != nil && h.record.Lacks(subjects.TruncatedStatus)
 	}
 	return false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -147,7 +148,7 @@ func (l *lively) heals(found []audit.Finding) {
 			return err
 		}
 		if len(looked.Findings) > 0 {
-			return &ConfigError{Problem: looked.Findings[0].Detail}
+			return &app.ConfigError{Problem: looked.Findings[0].Detail}
 		}
 		if len(looked.Unsettled) > 0 {
 			return errAudit

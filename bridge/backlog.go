@@ -1,19 +1,22 @@
 package bridge
 
-import "github.com/appbridge/appbridge/subjects"
+import (
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
+)
 
 // pending returns what the queue of a session that has ended holds of the apps that have changes, or a
 // newer record than records. A nil queue holds nothing.
-func (q *queue) pending(records map[subjects.AppID]*record) map[subjects.AppID]pending {
+func (q *queue) pending(records map[subjects.AppID]*app.Record) map[subjects.AppID]app.Pending {
 	if q == nil {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	held := map[subjects.AppID]pending{}
+	held := map[subjects.AppID]app.Pending{}
 	for id, a := range q.apps {
-		if len(a.changes) > 0 || a.record.previous() > records[id].previous() {
-			held[id] = pending{changes: a.changes, record: a.record, unread: a.unread, reached: q.reached}
+		if len(a.changes) > 0 || a.record.Previous() > records[id].Previous() {
+			held[id] = app.Pending{Changes: a.changes, Record: a.record, Unread: a.unread, Reached: q.reached}
 		}
 	}
 	return held

@@ -10,8 +10,8 @@ func TestPendingKeepsWhatWasMerged(t *testing.T) {
 	q := testQueue(2, 1<<20)
 	script(q, testID, "cuuu")
 	q.close()
-	held := q.pending(nil)[testID].changes
-	if got := fmt.Sprint(len(held), held[1].merged); got != "2 2" {
+	held := q.pending(nil)[testID].Changes
+	if got := fmt.Sprint(len(held), held[1].Merged); got != "2 2" {
 		t.Errorf("got %s changes and merged updates, want 2 2", got)
 	}
 }

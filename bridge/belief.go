@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -34,10 +35,10 @@ type LiveSession interface {
 
 // Belief is what a live session believes of one app. Two of them can be compared with ==.
 type Belief struct {
-	Record  *record // of the app's last event; nil: there is none, or it is not kept
-	State   state   // zero if the cluster does not have the app
-	Present bool    // the cluster has the app
-	Pending bool    // a change of the app is in progress
+	Record  *app.Record // of the app's last event; nil: there is none, or it is not kept
+	State   app.State   // zero if the cluster does not have the app
+	Present bool        // the cluster has the app
+	Pending bool        // a change of the app is in progress
 	Key     BelievedKey
 }
 
@@ -54,10 +55,10 @@ type BelievedKey struct {
 func (b Belief) WithKey(key BelievedKey, written, touched uint64) Belief {
 	r := b.Record
 	b.Key = key
-	b.Pending = b.Pending || written < r.stands() || touched > r.fence()
-	if r.exists() {
+	b.Pending = b.Pending || written < r.Stands() || touched > r.Fence()
+	if r.Exists() {
 		// An entry that is not known, or cannot be made, is not expected.
-		b.Pending = b.Pending || key.Entry == 0 || !key.Exists || key.Event != r.stands()
+		b.Pending = b.Pending || key.Entry == 0 || !key.Exists || key.Event != r.Stands()
 	} else {
 		b.Pending = b.Pending || r != nil && key.Known && key.Exists
 	}
@@ -68,7 +69,7 @@ func (b Belief) WithKey(key BelievedKey, written, touched uint64) Belief {
 func (b Belief) expected(id subjects.AppID) audit.Expected {
 	key, _ := id.Key() // an app with a bad id is on no side
 	return audit.Expected{
-		Key: key, Settled: !b.Pending, Exists: b.Record.exists(), Sequence: b.Record.stands(), Fence: b.Record.fence(),
+		Key: key, Settled: !b.Pending, Exists: b.Record.Exists(), Sequence: b.Record.Stands(), Fence: b.Record.Fence(),
 		Entry: b.Key.Entry, Event: b.Key.Event,
 	}
 }
@@ -81,10 +82,10 @@ func (b Belief) doubtful(watched func(namespace string) bool) bool {
 	case b.Pending:
 		return false
 	case !b.Present:
-		return r.exists() && watched(r.namespace)
-	case !r.exists():
+		return r.Exists() && watched(r.Namespace)
+	case !r.Exists():
 		return true
 	}
-	svc := b.State.service
-	return r.uid != string(svc.UID) || r.resourceVersion != svc.ResourceVersion || int32(r.app.GetStatus().GetCurrentReplicas()) != replicas(b.State)
+	svc := b.State.Service
+	return r.UID != string(svc.UID) || r.ResourceVersion != svc.ResourceVersion || int32(r.App.GetStatus().GetCurrentReplicas()) != app.Replicas(b.State)
 }

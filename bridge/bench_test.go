@@ -3,6 +3,7 @@ package bridge
 import (
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -11,19 +12,19 @@ import (
 // encoding of both states, headers. Convert is the part of it that is not wire
 // format.
 func BenchmarkEncode(b *testing.B) {
-	s := state{service: testService("u1", "100", "True"), revision: testRevision("99", 2)}
+	s := app.State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 2)}
 	for _, form := range []string{subjects.ContentTypeJSON, subjects.ContentTypeProtobuf} {
 		b.Run(form, func(b *testing.B) {
 			e := testEncoder()
-			e.form = form
-			first, err := e.encode(testID, newUpsert(s, true), nil)
+			e.Form = form
+			first, err := e.Encode(testID, app.NewUpsert(s, true), nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			first.record.sequence = 1
+			first.Record.Sequence = 1
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := e.encode(testID, newUpsert(s, false), first.record); err != nil {
+				if _, err := e.Encode(testID, app.NewUpsert(s, false), first.Record); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -32,7 +33,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.Run("convert", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := kservice.Convert(s.service, s.revision, kservice.Config{BaseDomain: "apps.example.com"}); err != nil {
+			if _, err := kservice.Convert(s.Service, s.Revision, kservice.Config{BaseDomain: "apps.example.com"}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -128,10 +129,10 @@ func (b *Bridge) newBucket(js jetstream.JetStream) *bucket {
 }
 
 // newEncoder makes the messages of this bridge, of the size that maxSize allows.
-func (b *Bridge) newEncoder(maxSize func() int) *encoder {
-	return &encoder{
-		subjects: b.subjects, source: subjects.Source(b.cfg.ClusterName), stream: b.cfg.Stream,
-		form: b.cfg.Encoding.contentType(), app: b.cfg.App, maxSize: maxSize,
+func (b *Bridge) newEncoder(maxSize func() int) *app.Encoder {
+	return &app.Encoder{
+		Subjects: b.subjects, Source: subjects.Source(b.cfg.ClusterName), Stream: b.cfg.Stream,
+		Form: b.cfg.Encoding.contentType(), App: b.cfg.App, MaxSize: maxSize,
 	}
 }
 
@@ -286,7 +287,7 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 // isTerminal reports whether an operator must act on an error before this bridge can go on: any
 // ConfigError at the start, a fatal one after a session was live.
 func (b *Bridge) isTerminal(err error) bool {
-	var config *ConfigError
+	var config *app.ConfigError
 	return errors.As(err, &config) && (config.Fatal || !b.memory.lived.Load())
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -66,12 +67,12 @@ func (b *bucket) subject(id subjects.AppID) (string, error) {
 
 // rewrite is an entry in the configured encoding, nil if it has that or cannot
 // have it.
-func (b *bucket) rewrite(subject string, header nats.Header, r *record) *nats.Msg {
-	if r.kind == subjects.Deleted || r.contentType == b.form {
+func (b *bucket) rewrite(subject string, header nats.Header, r *app.Record) *nats.Msg {
+	if r.Kind == subjects.Deleted || r.ContentType == b.form {
 		return nil
 	}
-	data, form, err := appv1.Encode(r.app, b.form)
-	if err != nil || form == r.contentType {
+	data, form, err := appv1.Encode(r.App, b.form)
+	if err != nil || form == r.ContentType {
 		return nil
 	}
 	h := maps.Clone(header)
@@ -123,12 +124,12 @@ func (b *bucket) purgeApp(ctx context.Context, id subjects.AppID, sequence uint6
 }
 
 // entry is the bucket's message for an event.
-func (b *bucket) entry(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+func (b *bucket) entry(id subjects.AppID, r *app.Record, eventHeader nats.Header) (*nats.Msg, error) {
 	return b.entryWithin(id, r, eventHeader, b.limit())
 }
 
 // whole is the bucket's message for an event, however large it is.
-func (b *bucket) whole(id subjects.AppID, r *record, eventHeader nats.Header) (*nats.Msg, error) {
+func (b *bucket) whole(id subjects.AppID, r *app.Record, eventHeader nats.Header) (*nats.Msg, error) {
 	return b.entryWithin(id, r, eventHeader, 0)
 }
 
@@ -136,7 +137,7 @@ func (b *bucket) whole(id subjects.AppID, r *record, eventHeader nats.Header) (*
 // that is not 0. One that would be larger keeps the encoding of the event if
 // that helps; else it leaves out the spec, then the status, and names them
 // beside what the event left out.
-func (b *bucket) entryWithin(id subjects.AppID, r *record, eventHeader nats.Header, limit int) (*nats.Msg, error) {
+func (b *bucket) entryWithin(id subjects.AppID, r *app.Record, eventHeader nats.Header, limit int) (*nats.Msg, error) {
 	subject, err := b.subject(id)
 	if err != nil {
 		return nil, err
@@ -147,35 +148,35 @@ func (b *bucket) entryWithin(id subjects.AppID, r *record, eventHeader nats.Head
 			h[name] = values
 		}
 	}
-	h.Set(subjects.HeaderEventSequence, strconv.FormatUint(r.sequence, 10))
+	h.Set(subjects.HeaderEventSequence, strconv.FormatUint(r.Sequence, 10))
 	msg := &nats.Msg{Subject: subject, Header: h}
-	if r.kind == subjects.Deleted {
+	if r.Kind == subjects.Deleted {
 		h.Set(subjects.HeaderKVOperation, subjects.KVDelete)
 		if !fits(msg, limit) {
-			return nil, fmt.Errorf("%w: the delete marker has %d of %d bytes", errTooLarge, sizeOfEntry(msg), limit)
+			return nil, fmt.Errorf("%w: the delete marker has %d of %d bytes", app.ErrTooLarge, sizeOfEntry(msg), limit)
 		}
 		return msg, nil
 	}
 	forms := []string{b.form}
-	if r.contentType != b.form {
-		forms = append(forms, r.contentType)
+	if r.ContentType != b.form {
+		forms = append(forms, r.ContentType)
 	}
-	app := r.app
+	shown := r.App
 	cut := slices.DeleteFunc(strings.Split(h.Get(subjects.HeaderTruncated), ","), func(f string) bool { return f == "" })
 	for _, field := range []string{"", subjects.TruncatedSpec, subjects.TruncatedStatus} {
 		switch field {
 		case subjects.TruncatedSpec:
-			app = proto.CloneOf(app)
-			app.Spec = nil
+			shown = proto.CloneOf(shown)
+			shown.Spec = nil
 		case subjects.TruncatedStatus:
-			app.Status = nil
+			shown.Status = nil
 		}
 		if field != "" && !slices.Contains(cut, field) {
 			cut = append(cut, field)
 			h.Set(subjects.HeaderTruncated, strings.Join(cut, ","))
 		}
 		for _, form := range forms {
-			data, form, err := appv1.Encode(app, form)
+			data, form, err := appv1.Encode(shown, form)
 			if err != nil {
 				return nil, err
 			}
@@ -186,7 +187,7 @@ func (b *bucket) entryWithin(id subjects.AppID, r *record, eventHeader nats.Head
 			}
 		}
 	}
-	return nil, fmt.Errorf("%w: the bucket entry has %d of %d bytes, without spec and status", errTooLarge, sizeOfEntry(msg), limit)
+	return nil, fmt.Errorf("%w: the bucket entry has %d of %d bytes, without spec and status", app.ErrTooLarge, sizeOfEntry(msg), limit)
 }
 
 // The headers that a bucket entry takes over from its event.
@@ -212,7 +213,7 @@ const clockSkew = time.Minute
 // keepsNoMarker reports whether the delete marker of an app may have been removed
 // for its age. It was stored after the event that it reflects.
 func (b *bucket) keepsNoMarker(last *lastEvent, now time.Time) bool {
-	return last.record.kind == subjects.Deleted && b.outlived(last.stored, now)
+	return last.record.Kind == subjects.Deleted && b.outlived(last.stored, now)
 }
 
 // outlived reports whether the delete marker of an event that was stored then may have been removed

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/retry"
@@ -25,7 +26,7 @@ type clusterReader struct {
 
 // clusterApps are the apps of the cluster.
 type clusterApps struct {
-	current map[subjects.AppID]state
+	current map[subjects.AppID]app.State
 	pending map[subjects.AppID]bool        // those whose Revision the lists did not show
 	version string                         // of the list of Knative Services
 	skipped map[types.NamespacedName]error // the Knative Services that are no app, with the reason
@@ -90,8 +91,8 @@ func (r *clusterReader) read(ctx context.Context) (*clusterApps, error) {
 		apps.pending[id] = true
 	}
 	for key, o := range src.shown.services {
-		_, err := identity(o.service)
-		if winner := src.current[o.app].service; err == nil && winner != o.service {
+		_, err := app.Identity(o.service)
+		if winner := src.current[o.app].Service; err == nil && winner != o.service {
 			err = errConflict(o.app, winner)
 		}
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -16,22 +17,22 @@ type comparison struct {
 	bucket  *bucket // makes the entries that are wanted
 	now     time.Time
 	// refused returns why a state cannot be published after prev, nil if it can.
-	refused   func(id subjects.AppID, s state, prev *record) error
+	refused   func(id subjects.AppID, s app.State, prev *app.Record) error
 	streamEnd uint64 // last sequence of the stream
 	// streamFirst is its first one. keepsNewest is true if only an operator removes a message behind
 	// it.
 	streamFirst uint64
 	keepsNewest bool
 	// believed is what a running bridge published last of each app; nil if no bridge compares.
-	believed map[subjects.AppID]*record
+	believed map[subjects.AppID]*app.Record
 	noStream bool // there is no stream: the bucket has all that was published
 	noBucket bool
 	pending  map[subjects.AppID]bool // apps whose Revision is not known
 }
 
 // lastPublished is what was published last of each app.
-func lastPublished(events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) map[subjects.AppID]*record {
-	published := map[subjects.AppID]*record{}
+func lastPublished(events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) map[subjects.AppID]*app.Record {
+	published := map[subjects.AppID]*app.Record{}
 	for id, h := range entries {
 		if h.record != nil {
 			published[id] = h.record // retention may have taken its event
@@ -47,7 +48,7 @@ func lastPublished(events map[subjects.AppID]*lastEvent, entries map[subjects.Ap
 
 // compare returns the differences between the cluster, the end of the stream and the bucket. It
 // changes none of them.
-func (c comparison) compare(current map[subjects.AppID]state, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) ([]Difference, []Note) {
+func (c comparison) compare(current map[subjects.AppID]app.State, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) ([]Difference, []Note) {
 	published := lastPublished(events, entries)
 	var differences []Difference
 	var notes []Note
@@ -60,25 +61,25 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 		differences = append(differences, c.fill(d, current, events, entries))
 		judged[id] = true
 	}
-	owed := reconcile(reconcileInput{records: published, current: current, app: c.app, watched: c.watched})
-	changes, unwatched := owed.changes, owed.unwatched
+	owed := app.Reconcile(app.Input{Records: published, Current: current, App: c.app, Watched: c.watched})
+	changes, unwatched := owed.Changes, owed.Unwatched
 	reported := maps.Clone(judged)
 	for _, o := range changes {
-		if reported[o.app] {
+		if reported[o.App] {
 			continue // the create that follows a delete
 		}
-		reported[o.app] = true
-		now, there := current[o.app]
+		reported[o.App] = true
+		now, there := current[o.App]
 		if there {
-			if err := c.refused(o.app, now, published[o.app]); err != nil {
-				notes = append(notes, noteOn(o.app, NoteSkipped, "version %s is skipped: %v", now.service.ResourceVersion, err))
+			if err := c.refused(o.App, now, published[o.App]); err != nil {
+				notes = append(notes, noteOn(o.App, NoteSkipped, "version %s is skipped: %v", now.Service.ResourceVersion, err))
 				continue
 			}
 		}
-		differences = append(differences, c.fill(c.owedDifference(o.app, now, there, published[o.app]), current, events, entries))
+		differences = append(differences, c.fill(c.owedDifference(o.App, now, there, published[o.App]), current, events, entries))
 	}
 	for _, id := range unwatched {
-		notes = append(notes, noteOn(id, NoteUnwatched, "left alone: its namespace %s is not watched", published[id].namespace))
+		notes = append(notes, noteOn(id, NoteUnwatched, "left alone: its namespace %s is not watched", published[id].Namespace))
 	}
 	if !c.noBucket {
 		ids := maps.Clone(entries)
@@ -103,33 +104,33 @@ func (c comparison) compare(current map[subjects.AppID]state, events map[subject
 
 // judgeBelief compares what a running bridge published last of an app with the stream. It also
 // finds an entry of an app that was never published.
-func (c comparison) judgeBelief(id subjects.AppID, r *record, current map[subjects.AppID]state, e *lastEvent, h *held) (Difference, bool) {
+func (c comparison) judgeBelief(id subjects.AppID, r *app.Record, current map[subjects.AppID]app.State, e *lastEvent, h *held) (Difference, bool) {
 	_, there := current[id]
 	noEvent := e == nil || e.record == nil
 	switch {
-	case r == nil && noEvent && !there && h != nil && h.record.exists():
+	case r == nil && noEvent && !there && h != nil && h.record.Exists():
 		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", h.reflecting()), true
-	case !c.keepsNewest || !c.watched(r.nameSpace()):
-	case noEvent && r.exists() && r.stands() >= c.streamFirst:
-		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d, and it has no other", r.kind, r.stands()), true
-	case !noEvent && r != nil && e.record.sequence < r.stands():
+	case !c.keepsNewest || !c.watched(r.KnownNamespace()):
+	case noEvent && r.Exists() && r.Stands() >= c.streamFirst:
+		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d, and it has no other", r.Kind, r.Stands()), true
+	case !noEvent && r != nil && e.record.Sequence < r.Stands():
 		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d; its last one there is %s at %d",
-			r.kind, r.stands(), e.record.kind, e.record.sequence), true
+			r.Kind, r.Stands(), e.record.Kind, e.record.Sequence), true
 	}
 	return Difference{}, false
 }
 
 // fill adds what the sides show of an app.
-func (c comparison) fill(d Difference, current map[subjects.AppID]state, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) Difference {
+func (c comparison) fill(d Difference, current map[subjects.AppID]app.State, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) Difference {
 	if c.pending[d.id] {
 		d.tolerated = standInTime + time.Second // for the event to arrive
 	}
 	now, there := current[d.id]
 	if there {
-		d.ClusterVersion = now.service.ResourceVersion
+		d.ClusterVersion = now.Service.ResourceVersion
 	}
 	if e := events[d.id]; e != nil {
-		d.StreamSequence = e.record.previous()
+		d.StreamSequence = e.record.Previous()
 	}
 	d.BucketSequence = entries[d.id].sequence()
 	if d.Side == SideBucket {
@@ -143,31 +144,31 @@ func (c comparison) fill(d Difference, current map[subjects.AppID]state, events 
 }
 
 // owedDifference is the difference of an app of which a bridge would have to publish an event.
-func (c comparison) owedDifference(id subjects.AppID, now state, there bool, was *record) Difference {
+func (c comparison) owedDifference(id subjects.AppID, now app.State, there bool, was *app.Record) Difference {
 	switch {
 	case there && was == nil:
-		return about(id, DifferenceMissingEvent, SideStream, "missing in the stream: the cluster has version %s, no event was published", now.service.ResourceVersion)
-	case there && !was.exists():
-		return about(id, DifferenceMissingEvent, SideStream, "missing in the stream: the cluster has version %s, %s", now.service.ResourceVersion, lastWords(was))
+		return about(id, DifferenceMissingEvent, SideStream, "missing in the stream: the cluster has version %s, no event was published", now.Service.ResourceVersion)
+	case there && !was.Exists():
+		return about(id, DifferenceMissingEvent, SideStream, "missing in the stream: the cluster has version %s, %s", now.Service.ResourceVersion, lastWords(was))
 	case !there:
 		return about(id, DifferenceMissingDelete, SideStream, "gone from the cluster without a deleted event: %s", lastWords(was))
-	case was.uid != string(now.service.UID):
+	case was.UID != string(now.Service.UID):
 		return about(id, DifferenceUID, SideStream, "another object: the cluster has version %s of uid %s, %s of uid %s",
-			now.service.ResourceVersion, now.service.UID, lastWords(was), was.uid)
-	case was.resourceVersion != now.service.ResourceVersion:
-		return about(id, DifferenceVersion, SideStream, "another version: the cluster has version %s, %s", now.service.ResourceVersion, lastWords(was))
+			now.Service.ResourceVersion, now.Service.UID, lastWords(was), was.UID)
+	case was.ResourceVersion != now.Service.ResourceVersion:
+		return about(id, DifferenceVersion, SideStream, "another version: the cluster has version %s, %s", now.Service.ResourceVersion, lastWords(was))
 	default:
 		parts := "the App"
-		if app, err := now.app(c.app); err == nil {
-			parts = differingParts(was.app, app)
+		if current, err := now.App(c.app); err == nil {
+			parts = app.Differences(was.App, current)
 		}
-		return about(id, DifferenceApp, SideStream, "another App: the cluster has version %s, %s; they differ in %s", now.service.ResourceVersion, lastWords(was), parts)
+		return about(id, DifferenceApp, SideStream, "another App: the cluster has version %s, %s; they differ in %s", now.Service.ResourceVersion, lastWords(was), parts)
 	}
 }
 
 // lastWords describes what was published last of an app.
-func lastWords(r *record) string {
-	return fmt.Sprintf("the last event is %s at %d with version %s", r.kind, r.sequence, r.resourceVersion)
+func lastWords(r *app.Record) string {
+	return fmt.Sprintf("the last event is %s at %d with version %s", r.Kind, r.Sequence, r.ResourceVersion)
 }
 
 // judgeEntry compares an app's bucket entry with its last event.
@@ -189,7 +190,7 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 	case h.record == nil:
 		return about(id, DifferenceDamagedEntry, SideBucket, "damaged in the bucket: %v; the stream has no event of it", h.err), true
 	case c.noStream:
-	case h.record.sequence > c.streamEnd:
+	case h.record.Sequence > c.streamEnd:
 		return about(id, DifferenceBucketAhead, SideBucket, "ahead in the bucket%s: the stream ends at %d, they do not belong together",
 			h.reflecting(), c.streamEnd), true
 	case h.other != "":
@@ -201,7 +202,7 @@ func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
 		}
 		if want := c.bucket.rewrite(subject, h.header, h.record); want != nil {
 			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s",
-				h.record.contentType, want.Header.Get(subjects.CEDataContentType)), true
+				h.record.ContentType, want.Header.Get(subjects.CEDataContentType)), true
 		}
 	}
 	return Difference{}, false

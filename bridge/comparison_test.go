@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -19,32 +20,32 @@ import (
 func testComparison() comparison {
 	b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
 	return comparison{
-		app: kservice.Config{BaseDomain: "apps.example.com"}, watched: watching([]string{"flyte"}),
+		app: kservice.Config{BaseDomain: "apps.example.com"}, watched: app.Watching([]string{"flyte"}),
 		bucket: b, streamEnd: 20,
-		refused: func(subjects.AppID, state, *record) error { return nil },
+		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
 	}
 }
 
 // eventOf is the last event of an app in state s, at sequence 5.
-func eventOf(t *testing.T, s state) *lastEvent {
+func eventOf(t *testing.T, s app.State) *lastEvent {
 	t.Helper()
-	ev, err := testEncoder().encode(testID, newUpsert(s, true), nil)
+	ev, err := testEncoder().Encode(testID, app.NewUpsert(s, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev.record.sequence = 5
-	return &lastEvent{record: ev.record, header: ev.msg.Header}
+	ev.Record.Sequence = 5
+	return &lastEvent{record: ev.Record, header: ev.Msg.Header}
 }
 
 // deleteOf is the delete after an event, at sequence 9.
 func deleteOf(t *testing.T, e *lastEvent) *lastEvent {
 	t.Helper()
-	ev, err := testEncoder().encode(testID, &change{remove: true, deletedVersion: "101"}, e.record)
+	ev, err := testEncoder().Encode(testID, &app.Change{Remove: true, DeletedVersion: "101"}, e.record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev.record.sequence = 9
-	return &lastEvent{record: ev.record, header: ev.msg.Header}
+	ev.Record.Sequence = 9
+	return &lastEvent{record: ev.Record, header: ev.Msg.Header}
 }
 
 // entryOf is what the projector writes for an event.
@@ -63,10 +64,10 @@ func entryOf(t *testing.T, e *lastEvent) *held {
 }
 
 func TestCompare(t *testing.T) {
-	one := state{service: testService("u1", "100", "True"), revision: testRevision("99", 2)}
-	later := state{service: testService("u1", "102", "True"), revision: testRevision("99", 2)}
-	scaled := state{service: one.service, revision: testRevision("103", 3)}
-	another := state{service: testService("u2", "104", "True"), revision: testRevision("99", 2)}
+	one := app.State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 2)}
+	later := app.State{Service: testService("u1", "102", "True"), Revision: testRevision("99", 2)}
+	scaled := app.State{Service: one.Service, Revision: testRevision("103", 3)}
+	another := app.State{Service: testService("u2", "104", "True"), Revision: testRevision("99", 2)}
 	event := eventOf(t, one)
 	gone := deleteOf(t, event)
 	with := func(h *held, change func(*held)) *held {
@@ -83,10 +84,10 @@ func TestCompare(t *testing.T) {
 	damaged := &held{err: errors.New("unreadable"), header: nats.Header{}, stored: 8}
 	foreign := &lastEvent{foreign: 6}
 	unwatched := *event.record
-	unwatched.namespace = "elsewhere"
+	unwatched.Namespace = "elsewhere"
 	for _, test := range []struct {
 		name  string
-		now   *state
+		now   *app.State
 		event *lastEvent
 		entry *held
 		also  func(*comparison)
@@ -108,7 +109,7 @@ func TestCompare(t *testing.T) {
 		{name: "another replica count", now: &scaled, event: event, entry: entry, want: "stream other_app"},
 		{name: "another base domain", now: &one, event: event, entry: entry, want: "stream other_app", also: func(c *comparison) { c.app.BaseDomain = "example.org" }},
 		{name: "too large", now: &later, event: event, entry: entry, note: NoteSkipped, also: func(c *comparison) {
-			c.refused = func(subjects.AppID, state, *record) error { return errTooLarge }
+			c.refused = func(subjects.AppID, app.State, *app.Record) error { return app.ErrTooLarge }
 		}},
 		{name: "not watched", event: &lastEvent{record: &unwatched, header: event.header}, entry: entry, note: NoteUnwatched, want: ""},
 		{name: "no entry", now: &one, event: event, want: "bucket missing_entry"},
@@ -117,25 +118,25 @@ func TestCompare(t *testing.T) {
 		{name: "no marker", event: gone, want: "bucket missing_marker"},
 		{name: "entry for a marker", event: gone, entry: entry, want: "bucket entry_for_marker"},
 		{name: "marker for an entry", now: &one, event: event, entry: &held{err: errors.New("no headers"), header: nats.Header{subjects.HeaderKVOperation: {"DEL"}}}, want: "bucket marker_for_entry"},
-		{name: "behind", now: &one, event: event, entry: with(entry, func(h *held) { h.record.sequence = 4 }), want: "bucket bucket_behind"},
-		{name: "ahead", now: &one, event: event, entry: with(entry, func(h *held) { h.record.sequence = 6 }), want: "bucket bucket_ahead"},
-		{name: "ahead of the stream", now: &one, entry: with(entry, func(h *held) { h.record.sequence = 21 }), want: "bucket bucket_ahead"},
-		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *held) { h.record.sequence = 21 }), also: func(c *comparison) { c.noStream, c.streamEnd = true, 0 }},
+		{name: "behind", now: &one, event: event, entry: with(entry, func(h *held) { h.record.Sequence = 4 }), want: "bucket bucket_behind"},
+		{name: "ahead", now: &one, event: event, entry: with(entry, func(h *held) { h.record.Sequence = 6 }), want: "bucket bucket_ahead"},
+		{name: "ahead of the stream", now: &one, entry: with(entry, func(h *held) { h.record.Sequence = 21 }), want: "bucket bucket_ahead"},
+		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *held) { h.record.Sequence = 21 }), also: func(c *comparison) { c.noStream, c.streamEnd = true, 0 }},
 		{name: "another event", now: &one, entry: with(entry, func(h *held) { h.other = "something" }), want: "bucket bucket_other_event"},
-		{name: "another version in the bucket", now: &one, event: event, entry: with(entry, func(h *held) { h.record.resourceVersion = "99" }), want: "bucket bucket_other_version"},
+		{name: "another version in the bucket", now: &one, event: event, entry: with(entry, func(h *held) { h.record.ResourceVersion = "99" }), want: "bucket bucket_other_version"},
 		{name: "another App in the bucket", now: &one, event: event, entry: with(entry, func(h *held) {
-			h.record.app = proto.CloneOf(h.record.app)
-			h.record.app.Status.CurrentReplicas++
+			h.record.App = proto.CloneOf(h.record.App)
+			h.record.App.Status.CurrentReplicas++
 		}), want: "bucket bucket_other_app"},
 		{name: "another header", now: &one, event: event, entry: with(entry, func(h *held) { h.header.Set(subjects.CETime, "then") }), want: "bucket bucket_headers"},
 		{name: "a header too many", now: &one, event: event, entry: with(entry, func(h *held) { h.header.Set(subjects.HeaderMergedUpdates, "1") }), want: "bucket bucket_headers"},
 		{name: "a header too few", event: gone, entry: with(marker, func(h *held) { h.header.Del(subjects.HeaderDeletedResourceVersion) }), want: "bucket bucket_headers"},
 		{name: "a purge for a delete", event: gone, entry: with(marker, func(h *held) { h.header.Set(subjects.HeaderKVOperation, subjects.KVPurge) })},
 		{name: "another encoding", now: &one, event: event, entry: with(entry, func(h *held) {
-			h.record.contentType = subjects.ContentTypeProtobuf
+			h.record.ContentType = subjects.ContentTypeProtobuf
 		}), want: "bucket bucket_encoding"},
 		{name: "another encoding, after retention", now: &one, entry: with(entry, func(h *held) {
-			h.record.contentType = subjects.ContentTypeProtobuf
+			h.record.ContentType = subjects.ContentTypeProtobuf
 		}), want: "bucket bucket_encoding"},
 		{name: "damaged", now: &one, event: event, entry: damaged, want: "bucket damaged_entry"},
 		{name: "damaged, and nothing else is known", entry: damaged, want: "bucket damaged_entry"},
@@ -148,7 +149,7 @@ func TestCompare(t *testing.T) {
 			if test.also != nil {
 				test.also(&c)
 			}
-			current, events, entries := map[subjects.AppID]state{}, map[subjects.AppID]*lastEvent{}, map[subjects.AppID]*held{}
+			current, events, entries := map[subjects.AppID]app.State{}, map[subjects.AppID]*lastEvent{}, map[subjects.AppID]*held{}
 			if test.now != nil {
 				current[testID] = *test.now
 			}
@@ -183,10 +184,10 @@ func TestCompare(t *testing.T) {
 
 // What an operator reads first: app, what, which side, versions and sequences.
 func TestDifferenceText(t *testing.T) {
-	event := eventOf(t, state{service: testService("u1", "100", "True")})
-	later := state{service: testService("u1", "102", "True")}
+	event := eventOf(t, app.State{Service: testService("u1", "100", "True")})
+	later := app.State{Service: testService("u1", "102", "True")}
 	differences, _ := testComparison().compare(
-		map[subjects.AppID]state{testID: later}, map[subjects.AppID]*lastEvent{testID: event}, nil)
+		map[subjects.AppID]app.State{testID: later}, map[subjects.AppID]*lastEvent{testID: event}, nil)
 	var got []string
 	for _, d := range differences {
 		got = append(got, d.String())
@@ -210,7 +211,7 @@ func TestDifferenceText(t *testing.T) {
 // What is written directly ends where the projector goes on.
 func TestProjected(t *testing.T) {
 	id := func(name string) subjects.AppID { return subjects.AppID{Project: "p", Domain: "d", Name: name} }
-	at := func(sequence uint64) *record { return &record{sequence: sequence} }
+	at := func(sequence uint64) *app.Record { return &app.Record{Sequence: sequence} }
 	behind := about(id("behind"), DifferenceBucketBehind, SideBucket, "")
 	behind.StreamSequence = 9
 	liar := about(id("liar"), DifferenceBucketAhead, SideBucket, "")
@@ -249,7 +250,7 @@ func TestDoubtIsStuck(t *testing.T) {
 
 func TestUndecided(t *testing.T) {
 	s := &sides{storage: &storage{stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 10}}}, entries: map[subjects.AppID]*held{
-		testID: {record: &record{sequence: 11}},
+		testID: {record: &app.Record{Sequence: 11}},
 	}}
 	ahead := about(testID, DifferenceBucketAhead, SideBucket, "ahead")
 	if undecided([]Difference{ahead}, s) == nil {
@@ -259,7 +260,7 @@ func TestUndecided(t *testing.T) {
 	if undecided([]Difference{ahead}, s) == nil {
 		t.Error("an entry that reflects what the stream has lost is repaired")
 	}
-	s.entries[testID].record.sequence = 9
+	s.entries[testID].record.Sequence = 9
 	if err := undecided([]Difference{ahead}, s); err != nil {
 		t.Errorf("got %v for an entry that its event repairs", err)
 	}
@@ -268,9 +269,9 @@ func TestUndecided(t *testing.T) {
 // A difference that a bridge may rightly keep for a while is tolerated for longer than others.
 func TestStandInIsTolerated(t *testing.T) {
 	c := testComparison()
-	published := eventOf(t, state{service: testService("u1", "21", "True"), revision: testRevision("9", 3)})
+	published := eventOf(t, app.State{Service: testService("u1", "21", "True"), Revision: testRevision("9", 3)})
 	entry := entryOf(t, published)
-	current := map[subjects.AppID]state{testID: {service: testService("u1", "21", "True")}}
+	current := map[subjects.AppID]app.State{testID: {Service: testService("u1", "21", "True")}}
 	for _, pending := range []map[subjects.AppID]bool{nil, {testID: true}} {
 		c.pending = pending
 		differences, _ := c.compare(current, map[subjects.AppID]*lastEvent{testID: published}, map[subjects.AppID]*held{testID: entry})

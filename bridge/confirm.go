@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -18,7 +19,7 @@ func (s *session) published() publishedReader {
 // publish a change of, and corrects the records by that: a key that was taken from the bucket, or an
 // entry that was written by hand, leads to no event. The projector writes these keys again. It
 // returns the states that are published, as the records show.
-func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*record) (map[subjects.AppID]state, error) {
+func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.Record) (map[subjects.AppID]app.State, error) {
 	current, before := s.source.states(), s.memory.pending.Load()
 	if s.empty {
 		// Nothing was published of any app, or nothing is known of it.
@@ -34,12 +35,12 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*recor
 	}
 	published := maps.Clone(current)
 	ids := map[subjects.AppID]struct{}{}
-	differences := reconcile(reconcileInput{records: records, current: current, app: s.cfg.App, watched: watching(s.kube.namespaces)})
-	for _, o := range differences.changes {
-		ids[o.app] = struct{}{}
-		delete(published, o.app)
+	differences := app.Reconcile(app.Input{Records: records, Current: current, App: s.cfg.App, Watched: app.Watching(s.kube.namespaces)})
+	for _, o := range differences.Changes {
+		ids[o.App] = struct{}{}
+		delete(published, o.App)
 	}
-	for _, id := range slices.Concat(before.waitingFor(records, false), differences.unwatched) {
+	for _, id := range slices.Concat(before.waitingFor(records, false), differences.Unwatched) {
 		ids[id] = struct{}{}
 	}
 	for _, id := range s.memory.doubts.ids() {
@@ -53,22 +54,22 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*recor
 	}
 	var missing, wrong, never []subjects.AppID
 	for id, c := range read {
-		last := c.record
+		last := c.Record
 		had, known := records[id]
 		switch {
 		case !known:
 			records[id] = last
-			if last.exists() && last.sequence <= s.publishFrom {
+			if last.Exists() && last.Sequence <= s.publishFrom {
 				missing = append(missing, id)
 			}
-		case had == nil || had.damaged || had.eventLost || last.previous() > s.publishFrom:
+		case had == nil || had.Damaged || had.EventLost || last.Previous() > s.publishFrom:
 			// Another bridge has published.
-		case c.wrongly && last.previous() == 0:
+		case c.wrongly && last.Previous() == 0:
 			records[id] = last
 			never = append(never, id)
-		case last.previous() < had.sequence && !c.wrongly:
+		case last.Previous() < had.Sequence && !c.wrongly:
 			// Its event was removed since.
-		case last.sequence != had.sequence || last.kind == subjects.Deleted || !sameRecord(had, last):
+		case last.Sequence != had.Sequence || last.Kind == subjects.Deleted || !sameRecord(had, last):
 			records[id] = last
 			wrong = append(wrong, id)
 		}
@@ -84,7 +85,7 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*recor
 }
 
 // sameRecord reports whether an entry shows what its event does. An entry may lack what did not fit.
-func sameRecord(entry, event *record) bool {
-	return entry.uid == event.uid && entry.resourceVersion == event.resourceVersion && entry.namespace == event.namespace && entry.truncated == event.truncated &&
-		sameApp(entry.app, event.app, weakerForm(entry.contentType, event.contentType))
+func sameRecord(entry, event *app.Record) bool {
+	return entry.UID == event.UID && entry.ResourceVersion == event.ResourceVersion && entry.Namespace == event.Namespace && entry.Truncated == event.Truncated &&
+		app.SameApp(entry.App, event.App, app.WeakerEncoding(entry.ContentType, event.ContentType))
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -203,11 +204,11 @@ func TestGhostInAnotherEncoding(t *testing.T) {
 			}
 			l.settles()
 			m := l.entry("one")
-			r, err := recordOfEntry(m.header, m.data)
+			r, err := app.ReadEntry(m.header, m.data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, form, err := appv1.Encode(r.app, subjects.ContentTypeProtobuf)
+			data, form, err := appv1.Encode(r.App, subjects.ContentTypeProtobuf)
 			if err != nil {
 				t.Fatal(err)
 			}

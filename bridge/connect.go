@@ -3,7 +3,7 @@ package bridge
 import (
 	"context"
 
-
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -13,36 +13,36 @@ import (
 // none. owe is called for each change and returns what to call once it is published. reset ends the
 // session if an object's version steps back. published are states that are known to be what their
 // records show.
-func connect(s *source, q, before *queue, records map[subjects.AppID]*record, published map[subjects.AppID]state, lost []subjects.LostRange, convert kservice.Config, watched func(string) bool,
+func connect(s *source, q, before *queue, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State, lost []subjects.LostRange, convert kservice.Config, watched func(string) bool,
 	owe func() func(), reset context.CancelCauseFunc,
 ) (differences, carried int, unwatched []subjects.AppID) {
 	s.connect(func(v view) sink {
-		in := reconcileInput{
-			records: records, current: v.states(), confirmed: published, awaits: v.awaits,
-			pending: before.pending(records), sameStream: before.isOf(q.streamID),
-			lost: func(sequence uint64) bool { return contains(lost, sequence) },
-			app:  convert, watched: watched,
+		in := app.Input{
+			Records: records, Current: v.states(), Confirmed: published, Awaits: v.awaits,
+			Pending: before.pending(records), SameStream: before.isOf(q.streamID),
+			Lost: func(sequence uint64) bool { return contains(lost, sequence) },
+			App:  convert, Watched: watched,
 		}
-		result := reconcile(in)
+		result := app.Reconcile(in)
 		for id := range records {
-			q.load(id, result.record(in, id))
+			q.load(id, result.Record(in, id))
 		}
-		for id, rev := range result.standIn {
+		for id, rev := range result.StandIn {
 			v.standIn(id, rev)
 		}
-		for _, o := range result.changes {
-			o.change.resynced = owe()
-			o.change.size = 0 // the source keeps its object in any case
-			q.add(o.app, o.change)
+		for _, o := range result.Changes {
+			o.Change.Resynced = owe()
+			o.Change.Size = 0 // the source keeps its object in any case
+			q.add(o.App, o.Change)
 		}
-		for id, changes := range result.pending {
+		for id, changes := range result.Pending {
 			for _, c := range changes {
-				c.resynced = owe()
+				c.Resynced = owe()
 			}
 			q.carry(id, changes)
 			carried += len(changes)
 		}
-		differences, unwatched = len(result.changes), result.unwatched
+		differences, unwatched = len(result.Changes), result.Unwatched
 		return q.add
 	}, reset)
 	return differences, carried, unwatched

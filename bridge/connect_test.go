@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -41,23 +42,23 @@ func rollout(v, revision string) *kservice.Service {
 }
 
 // countIn is a change with the count that its event shows and where that is from.
-func countIn(t *testing.T, c *change) string {
+func countIn(t *testing.T, c *app.Change) string {
 	t.Helper()
 	switch {
-	case c.remove && c.finalStateUnknown:
+	case c.Remove && c.FinalStateUnknown:
 		return "lost"
-	case c.remove:
+	case c.Remove:
 		return "gone"
 	}
-	ev, err := testEncoder().encode(testID, c, nil)
+	ev, err := testEncoder().Encode(testID, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("%s x%d", ev.record.resourceVersion, ev.record.app.GetStatus().GetCurrentReplicas())
-	if ev.record.revision != "" {
-		text += fmt.Sprintf(" of %s@%s", ev.msg.Header.Get(subjects.HeaderRevision), ev.msg.Header.Get(subjects.HeaderRevisionResourceVersion))
+	text := fmt.Sprintf("%s x%d", ev.Record.ResourceVersion, ev.Record.App.GetStatus().GetCurrentReplicas())
+	if ev.Record.Revision != "" {
+		text += fmt.Sprintf(" of %s@%s", ev.Msg.Header.Get(subjects.HeaderRevision), ev.Msg.Header.Get(subjects.HeaderRevisionResourceVersion))
 	}
-	if !c.mergeable {
+	if !c.Mergeable {
 		text = "new " + text
 	}
 	return text
@@ -67,12 +68,12 @@ func countIn(t *testing.T, c *change) string {
 func TestStandInAtStart(t *testing.T) {
 	unready := rolledOut("rev-2", "15", 0)
 	unready.Status.NotReady = true
-	one := state{service: rollout("10", "rev-1"), revision: testRevision("9", 3)}
-	before := state{service: rollout("21", "rev-2"), revision: testRevision("9", 3)}
-	zero := state{service: rollout("21", "rev-2")}
+	one := app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)}
+	before := app.State{Service: rollout("21", "rev-2"), Revision: testRevision("9", 3)}
+	zero := app.State{Service: rollout("21", "rev-2")}
 	for _, test := range []struct {
 		name      string
-		published state
+		published app.State
 		revision  *kservice.Revision // known at the start
 		over      bool               // the time was over before
 		want      []string
@@ -103,7 +104,7 @@ func TestStandInAtStart(t *testing.T) {
 				}
 				q := testQueue(100, 1<<20)
 				defer q.close()
-				connect(s, q, nil, map[subjects.AppID]*record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().app,
+				connect(s, q, nil, map[subjects.AppID]*app.Record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().App,
 					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 				want := test.want
 				if arrives {
@@ -136,7 +137,7 @@ func TestStandInIsCarried(t *testing.T) {
 	revisions.OnAdd(testRevision("9", 3), true)
 	services.OnAdd(rollout("10", "rev-1"), true)
 	before := testQueue(100, 1<<20)
-	r := publishedAs(t, state{service: rollout("10", "rev-1"), revision: testRevision("9", 3)})
+	r := publishedAs(t, app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)})
 	before.load(testID, r)
 	s.connect(func(view) sink { return before.add }, nil)
 	services.OnUpdate(nil, rollout("21", "rev-2"))
@@ -144,7 +145,7 @@ func TestStandInIsCarried(t *testing.T) {
 	before.close()
 	q := testQueue(100, 1<<20)
 	defer q.close()
-	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*record{testID: r}, nil, nil, testEncoder().app,
+	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*app.Record{testID: r}, nil, nil, testEncoder().App,
 		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if differences != 0 || carried != 2 {
 		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -137,7 +138,7 @@ const (
 // explainCreate returns a ConfigError for an error that only an operator can fix.
 func (s *storage) explainCreate(what string, err error) error {
 	if code := errorCode(err); code == codeReplicasNotSupported || code == codeInsufficientResources {
-		return &ConfigError{
+		return &app.ConfigError{
 			Field: "stream-replicas", Value: strconv.Itoa(s.cfg.Replicas),
 			Problem: fmt.Sprintf("%s: %v", what, err), Repair: "ask for no more replicas than there are JetStream servers",
 		}

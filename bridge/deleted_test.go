@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -99,14 +100,14 @@ func TestCarriedChangesOfDeletedApps(t *testing.T) {
 	s := newSource(zap.NewNop(), m.reject)
 	before := testQueue(100, 1<<20)
 	before.reached = 7
-	before.load(testID, &record{kind: subjects.Deleted, uid: "u0", resourceVersion: "1", sequence: 7})
-	before.load(appID("quiet"), &record{kind: subjects.Deleted, uid: "u9", resourceVersion: "1", sequence: 6})
+	before.load(testID, &app.Record{Kind: subjects.Deleted, UID: "u0", ResourceVersion: "1", Sequence: 7})
+	before.load(appID("quiet"), &app.Record{Kind: subjects.Deleted, UID: "u9", ResourceVersion: "1", Sequence: 6})
 	s.connect(func(view) sink { return before.add }, nil)
 	s.serviceHandler().OnAdd(testService("u1", "20", "True"), false)
 	before.close()
 	q := testQueue(100, 1<<20)
 	defer q.close()
-	records := map[subjects.AppID]*record{}
+	records := map[subjects.AppID]*app.Record{}
 	_, carried, _ := connect(s, q, before, records, nil, nil, kservice.Config{}, func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if carried != 1 || q.apps[appID("quiet")] != nil || !q.isUnread(testID) {
 		t.Errorf("carried %d; the queue knows %v", carried, q.apps)
@@ -190,7 +191,7 @@ func TestCarriedChangesAreOwed(t *testing.T) {
 	for q.length > 0 {
 		id, c, _, _ := q.next()
 		q.done(id, nil)
-		c.resynced()
+		c.Resynced()
 	}
 	if owed != 0 {
 		t.Errorf("everything is published, and %d changes are still owed", owed)

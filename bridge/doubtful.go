@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -25,7 +26,7 @@ type doubtful struct {
 
 	// damaged is the record of a key that is missing or cannot be compared with the stream. The
 	// fields below are those of a suspect, which has none.
-	damaged *record
+	damaged *app.Record
 	known   bool  // the projector had written the key before
 	held    *held // nil: the key is gone
 	other   bool  // the stream has another app's event at the entry's sequence, and none of this app
@@ -36,7 +37,7 @@ type doubtful struct {
 func (p *projector) readDoubtful(ctx context.Context, snap *snapshot, suspects map[subjects.AppID]bool) ([]*doubtful, error) {
 	var apps []*doubtful
 	for id, r := range snap.records {
-		if r.damaged {
+		if r.Damaged {
 			apps = append(apps, &doubtful{id: id, damaged: r})
 		}
 	}
@@ -84,7 +85,7 @@ func (p *projection) repair(ctx context.Context, suspects map[subjects.AppID]boo
 		case d.damaged == nil && d.held == nil: // the next read of the bucket finds it missing
 		case d.last.published() == nil:
 			err = p.repairWithoutEvent(ctx, d)
-		case d.last.record.sequence > p.snap.position: // the event is still to be projected
+		case d.last.record.Sequence > p.snap.position: // the event is still to be projected
 		default:
 			err = p.restore(ctx, d)
 		}
@@ -99,13 +100,13 @@ func (p *projection) repair(ctx context.Context, suspects map[subjects.AppID]boo
 func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error {
 	entry := uint64(0)
 	switch {
-	case d.damaged != nil && d.damaged.held.exists():
+	case d.damaged != nil && d.damaged.Held.Exists():
 		// A reader may know the app from the event that the stream lost. The entry stays until the
 		// session has published a create or a delete.
-		p.keep(d.id, d.damaged.held, d.last)
+		p.keep(d.id, d.damaged.Held, d.last)
 		return nil
 	case d.damaged != nil:
-		entry = d.damaged.entry
+		entry = d.damaged.Entry
 	case !d.other && (d.known || d.held.sequence() > p.followed.Load()):
 		p.trust(d)
 		return nil
@@ -119,7 +120,7 @@ func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error 
 	p.forgetKey(d.id)
 	if d.damaged != nil {
 		p.forgetRecord(d.id)
-		if d.damaged.lost {
+		if d.damaged.Lost {
 			return fmt.Errorf("%w: %s", errEntryLost, d.id)
 		}
 	}
@@ -130,10 +131,10 @@ func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error 
 // restore writes an entry from the app's last event, unless it reflects that.
 func (p *projection) restore(ctx context.Context, d *doubtful) error {
 	r := d.last.record
-	text, fields := "restored a bucket entry", []zap.Field{zap.Stringer("app", d.id), zap.Uint64("sequence", r.sequence)}
+	text, fields := "restored a bucket entry", []zap.Field{zap.Stringer("app", d.id), zap.Uint64("sequence", r.Sequence)}
 	if d.damaged != nil {
 		p.restored(d.id, d.last)
-		if d.damaged.entry == 0 && p.bucket.keepsNoMarker(d.last, time.Now()) {
+		if d.damaged.Entry == 0 && p.bucket.keepsNoMarker(d.last, time.Now()) {
 			p.forgetKey(d.id)
 			return nil
 		}
@@ -151,7 +152,7 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 	if msg == nil {
 		return nil
 	}
-	if err := p.send(ctx, entry{msg: msg, app: d.id, exists: r.exists()}, 0); err != nil {
+	if err := p.send(ctx, entry{msg: msg, app: d.id, exists: r.Exists()}, 0); err != nil {
 		return err
 	}
 	p.log.Warn(text, fields...)
@@ -162,7 +163,7 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 func (p *projector) trust(d *doubtful) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.setKey(d.id, key{exists: d.held.record.exists(), event: d.held.sequence(), at: storedAt{d.held.stored, d.held.time}})
+	p.setKey(d.id, key{exists: d.held.record.Exists(), event: d.held.sequence(), at: storedAt{d.held.stored, d.held.time}})
 }
 
 // forgetKey notes that the bucket has no key of an app.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
@@ -39,11 +40,11 @@ func (s *storage) checkDurability(cfg jetstream.StreamConfig) error {
 		unsafe = append(unsafe, "persist_mode async acknowledges before it writes")
 	}
 	if len(broken) > 0 {
-		return &ConfigError{Field: "stream", Value: s.cfg.Stream, Problem: strings.Join(broken, "; "), Repair: "choose another --stream or change this one"}
+		return &app.ConfigError{Field: "stream", Value: s.cfg.Stream, Problem: strings.Join(broken, "; "), Repair: "choose another --stream or change this one"}
 	}
 	if len(unsafe) > 0 {
 		if !s.cfg.AllowUnsafeStream {
-			return &ConfigError{
+			return &app.ConfigError{
 				Field: "stream", Value: s.cfg.Stream, Problem: strings.Join(unsafe, "; "),
 				Repair: "change the stream, or accept the loss with --allow-unsafe-stream",
 			}

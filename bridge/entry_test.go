@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -15,30 +16,30 @@ import (
 // The entries of the bucket are a contract: a golden file each.
 func TestEntryGolden(t *testing.T) {
 	e := testEncoder()
-	first, err := e.encode(testID, newUpsert(state{service: testService("u1", "100", "Unknown")}, true), nil)
+	first, err := e.Encode(testID, app.NewUpsert(app.State{Service: testService("u1", "100", "Unknown")}, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.record.sequence = 7
-	ready := newUpsert(state{service: testService("u1", "105", "True"), revision: testRevision("104", 2)}, false)
-	ready.merged = 3
-	second, err := e.encode(testID, ready, first.record)
+	first.Record.Sequence = 7
+	ready := app.NewUpsert(app.State{Service: testService("u1", "105", "True"), Revision: testRevision("104", 2)}, false)
+	ready.Merged = 3
+	second, err := e.Encode(testID, ready, first.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second.record.sequence = 12
-	gone := &change{remove: true, deletedVersion: "110", changedAt: time.Date(2026, 3, 1, 13, 0, 0, 5000, time.UTC)}
-	third, err := e.encode(testID, gone, second.record)
+	second.Record.Sequence = 12
+	gone := &app.Change{Remove: true, DeletedVersion: "110", ChangedAt: time.Date(2026, 3, 1, 13, 0, 0, 5000, time.UTC)}
+	third, err := e.Encode(testID, gone, second.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
-	entry, err := b.entry(testID, second.record, second.msg.Header)
+	entry, err := b.entry(testID, second.Record, second.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	third.record.sequence = 13
-	marker, err := b.entry(testID, third.record, third.msg.Header)
+	third.Record.Sequence = 13
+	marker, err := b.entry(testID, third.Record, third.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,45 +63,45 @@ func TestEventStatus(t *testing.T) {
 	for _, from := range []string{"memory", "event", "entry"} {
 		t.Run(from, func(t *testing.T) {
 			e, b := testEncoder(), &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
-			var prev *record
+			var prev *app.Record
 			for i, step := range []struct {
 				name   string
-				change *change
+				change *app.Change
 				old    bool // by a version of appbridge without these headers
 				want   [2]string
 			}{
-				{"created", newUpsert(state{service: testService("u1", "100", "Unknown")}, true), false, [2]string{"PENDING", ""}},
-				{"ready", newUpsert(state{service: testService("u1", "101", "True")}, false), false, [2]string{"ACTIVE", "PENDING"}},
-				{"failed", newUpsert(state{service: testService("u1", "102", "False")}, false), false, [2]string{"FAILED", "ACTIVE"}},
-				{"stopped", newUpsert(state{service: stopped}, false), false, [2]string{"STOPPED", "FAILED"}},
-				{"without conditions", newUpsert(state{service: silent}, false), false, [2]string{"", "STOPPED"}},
-				{"ready after none", newUpsert(state{service: testService("u1", "105", "True")}, false), false, [2]string{"ACTIVE", ""}},
-				{"the same again", newUpsert(state{service: testService("u1", "106", "True")}, false), false, [2]string{"ACTIVE", "ACTIVE"}},
-				{"deleted", &change{remove: true, deletedVersion: "107"}, false, [2]string{"", "ACTIVE"}},
-				{"created after a delete", newUpsert(state{service: testService("u2", "108", "False")}, true), false, [2]string{"FAILED", ""}},
-				{"by an older version", newUpsert(state{service: testService("u2", "109", "True")}, false), true, none},
-				{"after an older version", newUpsert(state{service: testService("u2", "110", "True")}, false), false, [2]string{"ACTIVE", ""}},
-				{"by an older version again", newUpsert(state{service: testService("u2", "111", "True")}, false), true, none},
-				{"deleted after an older version", missedDelete(), false, none},
+				{"created", app.NewUpsert(app.State{Service: testService("u1", "100", "Unknown")}, true), false, [2]string{"PENDING", ""}},
+				{"ready", app.NewUpsert(app.State{Service: testService("u1", "101", "True")}, false), false, [2]string{"ACTIVE", "PENDING"}},
+				{"failed", app.NewUpsert(app.State{Service: testService("u1", "102", "False")}, false), false, [2]string{"FAILED", "ACTIVE"}},
+				{"stopped", app.NewUpsert(app.State{Service: stopped}, false), false, [2]string{"STOPPED", "FAILED"}},
+				{"without conditions", app.NewUpsert(app.State{Service: silent}, false), false, [2]string{"", "STOPPED"}},
+				{"ready after none", app.NewUpsert(app.State{Service: testService("u1", "105", "True")}, false), false, [2]string{"ACTIVE", ""}},
+				{"the same again", app.NewUpsert(app.State{Service: testService("u1", "106", "True")}, false), false, [2]string{"ACTIVE", "ACTIVE"}},
+				{"deleted", &app.Change{Remove: true, DeletedVersion: "107"}, false, [2]string{"", "ACTIVE"}},
+				{"created after a delete", app.NewUpsert(app.State{Service: testService("u2", "108", "False")}, true), false, [2]string{"FAILED", ""}},
+				{"by an older version", app.NewUpsert(app.State{Service: testService("u2", "109", "True")}, false), true, none},
+				{"after an older version", app.NewUpsert(app.State{Service: testService("u2", "110", "True")}, false), false, [2]string{"ACTIVE", ""}},
+				{"by an older version again", app.NewUpsert(app.State{Service: testService("u2", "111", "True")}, false), true, none},
+				{"deleted after an older version", app.MissedDelete(), false, none},
 			} {
-				ev, err := e.encode(testID, step.change, prev)
+				ev, err := e.Encode(testID, step.change, prev)
 				if err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 				if step.old {
-					ev.msg.Header.Del(subjects.HeaderAppStatus)
-					ev.msg.Header.Del(subjects.HeaderPreviousAppStatus)
+					ev.Msg.Header.Del(subjects.HeaderAppStatus)
+					ev.Msg.Header.Del(subjects.HeaderPreviousAppStatus)
 				}
 				sequence := uint64(i + 1)
-				next, err := recordOfEvent(ev.record.kind, sequence, ev.msg.Header, ev.msg.Data)
+				next, err := app.ReadEvent(ev.Record.Kind, sequence, ev.Msg.Header, ev.Msg.Data)
 				if err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
-				entry, err := b.entry(testID, next, ev.msg.Header)
+				entry, err := b.entry(testID, next, ev.Msg.Header)
 				if err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
-				for what, h := range map[string]nats.Header{"event": ev.msg.Header, "entry": entry.Header} {
+				for what, h := range map[string]nats.Header{"event": ev.Msg.Header, "entry": entry.Header} {
 					for j, name := range []string{subjects.HeaderAppStatus, subjects.HeaderPreviousAppStatus} {
 						var want []string
 						if step.want[j] != "" {
@@ -115,12 +116,12 @@ func TestEventStatus(t *testing.T) {
 				case step.old || from == "event":
 					prev = next
 				case from == "entry":
-					if prev, err = recordOfEntry(entry.Header, entry.Data); err != nil {
+					if prev, err = app.ReadEntry(entry.Header, entry.Data); err != nil {
 						t.Fatalf("%s: %v", step.name, err)
 					}
 				default:
-					prev = ev.record
-					prev.sequence = sequence
+					prev = ev.Record
+					prev.Sequence = sequence
 				}
 			}
 		})
@@ -130,43 +131,43 @@ func TestEventStatus(t *testing.T) {
 // A state that an older version of appbridge published, without a status, is published: an upgrade
 // alone is no change, and the bucket's entry is what its event is.
 func TestStatusMissingIsNoChange(t *testing.T) {
-	e, now := testEncoder(), state{service: testService("u1", "100", "True"), revision: testRevision("99", 1)}
-	ev, err := e.encode(testID, newUpsert(now, true), nil)
+	e, now := testEncoder(), app.State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 1)}
+	ev, err := e.Encode(testID, app.NewUpsert(now, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev.msg.Header.Del(subjects.HeaderAppStatus)
-	r, err := recordOfEvent(subjects.Created, 7, ev.msg.Header, ev.msg.Data)
+	ev.Msg.Header.Del(subjects.HeaderAppStatus)
+	r, err := app.ReadEvent(subjects.Created, 7, ev.Msg.Header, ev.Msg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.status != "" {
-		t.Fatalf("status %q: this test tests nothing", r.status)
+	if r.Status != "" {
+		t.Fatalf("status %q: this test tests nothing", r.Status)
 	}
-	b := &bucket{name: subjects.DefaultBucket, form: e.form}
-	entry, err := b.entry(testID, r, ev.msg.Header)
+	b := &bucket{name: subjects.DefaultBucket, form: e.Form}
+	entry, err := b.entry(testID, r, ev.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBucket, err := recordOfEntry(entry.Header, entry.Data)
+	inBucket, err := app.ReadEntry(entry.Header, entry.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, published := range map[string]*record{"event": r, "entry": inBucket} {
-		changes := reconcile(reconcileInput{
-			records: map[subjects.AppID]*record{testID: published}, current: map[subjects.AppID]state{testID: now}, app: e.app,
-			watched: func(string) bool { return true },
-		}).changes
+	for name, published := range map[string]*app.Record{"event": r, "entry": inBucket} {
+		changes := app.Reconcile(app.Input{
+			Records: map[subjects.AppID]*app.Record{testID: published}, Current: map[subjects.AppID]app.State{testID: now}, App: e.App,
+			Watched: func(string) bool { return true },
+		}).Changes
 		if len(changes) > 0 {
 			t.Errorf("%s: %d changes are owed, want none", name, len(changes))
 		}
 	}
 	c := comparison{
-		app: e.app, watched: func(string) bool { return true }, bucket: b, streamEnd: 7,
-		refused: func(subjects.AppID, state, *record) error { return nil },
+		app: e.App, watched: func(string) bool { return true }, bucket: b, streamEnd: 7,
+		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
 	}
-	differences, _ := c.compare(map[subjects.AppID]state{testID: now},
-		map[subjects.AppID]*lastEvent{testID: {record: r, header: ev.msg.Header}},
+	differences, _ := c.compare(map[subjects.AppID]app.State{testID: now},
+		map[subjects.AppID]*lastEvent{testID: {record: r, header: ev.Msg.Header}},
 		map[subjects.AppID]*held{testID: {record: inBucket, header: entry.Header}})
 	if len(differences) > 0 {
 		t.Errorf("verify finds %v, want nothing", differences)
@@ -177,15 +178,15 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 func TestEntryWithoutJSONForm(t *testing.T) {
 	svc := testService("u1", "100", "True")
 	svc.Annotations[kservice.AnnotationSpec] = "EhISEAoOCgF4EgkRAQAAAAAA+H8=" // a NaN in the pod's Struct
-	ev, err := testEncoder().encode(testID, newUpsert(state{service: svc}, true), nil)
+	ev, err := testEncoder().Encode(testID, app.NewUpsert(app.State{Service: svc}, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := recordOfEvent(subjects.Created, 3, ev.msg.Header, ev.msg.Data)
+	r, err := app.ReadEvent(subjects.Created, 3, ev.Msg.Header, ev.Msg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := (&bucket{name: "b", form: subjects.ContentTypeJSON}).entry(testID, r, ev.msg.Header)
+	entry, err := (&bucket{name: "b", form: subjects.ContentTypeJSON}).entry(testID, r, ev.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // held is what the bucket holds for one app.
 type held struct {
-	record *record // nil: it cannot be read, for err
+	record *app.Record // nil: it cannot be read, for err
 	err    error
 	header nats.Header
 	stored uint64 // its sequence in the bucket's own stream
@@ -28,7 +29,7 @@ type held struct {
 // heldBy reads a message of the bucket's stream.
 func heldBy(m *storedMessage) *held {
 	h := &held{header: m.header, stored: m.sequence, time: m.stored}
-	h.record, h.err = recordOfEntry(m.header, m.data)
+	h.record, h.err = app.ReadEntry(m.header, m.data)
 	return h
 }
 
@@ -39,7 +40,7 @@ func (h *held) sequence() uint64 {
 	if h == nil || h.record == nil {
 		return 0
 	}
-	return h.record.sequence
+	return h.record.Sequence
 }
 
 // reflecting names the event that the entry reflects, as the end of a clause.
@@ -47,7 +48,7 @@ func (h *held) reflecting() string {
 	if h.record == nil {
 		return ""
 	}
-	return fmt.Sprintf(", which reflects %s at %d", h.record.kind, h.record.sequence)
+	return fmt.Sprintf(", which reflects %s at %d", h.record.Kind, h.record.Sequence)
 }
 
 // mismatchKind is how an entry of the bucket differs from its app's last event. docs/verify.md
@@ -82,8 +83,8 @@ func mismatched(kind mismatchKind, format string, args ...any) *mismatch {
 // the entry is as the projector writes it.
 func (b *bucket) mismatch(id subjects.AppID, e *lastEvent, h *held, now time.Time) *mismatch {
 	r := e.record
-	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
-	deleted := r.kind == subjects.Deleted
+	end := fmt.Sprintf("the stream's last event is %s at %d", r.Kind, r.Sequence)
+	deleted := r.Kind == subjects.Deleted
 	switch {
 	case h == nil && deleted && b.keepsNoMarker(e, now):
 		return nil
@@ -97,15 +98,15 @@ func (b *bucket) mismatch(id subjects.AppID, e *lastEvent, h *held, now time.Tim
 		return mismatched(mismatchMarkerForEntry, "a delete marker that is not of appbridge in the bucket: %s", end)
 	case h.record == nil:
 		return mismatched(mismatchDamaged, "damaged in the bucket: %v; %s", h.err, end)
-	case h.record.sequence < r.sequence:
+	case h.record.Sequence < r.Sequence:
 		return mismatched(mismatchBehind, "behind in the bucket%s: %s", h.reflecting(), end)
-	case h.record.sequence > r.sequence:
+	case h.record.Sequence > r.Sequence:
 		return mismatched(mismatchAhead, "ahead in the bucket%s: %s", h.reflecting(), end)
 	case !deleted && h.marker():
 		return mismatched(mismatchMarkerForEntry, "a delete marker in place of an entry in the bucket%s: %s", h.reflecting(), end)
-	case h.record.uid != r.uid || h.record.resourceVersion != r.resourceVersion:
+	case h.record.UID != r.UID || h.record.ResourceVersion != r.ResourceVersion:
 		return mismatched(mismatchVersion, "another version in the bucket: version %s of uid %s, %s with version %s of uid %s",
-			h.record.resourceVersion, h.record.uid, end, r.resourceVersion, r.uid)
+			h.record.ResourceVersion, h.record.UID, end, r.ResourceVersion, r.UID)
 	}
 	want, err := b.entry(id, r, e.header)
 	if err != nil {
@@ -125,20 +126,20 @@ func (b *bucket) mismatch(id subjects.AppID, e *lastEvent, h *held, now time.Tim
 // contentMismatch compares an entry that reflects the event e with the one that is wanted for e.
 func contentMismatch(e *lastEvent, h *held, want *nats.Msg) *mismatch {
 	r := e.record
-	end := fmt.Sprintf("the stream's last event is %s at %d", r.kind, r.sequence)
+	end := fmt.Sprintf("the stream's last event is %s at %d", r.Kind, r.Sequence)
 	form := want.Header.Get(subjects.CEDataContentType)
-	if r.kind != subjects.Deleted {
-		app := r.app
-		if want.Header.Get(subjects.HeaderTruncated) != r.truncated {
-			app = &appv1.App{}
-			if err := appv1.Decode(want.Data, form, app); err != nil {
+	if r.Kind != subjects.Deleted {
+		wanted := r.App
+		if want.Header.Get(subjects.HeaderTruncated) != r.Truncated {
+			wanted = &appv1.App{}
+			if err := appv1.Decode(want.Data, form, wanted); err != nil {
 				return mismatched(mismatchDamaged, "the entry cannot be made: %v; %s", err, end)
 			}
 		}
-		if !sameApp(h.record.app, app, weakerForm(h.record.contentType, r.contentType)) {
-			return mismatched(mismatchApp, "another App in the bucket: %s; they differ in %s", end, differingParts(h.record.app, app))
+		if !app.SameApp(h.record.App, wanted, app.WeakerEncoding(h.record.ContentType, r.ContentType)) {
+			return mismatched(mismatchApp, "another App in the bucket: %s; they differ in %s", end, app.Differences(h.record.App, wanted))
 		}
-		if got := h.record.contentType; got != form {
+		if got := h.record.ContentType; got != form {
 			return mismatched(mismatchEncoding, "another encoding in the bucket: %s, want %s; %s", got, form, end)
 		}
 	}

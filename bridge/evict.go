@@ -1,6 +1,9 @@
 package bridge
 
-import "github.com/appbridge/appbridge/subjects"
+import (
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
+)
 
 // recentlyDeleted is how many deleted apps a queue keeps: an app that is created again soon costs
 // no read.
@@ -14,7 +17,7 @@ func (q *queue) retire(id subjects.AppID, a *appQueue) {
 }
 
 // idle reports whether an app does not exist and has no pending change.
-func (a *appQueue) idle() bool { return len(a.changes) == 0 && !a.underWay && !a.record.exists() }
+func (a *appQueue) idle() bool { return len(a.changes) == 0 && !a.underWay && !a.record.Exists() }
 
 // evict forgets deleted apps whose last event the bucket reflects, but for the last recentlyDeleted
 // ones. The bucket is written up to sequence written. The caller knows that every message up to
@@ -31,7 +34,7 @@ func (q *queue) evict(written uint64) {
 		a := q.apps[id]
 		switch {
 		case a == nil || !a.idle(): // retire adds it again when it is deleted again
-		case i < over && a.record.fence() <= written:
+		case i < over && a.record.Fence() <= written:
 			delete(q.apps, id)
 			q.complete = false
 		default:
@@ -52,13 +55,13 @@ func (q *queue) isUnread(id subjects.AppID) bool {
 // noteRead sets the last event of an unread app that is under way, and returns its record. A
 // foreign message that was found meanwhile counts for the fence. ours is false for an event of
 // another bridge: it is behind what is accounted for.
-func (q *queue) noteRead(id subjects.AppID, r *record) (known *record, ours bool) {
+func (q *queue) noteRead(id subjects.AppID, r *app.Record) (known *app.Record, ours bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ours = r.previous() <= q.reached
+	ours = r.Previous() <= q.reached
 	a := q.apps[id]
-	if foreign := a.record.fence(); a.unread && foreign > r.fence() {
-		r = r.behind(foreign)
+	if foreign := a.record.Fence(); a.unread && foreign > r.Fence() {
+		r = r.Behind(foreign)
 	}
 	a.record, a.unread = r, false
 	return r, ours
@@ -66,7 +69,7 @@ func (q *queue) noteRead(id subjects.AppID, r *record) (known *record, ours bool
 
 // waitingFor lists the apps with pending changes that have no record in records. With all it lists
 // every app of the queue that has none. A nil queue has no apps.
-func (q *queue) waitingFor(records map[subjects.AppID]*record, all bool) []subjects.AppID {
+func (q *queue) waitingFor(records map[subjects.AppID]*app.Record, all bool) []subjects.AppID {
 	if q == nil {
 		return nil
 	}

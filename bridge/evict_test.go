@@ -4,13 +4,16 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // What must stay stays: apps that exist, that have something waiting or under way, whose delete the
 // bucket does not reflect, and the newest ones.
 func TestEvict(t *testing.T) {
-	gone := func(sequence uint64) *record { return &record{kind: subjects.Deleted, sequence: sequence, uid: "u"} }
+	gone := func(sequence uint64) *app.Record {
+		return &app.Record{Kind: subjects.Deleted, Sequence: sequence, UID: "u"}
+	}
 	for _, test := range []struct {
 		name  string
 		play  func(*queue)
@@ -114,7 +117,7 @@ func TestUnreadAppThatExists(t *testing.T) {
 			if got != test.want || (len(missing) == 1) != (test.version == "1") {
 				t.Errorf("got %s, missing %v", got, missing)
 			}
-			if known := publishedOf(p, "a"); !known.exists() || known.resourceVersion != test.version {
+			if known := publishedOf(p, "a"); !known.Exists() || known.ResourceVersion != test.version {
 				t.Errorf("the record is %+v", known)
 			}
 		})

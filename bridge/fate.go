@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -85,7 +86,7 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 	sent := map[string]*flight{}
 	for _, f := range p.again {
 		acknowledged[f.landed] = f.landed > 0
-		sent[f.ev.msg.Header.Get(subjects.HeaderMsgID)] = f
+		sent[f.ev.Msg.Header.Get(subjects.HeaderMsgID)] = f
 	}
 	messages, err := p.read(ctx, last, acknowledged)
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 		if m == nil {
 			continue // acknowledged, or removed since
 		}
-		var ev *event
+		var ev *app.Event
 		f := sent[m.header.Get(subjects.HeaderMsgID)]
 		if f != nil {
 			ev = f.ev
@@ -146,7 +147,7 @@ func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint
 
 // found notes that the event has landed. The record is that of the message: another bridge may have
 // written it.
-func (f *flight) found(r *record) { f.ev.record, f.landed = r, r.sequence }
+func (f *flight) found(r *app.Record) { f.ev.Record, f.landed = r, r.Sequence }
 
 // sortOut does the next step of every event whose fate is known now.
 func (p *publisher) sortOut(ctx context.Context) error {
@@ -165,7 +166,7 @@ func (p *publisher) sortOut(ctx context.Context) error {
 func (p *publisher) decide(ctx context.Context, f *flight) error {
 	next := fate{
 		landed: f.landed > 0, answer: f.answer, open: len(f.tries) > 0,
-		first: len(p.again) == 0, fenceGone: p.isGone(f.ev.fence),
+		first: len(p.again) == 0, fenceGone: p.isGone(f.ev.Fence),
 	}.next()
 	var err error
 	switch next {
@@ -195,12 +196,12 @@ func (p *publisher) decide(ctx context.Context, f *flight) error {
 // fence moves back only while this bridge is confirmed to lead. No other bridge has appended: the
 // append expects the end of the stream too, and every message up to there is accounted for.
 func (p *publisher) readLast(ctx context.Context, f *flight) error {
-	filter := f.ev.msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
+	filter := f.ev.Msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
 	m, err := lastMessage(ctx, p.nc, p.cfg.Stream, filter)
 	if err != nil && !errors.Is(err, errNoMessage) {
 		return err
 	}
-	fence, at := f.ev.fence, uint64(0)
+	fence, at := f.ev.Fence, uint64(0)
 	if m != nil {
 		at = m.sequence
 	}
@@ -218,8 +219,8 @@ func (p *publisher) readLast(ctx context.Context, f *flight) error {
 		}
 		p.confirmed = p.first
 	}
-	f.ev.fence = at
-	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(at, 10))
+	f.ev.Fence = at
+	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(at, 10))
 	return nil
 }
 
@@ -232,13 +233,13 @@ func (p *publisher) readOriginal(ctx context.Context, f *flight) error {
 		return err
 	}
 	_, of, r := identify(m, f.ev, p.cfg.Subjects)
-	switch afterOriginal(f.prev.fence(), of, at) {
+	switch afterOriginal(f.prev.Fence(), of, at) {
 	case stepDone:
 		f.found(r)
 	case stepNewID:
 		p.log.Info("the stream still rejects the id of a removed event; publishing with another id",
 			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
-		f.prev = f.prev.movedTo(at)
+		f.prev = f.prev.MovedTo(at)
 		f.tries, f.answer = nil, answer{}
 		if publish, err := p.prepare(f); err != nil || !publish {
 			f.ev = nil // prepare has logged it

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -142,7 +143,7 @@ const (
 // identify returns the app and the origin of a message. ev is the event that may have landed there,
 // nil for none; the record is that of the message if it is ev. The id alone is not enough: the kind
 // and the number of replicas are not part of it.
-func identify(m *storedMessage, ev *event, s subjects.Subjects) (subjects.AppID, origin, *record) {
+func identify(m *storedMessage, ev *app.Event, s subjects.Subjects) (subjects.AppID, origin, *app.Record) {
 	if m == nil {
 		return subjects.AppID{}, originNone, nil
 	}
@@ -154,8 +155,8 @@ func identify(m *storedMessage, ev *event, s subjects.Subjects) (subjects.AppID,
 	switch {
 	case err != nil:
 		return id, originForeign, nil
-	case ev == nil || m.subject != ev.msg.Subject || m.header.Get(subjects.HeaderMsgID) != ev.msg.Header.Get(subjects.HeaderMsgID),
-		r.kind != subjects.Deleted && !sameApp(r.app, ev.record.app, r.contentType):
+	case ev == nil || m.subject != ev.Msg.Subject || m.header.Get(subjects.HeaderMsgID) != ev.Msg.Header.Get(subjects.HeaderMsgID),
+		r.Kind != subjects.Deleted && !app.SameApp(r.App, ev.Record.App, r.ContentType):
 		return id, originOther, nil
 	default:
 		return id, originThis, r

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -114,23 +115,23 @@ func TestFence(t *testing.T) {
 func TestFenceIdentifies(t *testing.T) {
 	t.Parallel()
 	e := testEncoder()
-	encoded := func(version string, replicas int32, prev *record) *event {
-		ev, err := e.encode(testID, newUpsert(state{service: testService("u1", version, "True"), revision: testRevision("3", replicas)}, prev == nil), prev)
+	encoded := func(version string, replicas int32, prev *app.Record) *app.Event {
+		ev, err := e.Encode(testID, app.NewUpsert(app.State{Service: testService("u1", version, "True"), Revision: testRevision("3", replicas)}, prev == nil), prev)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return ev
 	}
 	created := encoded("1", 1, nil)
-	created.record.sequence = 4
-	deleted, err := e.encode(testID, &change{remove: true, deletedVersion: "9"}, created.record)
+	created.Record.Sequence = 4
+	deleted, err := e.Encode(testID, &app.Change{Remove: true, DeletedVersion: "9"}, created.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(ev *event) *storedMessage {
-		return &storedMessage{subject: ev.msg.Subject, sequence: 8, header: ev.msg.Header, data: ev.msg.Data}
+	at := func(ev *app.Event) *storedMessage {
+		return &storedMessage{subject: ev.Msg.Subject, sequence: 8, header: ev.Msg.Header, data: ev.Msg.Data}
 	}
-	with := func(ev *event, change func(*storedMessage)) *storedMessage {
+	with := func(ev *app.Event, change func(*storedMessage)) *storedMessage {
 		m := at(ev)
 		change(m)
 		return m
@@ -138,7 +139,7 @@ func TestFenceIdentifies(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		m    *storedMessage
-		ev   *event
+		ev   *app.Event
 		want origin
 	}{
 		{"nothing", nil, created, originNone},
@@ -147,17 +148,17 @@ func TestFenceIdentifies(t *testing.T) {
 		{"an event, none was sent", at(created), nil, originOther},
 		{"another version", at(encoded("2", 1, nil)), created, originOther},
 		{"this version, with other replicas", at(encoded("1", 2, nil)), created, originOther},
-		{"this version, after another event", at(encoded("1", 1, created.record)), created, originOther},
-		{"the id of this event, of another kind", with(encoded("1", 1, created.record), func(m *storedMessage) {
-			m.header.Set(subjects.HeaderMsgID, created.msg.Header.Get(subjects.HeaderMsgID))
+		{"this version, after another event", at(encoded("1", 1, created.Record)), created, originOther},
+		{"the id of this event, of another kind", with(encoded("1", 1, created.Record), func(m *storedMessage) {
+			m.header.Set(subjects.HeaderMsgID, created.Msg.Header.Get(subjects.HeaderMsgID))
 		}), created, originOther},
 		{"no event, on the app's subject", with(created, func(m *storedMessage) { m.data = []byte("x") }), created, originForeign},
 		{"no event, none was sent", with(created, func(m *storedMessage) { m.header = nil }), nil, originForeign},
 		{"no app's subject", with(created, func(m *storedMessage) { m.subject = "flyte.apps.events.notice" }), created, originNoApp},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			id, got, r := identify(test.m, test.ev, e.subjects)
-			if got != test.want || (r != nil) != (got == originThis) || r != nil && r.sequence != 8 {
+			id, got, r := identify(test.m, test.ev, e.Subjects)
+			if got != test.want || (r != nil) != (got == originThis) || r != nil && r.Sequence != 8 {
 				t.Errorf("got %v, %+v, want %v", got, r, test.want)
 			}
 			if known := got != originNone && got != originNoApp; known && id != testID {
@@ -240,19 +241,19 @@ func TestFenceChecksTheEnd(t *testing.T) {
 func TestRemadeEventIsNotRefused(t *testing.T) {
 	size := 1 << 20
 	e := testEncoder()
-	e.maxSize = func() int { return size }
+	e.MaxSize = func() int { return size }
 	p := &publisher{encoder: e}
 	prev := publishedAt("u1", 3)
-	f := &flight{id: testID, prev: prev, change: newUpsert(state{service: testService("u1", "8", "True")}, false)}
-	f.change.state.service.Status.Conditions[0].Message = strings.Repeat("x", 3000)
-	prev.app, _ = f.change.state.app(e.app) // old_app does not fit into the smaller event
+	f := &flight{id: testID, prev: prev, change: app.NewUpsert(app.State{Service: testService("u1", "8", "True")}, false)}
+	f.change.State.Service.Status.Conditions[0].Message = strings.Repeat("x", 3000)
+	prev.App, _ = f.change.State.App(e.App) // old_app does not fit into the smaller event
 	if publish, err := p.prepare(f); !publish || err != nil {
 		t.Fatal(publish, err)
 	}
-	size = f.ev.msg.Size() - 1000
+	size = f.ev.Msg.Size() - 1000
 	f.answered(nil, refusal(codeMessageTooLarge))
-	if !p.remake(f, f.answer.err) || f.ev.msg.Size() > size {
-		t.Fatalf("the event has %d bytes, want %d at most", f.ev.msg.Size(), size)
+	if !p.remake(f, f.answer.err) || f.ev.Msg.Size() > size {
+		t.Fatalf("the event has %d bytes, want %d at most", f.ev.Msg.Size(), size)
 	}
 	if got := (fate{answer: f.answer, first: true}).next(); got != stepSendAgain {
 		t.Errorf("next is %v, want to send it", got)

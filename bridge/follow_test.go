@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -100,9 +101,9 @@ func otherApp(name string) subjects.AppID {
 }
 
 // eventOn makes an event of any app.
-func (r *rig) eventOn(id subjects.AppID, version string, prev *record) *event {
+func (r *rig) eventOn(id subjects.AppID, version string, prev *app.Record) *app.Event {
 	r.t.Helper()
-	ev, err := r.pub.encoder.encode(id, newUpsert(state{service: testService("u-"+id.Name, version, "True")}, prev == nil), prev)
+	ev, err := r.pub.encoder.Encode(id, app.NewUpsert(app.State{Service: testService("u-"+id.Name, version, "True")}, prev == nil), prev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -110,9 +111,9 @@ func (r *rig) eventOn(id subjects.AppID, version string, prev *record) *event {
 }
 
 // removalOn makes the delete of an app.
-func (r *rig) removalOn(id subjects.AppID, prev *record) *event {
+func (r *rig) removalOn(id subjects.AppID, prev *app.Record) *app.Event {
 	r.t.Helper()
-	ev, err := r.pub.encoder.encode(id, &change{remove: true, deletedVersion: "1000"}, prev)
+	ev, err := r.pub.encoder.Encode(id, &app.Change{Remove: true, DeletedVersion: "1000"}, prev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -327,12 +328,12 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 			id := otherApp(fmt.Sprint("a", i))
 			svc := testService(fmt.Sprint("u", i), fmt.Sprint(round*keys+i+1), "True")
 			svc.Status.Conditions[0].Message = strings.Repeat("x", 10000)
-			ev, err := e.encode(id, newUpsert(state{service: svc}, true), nil)
+			ev, err := e.Encode(id, app.NewUpsert(app.State{Service: svc}, true), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ev.record.sequence = uint64(round*keys + i + 1)
-			msg, err := b.entry(id, ev.record, ev.msg.Header)
+			ev.Record.Sequence = uint64(round*keys + i + 1)
+			msg, err := b.entry(id, ev.Record, ev.Msg.Header)
 			if err != nil {
 				t.Fatal(err)
 			}

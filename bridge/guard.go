@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"go.uber.org/zap"
 )
 
@@ -87,15 +88,15 @@ func (s *session) watchHistory(ctx context.Context, seen string) error {
 			return nil
 		case <-tick.C:
 		}
-		if shown := s.source.shown.newest(); shown != "" && order(shown, seen) > 0 {
+		if shown := s.source.shown.newest(); shown != "" && app.CompareVersions(shown, seen) > 0 {
 			seen = shown
 		}
 		version, err := s.kube.version(ctx)
 		if err != nil {
 			continue // Kubernetes is unavailable, which readiness reports
 		}
-		if order(version, seen) < 0 {
-			return steppedBack(version, seen)
+		if app.CompareVersions(version, seen) < 0 {
+			return app.SteppedBack(version, seen)
 		}
 		seen = version
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -89,24 +90,24 @@ func (t *Target) judgeWhole(s *sides) (differences []Difference) {
 			})
 		}
 	}
-	if err := checkHistory(lastPublished(s.events, s.entries), s.version, s.storage.accepted()); err != nil {
+	if err := app.CheckHistory(lastPublished(s.events, s.entries), s.version, s.storage.accepted()); err != nil {
 		differences = append(differences, Difference{Kind: DifferenceHistory, Side: SideCluster, Detail: err.Error()})
 	}
 	return differences
 }
 
 // refused returns a function that reports why the publisher could not publish a state.
-func (t *Target) refused(s *sides) func(subjects.AppID, state, *record) error {
+func (t *Target) refused(s *sides) func(subjects.AppID, app.State, *app.Record) error {
 	var limit int64
 	if s.storage.stream != nil {
 		limit = int64(s.storage.stream.Config.MaxMsgSize)
 	}
 	e := t.Encoder(limit)
-	return func(id subjects.AppID, now state, prev *record) error {
-		if prev != nil && prev.exists() && prev.uid != string(now.service.UID) {
-			prev = &record{kind: subjects.Deleted, sequence: prev.sequence} // a delete comes between
+	return func(id subjects.AppID, now app.State, prev *app.Record) error {
+		if prev != nil && prev.Exists() && prev.UID != string(now.Service.UID) {
+			prev = &app.Record{Kind: subjects.Deleted, Sequence: prev.Sequence} // a delete comes between
 		}
-		_, err := e.encode(id, newUpsert(now, !prev.exists()), prev)
+		_, err := e.Encode(id, app.NewUpsert(now, !prev.Exists()), prev)
 		return err
 	}
 }

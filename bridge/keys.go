@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -65,8 +66,8 @@ func (p *projector) refly(snap *snapshot, suspects map[subjects.AppID]bool) {
 		switch {
 		case w.event > snap.position || m.event >= w.event:
 		case r == nil:
-			snap.records[w.app] = &record{damaged: true, lost: p.keys[w.app].exists}
-		case !r.damaged && r.sequence < w.event:
+			snap.records[w.app] = &app.Record{Damaged: true, Lost: p.keys[w.app].exists}
+		case !r.Damaged && r.Sequence < w.event:
 			if _, suspect := suspects[w.app]; !suspect {
 				suspects[w.app] = true
 			}
@@ -145,15 +146,15 @@ func (p *projector) admit(snap *snapshot) (suspects map[subjects.AppID]bool) {
 		k, had := p.keys[id]
 		at := snap.stored[id]
 		switch {
-		case r.damaged:
-			r.lost = k.exists
+		case r.Damaged:
+			r.Lost = k.exists
 			if k.exists {
 				p.keys[id] = key{exists: true}
 			}
-		case p.admitted && r.sequence <= followed && !p.wrote(id, at.sequence):
+		case p.admitted && r.Sequence <= followed && !p.wrote(id, at.sequence):
 			suspects[id] = had
 		default:
-			p.keys[id] = key{exists: true, event: r.sequence, at: at}
+			p.keys[id] = key{exists: true, event: r.Sequence, at: at}
 		}
 	}
 	for id, k := range p.keys {
@@ -170,7 +171,7 @@ func (p *projector) admit(snap *snapshot) (suspects map[subjects.AppID]bool) {
 			delete(p.keys, id)
 		default:
 			missing++
-			snap.records[id] = &record{damaged: true, lost: k.exists}
+			snap.records[id] = &app.Record{Damaged: true, Lost: k.exists}
 			p.keys[id] = key{exists: k.exists}
 		}
 	}

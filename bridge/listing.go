@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 )
@@ -116,7 +117,7 @@ func serviceVersion(listings []listing) (version string) {
 
 // earlier is the older of two resourceVersions; empty stands for none.
 func earlier(a, b string) string {
-	if a == "" || order(b, a) < 0 {
+	if a == "" || app.CompareVersions(b, a) < 0 {
 		return b
 	}
 	return a

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -560,7 +561,7 @@ func TestOtherStreamID(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.session(witness{}, zap.NewNop()).open(t.Context())
-	var config *ConfigError
+	var config *app.ConfigError
 	if !errors.As(err, &config) || config.Field != "bucket" || !strings.Contains(config.Problem, "stream FLYTE_APPS has id another") {
 		t.Errorf("got %v, want a ConfigError of the bucket", err)
 	}

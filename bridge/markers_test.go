@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -50,7 +51,7 @@ func TestRemoveMarkers(t *testing.T) {
 	core, logs := observer.New(zap.ErrorLevel)
 	p, snap := r.newProjector(zap.New(core))
 	r.run(p, snap)
-	records := map[string]*record{}
+	records := map[string]*app.Record{}
 	create := func(name, version string) {
 		records[name] = r.append(r.eventOn(otherApp(name), version, records[name]))
 	}
@@ -87,7 +88,7 @@ func TestRemoveMarkers(t *testing.T) {
 	create("d", "9")
 	sweep(later, "a", "b", "c", "d")
 	for _, name := range []string{"a", "b", "c", "d"} {
-		if h := r.held(otherApp(name)); h.marker() || h.sequence() != records[name].sequence {
+		if h := r.held(otherApp(name)); h.marker() || h.sequence() != records[name].Sequence {
 			t.Errorf("the bucket holds %+v of %s", h.record, name)
 		}
 	}
@@ -109,7 +110,7 @@ func TestRemoveMarkers(t *testing.T) {
 	if err := r.bucket.purgeApp(t.Context(), old[0].app, old[0].at.sequence); err != nil {
 		t.Fatal(err)
 	}
-	if r.held(otherApp("c")).sequence() != records["c"].sequence {
+	if r.held(otherApp("c")).sequence() != records["c"].Sequence {
 		t.Error("the entry is gone with the marker")
 	}
 	if logs.Len() > 0 {
@@ -160,7 +161,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 
 	// Another bridge starts, and finds that the bucket does not know the app.
 	p, snap = r.newProjector(zap.New(core))
-	snap.records[a] = &record{damaged: true}
+	snap.records[a] = &app.Record{Damaged: true}
 	stop = r.start(p, snap)
 	r.poll("it does not catch up", func() bool { return isClosed(p.caughtUp) })
 	if got := r.keysIn(); !slices.Equal(got, []string{"b"}) {
@@ -170,8 +171,8 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 		t.Errorf("the record of a deleted app is %+v", got)
 	}
 	got, err := publishedReader{reader{r.nc, subjects.DefaultStream, p.subjects}, r.bucket}.publishedOf(t.Context(), a)
-	if err != nil || got.exists() || got.fence() != gone.sequence {
-		t.Errorf("got %+v, %v, want the delete at %d", got, err, gone.sequence)
+	if err != nil || got.Exists() || got.Fence() != gone.Sequence {
+		t.Errorf("got %+v, %v, want the delete at %d", got, err, gone.Sequence)
 	}
 	if got := keysOf(p); got != 1 {
 		t.Errorf("%d keys are expected", got)
@@ -190,7 +191,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 		t.Error("verify does not miss the marker")
 	}
 	p, snap = r.newProjector(zap.New(core))
-	snap.records[a] = &record{damaged: true}
+	snap.records[a] = &app.Record{Damaged: true}
 	stop = r.start(p, snap)
 	r.poll("the marker is not restored", func() bool { return slices.Equal(r.keysIn(), []string{"a", "b"}) })
 	stop()
@@ -227,7 +228,7 @@ func TestMarkerRemovedByAnotherClock(t *testing.T) {
 		{0, 1000 * time.Hour, false},
 	} {
 		b, now := &bucket{markerMaxAge: test.age}, time.Now()
-		e := &lastEvent{record: &record{kind: subjects.Deleted}, stored: now.Add(-test.stored)}
+		e := &lastEvent{record: &app.Record{Kind: subjects.Deleted}, stored: now.Add(-test.stored)}
 		if got := b.keepsNoMarker(e, now); got != test.want {
 			t.Errorf("%+v: got %t", test, got)
 		}

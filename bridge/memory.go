@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -86,8 +87,8 @@ func (d *doubts) mark(snap *snapshot, s subjects.Subjects) {
 	defer d.mu.Unlock()
 	for id, m := range d.found {
 		had := snap.records[id] // of an app without a record, confirm reads the last event
-		if _, err := m.record(s); err == nil && had != nil && had.fence() < m.sequence && m.sequence <= snap.position {
-			snap.records[id] = &record{damaged: true} // the bucket should have shown it
+		if _, err := m.record(s); err == nil && had != nil && had.Fence() < m.sequence && m.sequence <= snap.position {
+			snap.records[id] = &app.Record{Damaged: true} // the bucket should have shown it
 		}
 	}
 	for id := range d.wrong {
@@ -98,16 +99,16 @@ func (d *doubts) mark(snap *snapshot, s subjects.Subjects) {
 
 // correct brings the records of apps up to the last messages that appends ran into. Those that the
 // records show by now are forgotten.
-func (d *doubts) correct(records map[subjects.AppID]*record, s subjects.Subjects) {
+func (d *doubts) correct(records map[subjects.AppID]*app.Record, s subjects.Subjects) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, m := range d.found {
-		if records[id].fence() >= m.sequence {
+		if records[id].Fence() >= m.sequence {
 			delete(d.found, id)
 		} else if r, err := m.record(s); err == nil {
 			records[id] = r
 		} else {
-			records[id] = records[id].behind(m.sequence) // it counts for the fence only
+			records[id] = records[id].Behind(m.sequence) // it counts for the fence only
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -118,12 +119,12 @@ type storedMessage struct {
 }
 
 // record reads the message as an event.
-func (m *storedMessage) record(s subjects.Subjects) (*record, error) {
+func (m *storedMessage) record(s subjects.Subjects) (*app.Record, error) {
 	_, kind, err := s.ParseEvent(m.subject)
 	if err != nil {
 		return nil, err
 	}
-	return recordOfEvent(kind, m.sequence, m.header, m.data)
+	return app.ReadEvent(kind, m.sequence, m.header, m.data)
 }
 
 // fenceBytes is room for the headers that are set when a message is sent.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 )
 
@@ -39,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		leader:        gauge("leader", "1 while this replica publishes, else 0."),
 	}
 	m.projector = newProjectorMetrics(reg)
-	for _, reason := range []string{reasonNoAppID, reasonMalformed, reasonEmptyPart, reasonTooLong, reasonConflict, reasonTooLarge, reasonConvert} {
+	for _, reason := range []string{app.ReasonNoAppID, app.ReasonMalformed, app.ReasonEmptyPart, app.ReasonTooLong, app.ReasonConflict, app.ReasonTooLarge, app.ReasonConvert} {
 		m.rejected.WithLabelValues(reason)
 	}
 	for _, storage := range []string{storageStream, storageBucket} {

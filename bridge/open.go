@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -74,7 +75,7 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 // loadBucket reads the bucket, if there is one.
 func (s *session) loadBucket(ctx context.Context) (*snapshot, error) {
 	if s.storage.bucket == nil {
-		return &snapshot{records: map[subjects.AppID]*record{}}, nil
+		return &snapshot{records: map[subjects.AppID]*app.Record{}}, nil
 	}
 	s.bucket.accepted = s.storage.accepted()
 	s.bucket.lost = appendMissing(s.bucket.lost, s.storage.lost())

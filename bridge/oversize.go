@@ -6,12 +6,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // entryOf makes the bucket's message for an event, nil if it cannot be made:
 // one app must not keep the others out of the bucket. mu must be held.
-func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.Msg {
+func (p *projector) entryOf(id subjects.AppID, r *app.Record, h nats.Header) *nats.Msg {
 	limit := p.bucket.limit()
 	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
 		limit = refused - 1
@@ -19,12 +20,12 @@ func (p *projector) entryOf(id subjects.AppID, r *record, h nats.Header) *nats.M
 	msg, err := p.bucket.entryWithin(id, r, h, limit)
 	if err != nil {
 		p.metrics.skipped.Inc()
-		p.log.Error("skipped a bucket entry that cannot be encoded or does not fit", zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.Error(err))
+		p.log.Error("skipped a bucket entry that cannot be encoded or does not fit", zap.Stringer("app", id), zap.Uint64("sequence", r.Sequence), zap.Error(err))
 		return nil
 	}
-	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.truncated {
+	if truncated := msg.Header.Get(subjects.HeaderTruncated); truncated != r.Truncated {
 		p.log.Warn("truncated a bucket entry that does not fit",
-			zap.Stringer("app", id), zap.Uint64("sequence", r.sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
+			zap.Stringer("app", id), zap.Uint64("sequence", r.Sequence), zap.String("truncated", truncated), zap.Int("limit", limit))
 	}
 	return msg
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // flight is an event on its way into the stream.
 type flight struct {
 	id     subjects.AppID
-	change *change
-	prev   *record
+	change *app.Change
+	prev   *app.Record
 	read   chan struct{} // closed once prev is read; nil if it is known
-	ev     *event
+	ev     *app.Event
 	// tries are the sequences at which tries of unknown outcome expected the stream to end.
 	tries  []uint64
 	landed uint64 // stream sequence, 0 if it is not known to have landed
@@ -96,7 +97,7 @@ func (p *publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 // launch sends the event of f behind the one sent last. An error stops the pipeline; f is then in
 // p.again.
 func (p *publisher) launch(ctx context.Context, f *flight) error {
-	if p.isGone(f.ev.fence) {
+	if p.isGone(f.ev.Fence) {
 		if err := p.readLast(ctx, f); err != nil {
 			p.again = slices.Insert(p.again, 0, f)
 			return err
@@ -107,8 +108,8 @@ func (p *publisher) launch(ctx context.Context, f *flight) error {
 		}
 	}
 	f.expected, f.landed, f.answer = p.chain, 0, answer{}
-	f.ev.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.chain, 10))
-	future, err := p.js.PublishMsgAsync(f.ev.msg, jetstream.WithRetryAttempts(0))
+	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.chain, 10))
+	future, err := p.js.PublishMsgAsync(f.ev.Msg, jetstream.WithRetryAttempts(0))
 	if errors.Is(err, nats.ErrMaxPayload) {
 		if p.remake(f, err) {
 			p.again = slices.Insert(p.again, 0, f)
@@ -136,17 +137,17 @@ func (p *publisher) isGone(sequence uint64) bool {
 
 // stored makes an event that is in the stream the app's last event.
 func (p *publisher) stored(f *flight) {
-	r := f.ev.record
-	r.sequence = f.landed
-	p.known.noteStream(r.sequence)
-	p.cfg.Stored(r.sequence)
-	p.highestStored.Store(max(p.highest(), r.sequence))
+	r := f.ev.Record
+	r.Sequence = f.landed
+	p.known.noteStream(r.Sequence)
+	p.cfg.Stored(r.Sequence)
+	p.highestStored.Store(max(p.highest(), r.Sequence))
 	p.failure.Store(nil)
-	p.metrics.published.WithLabelValues(string(r.kind)).Inc()
-	p.metrics.latency.Observe(time.Since(f.change.observed).Seconds())
-	p.log.Debug("published", zap.Stringer("app", f.id), zap.String("kind", string(r.kind)), zap.Uint64("sequence", r.sequence))
-	if r.kind == subjects.Deleted {
-		r.app = nil // the next event of the app is a create, which does not need it
+	p.metrics.published.WithLabelValues(string(r.Kind)).Inc()
+	p.metrics.latency.Observe(time.Since(f.change.Observed).Seconds())
+	p.log.Debug("published", zap.Stringer("app", f.id), zap.String("kind", string(r.Kind)), zap.Uint64("sequence", r.Sequence))
+	if r.Kind == subjects.Deleted {
+		r.App = nil // the next event of the app is a create, which does not need it
 	}
 	p.finish(f, r)
 }

@@ -1,9 +1,10 @@
 package bridge
 
 import (
-	"github.com/appbridge/appbridge/bridge/retry"
 	"context"
 	"fmt"
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ func (p *publisher) take(ctx context.Context, taken chan<- *flight) error {
 }
 
 // readPublished reads an app's last event. It tries again until it succeeds or ctx is done.
-func (p *publisher) readPublished(ctx context.Context, id subjects.AppID) (r *record) {
+func (p *publisher) readPublished(ctx context.Context, id subjects.AppID) (r *app.Record) {
 	_ = retry.Do(ctx, func() (err error) {
 		if p.nc.IsClosed() {
 			return retry.Permanent(errClosed) // which ends the session
@@ -96,18 +97,18 @@ func (p *publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 // isStored reports whether the app's last event, which was just read, shows the state of f. The
 // bucket should have an entry of that app.
 func (p *publisher) isStored(f *flight) bool {
-	return !f.change.remove && f.prev.exists() && f.prev.uid == string(f.change.state.service.UID) && isPublished(f.change.state, f.prev, p.cfg.App)
+	return !f.change.Remove && f.prev.Exists() && f.prev.UID == string(f.change.State.Service.UID) && app.IsPublished(f.change.State, f.prev, p.cfg.App)
 }
 
 // prepare makes the event of f. It returns false if there is nothing to publish.
 func (p *publisher) prepare(f *flight) (bool, error) {
-	if f.change.remove && !f.prev.exists() {
+	if f.change.Remove && !f.prev.Exists() {
 		return false, nil
 	}
-	if !f.change.remove && f.prev.exists() && f.prev.uid != string(f.change.state.service.UID) {
-		return false, fmt.Errorf("state of %s follows one of %s without a delete", f.change.state.service.UID, f.prev.uid)
+	if !f.change.Remove && f.prev.Exists() && f.prev.UID != string(f.change.State.Service.UID) {
+		return false, fmt.Errorf("state of %s follows one of %s without a delete", f.change.State.Service.UID, f.prev.UID)
 	}
-	ev, err := p.encoder.encode(f.id, f.change, f.prev)
+	ev, err := p.encoder.Encode(f.id, f.change, f.prev)
 	if err != nil {
 		p.reject(f.id, err)
 		return false, nil
@@ -119,29 +120,29 @@ func (p *publisher) prepare(f *flight) (bool, error) {
 // remake encodes an event again that was refused for its size, under the present limits. No try of
 // it may be able to land. It returns false if there is nothing to send: f is then off the queue.
 func (p *publisher) remake(f *flight, refusal error) bool {
-	size := f.ev.msg.Size()
+	size := f.ev.Msg.Size()
 	publish, err := p.prepare(f)
-	if err == nil && publish && f.ev.msg.Size() < size {
+	if err == nil && publish && f.ev.Msg.Size() < size {
 		f.tries, f.answer = nil, answer{}
 		return true
 	}
 	if err == nil && publish {
-		p.reject(f.id, fmt.Errorf("%w: %d bytes: %w", errTooLarge, size, refusal))
+		p.reject(f.id, fmt.Errorf("%w: %d bytes: %w", app.ErrTooLarge, size, refusal))
 	}
 	p.finish(f, nil)
 	return false
 }
 
 func (p *publisher) reject(id subjects.AppID, err error) {
-	p.metrics.rejected.WithLabelValues(reasonOf(err)).Inc()
+	p.metrics.rejected.WithLabelValues(app.Reason(err)).Inc()
 	p.log.Error("change rejected", zap.Stringer("app", id), zap.Error(err))
 }
 
 // finish takes the change of f off the queue. r is the app's new record, nil if nothing was
 // published.
-func (p *publisher) finish(f *flight, r *record) {
+func (p *publisher) finish(f *flight, r *app.Record) {
 	p.queue.done(f.id, r)
-	if f.change.resynced != nil {
-		f.change.resynced()
+	if f.change.Resynced != nil {
+		f.change.Resynced()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -69,8 +70,8 @@ type projector struct {
 	atLeast atomic.Int64
 
 	mu      sync.Mutex
-	records map[subjects.AppID]*record // of apps that exist, or are damaged; nil once taken
-	deleted deletion                   // the newest that was published
+	records map[subjects.AppID]*app.Record // of apps that exist, or are damaged; nil once taken
+	deleted app.Deletion                   // the newest that was published
 	// keys are the apps that exist, of which the bucket has, or should have, a key; with a
 	// markerMaxAge also those with a delete marker.
 	keys map[subjects.AppID]key
@@ -132,7 +133,7 @@ func (p *projector) removedRanges() []subjects.LostRange { return p.lost }
 
 // take hands out what has been published so far of the apps that exist, and the newest deletion, and
 // stops collecting them.
-func (p *projector) take() (map[subjects.AppID]*record, deletion) {
+func (p *projector) take() (map[subjects.AppID]*app.Record, app.Deletion) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	records := p.records

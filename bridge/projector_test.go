@@ -10,13 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // follow has a projector run until the test is over.
 func (r *rig) follow() *projector {
 	r.t.Helper()
-	empty := &snapshot{records: map[subjects.AppID]*record{}}
+	empty := &snapshot{records: map[subjects.AppID]*app.Record{}}
 	p := newProjector(r.projectorConfig(zap.NewNop()), empty)
 	r.run(p, nil)
 	return p
@@ -71,11 +72,11 @@ func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
 	ev := r.event("1", nil)
 	first := r.append(ev)
 	p := r.follow()
-	r.reflects(p, first.sequence)
-	if _, err := r.js.Publish(t.Context(), ev.msg.Subject, []byte("x")); err != nil {
+	r.reflects(p, first.Sequence)
+	if _, err := r.js.Publish(t.Context(), ev.Msg.Subject, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	r.reflects(p, first.sequence+1)
+	r.reflects(p, first.Sequence+1)
 	for range 6 {
 		p.lookAgain(errForeignWrite)
 		r.poll("it does not start over", func() bool { return p.failures.Load() > 0 })
@@ -85,7 +86,7 @@ func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
 
 // A bucket that has to be written again is behind from then on.
 func TestBucketThatSteppedBackIsBehind(t *testing.T) {
-	none := &snapshot{records: map[subjects.AppID]*record{}}
+	none := &snapshot{records: map[subjects.AppID]*app.Record{}}
 	p := newProjector(projectorConfig{Bucket: &bucket{}, Log: zap.NewNop()}, none)
 	p.stored(testID, key{exists: true}, true)
 	p.lag.note(100, time.Now())
@@ -93,7 +94,7 @@ func TestBucketThatSteppedBackIsBehind(t *testing.T) {
 	if !p.lag.since(100).IsZero() {
 		t.Fatal("it is behind although it reflects everything")
 	}
-	p.admit(&snapshot{records: map[subjects.AppID]*record{}})
+	p.admit(&snapshot{records: map[subjects.AppID]*app.Record{}})
 	if p.written.Load() != 0 || p.lag.since(0).IsZero() {
 		t.Errorf("it reflects %d of 100 and is not behind", p.written.Load())
 	}
@@ -112,7 +113,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	p := newProjector(r.projectorConfig(zap.NewNop()), snap)
 	second := r.append(r.eventOn(otherApp("ghost"), "9", nil))
 	r.project() // by the other bridge
-	msg, err := r.bucket.entry(testID, first, r.event("1", nil).msg.Header)
+	msg, err := r.bucket.entry(testID, first, r.event("1", nil).Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +127,14 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 		t.Fatal("it does not catch up")
 	}
 	records := taken(p)
-	if got := records[otherApp("ghost")]; got.previous() != second.sequence {
-		t.Fatalf("the record of the app at sequence %d is %+v", second.sequence, got)
+	if got := records[otherApp("ghost")]; got.Previous() != second.Sequence {
+		t.Fatalf("the record of the app at sequence %d is %+v", second.Sequence, got)
 	}
 
 	// Once they are taken, the session has to learn of it.
 	p.takeTouched()
-	p.adopt(&snapshot{records: map[subjects.AppID]*record{testID: first, otherApp("ghost"): {sequence: second.sequence + 1}}})
-	if got := p.takeTouched(); len(got) != 1 || got[otherApp("ghost")] != second.sequence+1 {
+	p.adopt(&snapshot{records: map[subjects.AppID]*app.Record{testID: first, otherApp("ghost"): {Sequence: second.Sequence + 1}}})
+	if got := p.takeTouched(); len(got) != 1 || got[otherApp("ghost")] != second.Sequence+1 {
 		t.Errorf("touched are %v", got)
 	}
 }
@@ -144,10 +145,10 @@ func TestRebuild(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const apps, rounds = 500, 80
-	records := map[subjects.AppID]*record{}
+	records := map[subjects.AppID]*app.Record{}
 	for round := range rounds {
 		futures := map[subjects.AppID]jetstream.PubAckFuture{}
-		next := map[subjects.AppID]*record{}
+		next := map[subjects.AppID]*app.Record{}
 		for i := range apps {
 			id := otherApp(fmt.Sprint("a", i))
 			version := fmt.Sprint(round*apps + i + 1)
@@ -155,16 +156,16 @@ func TestRebuild(t *testing.T) {
 			if (round == 40 && i%5 == 0) || (round == rounds-1 && i%7 == 0) {
 				ev = r.removalOn(id, records[id])
 			}
-			f, err := r.js.PublishMsgAsync(ev.msg)
+			f, err := r.js.PublishMsgAsync(ev.Msg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			futures[id], next[id] = f, ev.record
+			futures[id], next[id] = f, ev.Record
 		}
 		for id, f := range futures {
 			select {
 			case ack := <-f.Ok():
-				next[id].sequence = ack.Sequence
+				next[id].Sequence = ack.Sequence
 				records[id] = next[id]
 			case err := <-f.Err():
 				t.Fatal(err)
@@ -202,27 +203,27 @@ func TestRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range records {
-		fence := want.sequence
+		fence := want.Sequence
 		switch id.Name {
 		case "a1":
 			fence = last - 1
 		case "a2":
 			fence = last
 		}
-		if !want.exists() {
+		if !want.Exists() {
 			if got := collected[id]; got != nil {
 				t.Errorf("%s: the record of a deleted app is %+v", id, got)
 			}
-			if got := snap.markers[id]; got.event != want.sequence {
-				t.Errorf("%s: the bucket holds %+v, want a marker of sequence %d", id, got, want.sequence)
+			if got := snap.markers[id]; got.event != want.Sequence {
+				t.Errorf("%s: the bucket holds %+v, want a marker of sequence %d", id, got, want.Sequence)
 			}
 			continue
 		}
-		if got := collected[id]; got.previous() != want.sequence || got.kind != want.kind || got.fence() != fence {
-			t.Errorf("%s: the record is %+v, want sequence %d and fence %d", id, got, want.sequence, fence)
+		if got := collected[id]; got.Previous() != want.Sequence || got.Kind != want.Kind || got.Fence() != fence {
+			t.Errorf("%s: the record is %+v, want sequence %d and fence %d", id, got, want.Sequence, fence)
 		}
-		if got := snap.records[id]; got.previous() != want.sequence || got.kind != want.kind {
-			t.Errorf("%s: the bucket holds %+v, want sequence %d", id, got, want.sequence)
+		if got := snap.records[id]; got.Previous() != want.Sequence || got.Kind != want.Kind {
+			t.Errorf("%s: the bucket holds %+v, want sequence %d", id, got, want.Sequence)
 		}
 	}
 	// From here on it follows everything.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -18,14 +19,14 @@ type publishedReader struct {
 
 // publishedOf reads the record of an app that the bucket has no entry of: its last event, or what a
 // delete marker shows whose event was removed. It is nil if nothing is known of the app.
-func (h publishedReader) publishedOf(ctx context.Context, id subjects.AppID) (*record, error) {
+func (h publishedReader) publishedOf(ctx context.Context, id subjects.AppID) (*app.Record, error) {
 	last, err := h.lastEventOf(ctx, id, 0)
 	if err != nil {
 		return nil, err
 	}
 	r := last.published()
-	if r == nil || r.exists() {
-		marker, err := h.markerOf(ctx, id, r.previous())
+	if r == nil || r.Exists() {
+		marker, err := h.markerOf(ctx, id, r.Previous())
 		if err != nil {
 			return nil, err
 		}
@@ -34,18 +35,18 @@ func (h publishedReader) publishedOf(ctx context.Context, id subjects.AppID) (*r
 		}
 	}
 	if last != nil && last.foreign > 0 {
-		r = r.behind(last.foreign)
+		r = r.Behind(last.foreign)
 	}
-	if r != nil && r.kind == subjects.Deleted && r.app != nil {
+	if r != nil && r.Kind == subjects.Deleted && r.App != nil {
 		gone := *r
-		gone.app = nil // a create follows, which does not need it
+		gone.App = nil // a create follows, which does not need it
 		r = &gone
 	}
 	return r, nil
 }
 
 // published is the record of the event, nil if there is none.
-func (e *lastEvent) published() *record {
+func (e *lastEvent) published() *app.Record {
 	if e == nil {
 		return nil
 	}
@@ -55,33 +56,33 @@ func (e *lastEvent) published() *record {
 // claimed is what was published of an app, and whether its entry in the bucket names an event of
 // another app.
 type claimed struct {
-	*record
+	*app.Record
 	wrongly bool
 }
 
 // confirmedBy reads what was published of an app whose entry shows had; nil: the bucket has no entry.
-func (h publishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had *record) (claimed, error) {
-	if had == nil || had.damaged || had.eventLost {
+func (h publishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had *app.Record) (claimed, error) {
+	if had == nil || had.Damaged || had.EventLost {
 		r, err := h.publishedOf(ctx, id)
-		return claimed{record: r}, err
+		return claimed{Record: r}, err
 	}
-	last, err := h.lastEventOf(ctx, id, had.sequence)
+	last, err := h.lastEventOf(ctx, id, had.Sequence)
 	if err != nil {
 		return claimed{}, err
 	}
-	c := claimed{record: last.published()}
-	if c.previous() < had.sequence {
-		c.wrongly, err = h.belongsToAnother(ctx, id, had.sequence)
+	c := claimed{Record: last.published()}
+	if c.Previous() < had.Sequence {
+		c.wrongly, err = h.belongsToAnother(ctx, id, had.Sequence)
 	}
 	if last != nil && last.foreign > 0 {
-		c.record = c.behind(last.foreign)
+		c.Record = c.Behind(last.foreign)
 	}
 	return c, err
 }
 
 // markerOf reads the delete marker of an app if it reflects an event behind a sequence, which was
 // removed then; nil if there is none. An event of a lost range, or of another app, counts for nothing.
-func (h publishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*record, error) {
+func (h publishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*app.Record, error) {
 	m, err := h.bucket.last(ctx, id)
 	if errors.Is(err, errNoMessage) {
 		return nil, nil
@@ -89,18 +90,18 @@ func (h publishedReader) markerOf(ctx context.Context, id subjects.AppID, behind
 	if err != nil {
 		return nil, err
 	}
-	r, err := recordOfEntry(m.header, m.data)
-	if err != nil || r.kind != subjects.Deleted || r.sequence <= behind || contains(h.bucket.lost, r.sequence) {
+	r, err := app.ReadEntry(m.header, m.data)
+	if err != nil || r.Kind != subjects.Deleted || r.Sequence <= behind || contains(h.bucket.lost, r.Sequence) {
 		return nil, nil //nolint:nilerr // an unreadable marker does not count
 	}
-	if other, err := h.belongsToAnother(ctx, id, r.sequence); err != nil || other {
+	if other, err := h.belongsToAnother(ctx, id, r.Sequence); err != nil || other {
 		return nil, err
 	}
 	return r, nil
 }
 
 // readAll reads what was published of apps, whose entries show records.
-func (h publishedReader) readAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*record) (map[subjects.AppID]claimed, error) {
+func (h publishedReader) readAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*app.Record) (map[subjects.AppID]claimed, error) {
 	var mu sync.Mutex
 	read := make(map[subjects.AppID]claimed, len(ids))
 	g, ctx := errgroup.WithContext(ctx)

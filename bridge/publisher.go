@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
@@ -36,7 +37,7 @@ type publisherConfig struct {
 	Stream     string
 	Subjects   subjects.Subjects
 	App        kservice.Config
-	NewEncoder func(maxSize func() int) *encoder // maxSize returns the present limit of a message in bytes
+	NewEncoder func(maxSize func() int) *app.Encoder // maxSize returns the present limit of a message in bytes
 	Queue      *queue
 	Known      *acknowledged
 	Log        *zap.Logger
@@ -50,7 +51,7 @@ type publisherConfig struct {
 	// Leads returns nil if this bridge is the one that publishes.
 	Leads func(context.Context) error
 	// Published reads the last event of an app that the queue does not know.
-	Published func(context.Context, subjects.AppID) (*record, error)
+	Published func(context.Context, subjects.AppID) (*app.Record, error)
 	// Stored is called for each event that is in the stream.
 	Stored func(sequence uint64)
 	// KeyMissing is called for an app that exists and that the bucket seems to have no key of.
@@ -69,7 +70,7 @@ type publisher struct {
 	cfg     publisherConfig
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	encoder *encoder
+	encoder *app.Encoder
 	queue   *queue
 	known   *acknowledged
 	log     *zap.Logger

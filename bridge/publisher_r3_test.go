@@ -136,12 +136,12 @@ func (r *stage) other(nc *nats.Conn, apps, versions int) *publisher {
 		case err != nil:
 			r.t.Fatal(err)
 		case m.sequence <= p.settled:
-			record, err := m.record(p.encoder.subjects)
+			record, err := m.record(p.encoder.Subjects)
 			if err != nil {
 				r.t.Fatal(err)
 			}
 			p.queue.load(appID(name), record)
-			if from, err = strconv.Atoi(record.resourceVersion); err != nil {
+			if from, err = strconv.Atoi(record.ResourceVersion); err != nil {
 				r.t.Fatal(err)
 			}
 			from++

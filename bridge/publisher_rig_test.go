@@ -1,10 +1,11 @@
 package bridge
 
 import (
-	"github.com/appbridge/appbridge/bridge/retry"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ type stage struct {
 	stream jetstream.Stream
 	pub    *publisher
 	// published reads the last event of an app that a queue does not know.
-	published func(context.Context, subjects.AppID) (*record, error)
+	published func(context.Context, subjects.AppID) (*app.Record, error)
 }
 
 // newStage makes the stream on a server of its own.
@@ -59,7 +60,7 @@ func newStageOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string,
 	r := &stage{t: t, nc: nc, js: js}
 	try("make the stream", func() (err error) {
 		r.stream, err = js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
-			Name: subjects.DefaultStream, Subjects: []string{testEncoder().subjects.Events()}, Replicas: replicas,
+			Name: subjects.DefaultStream, Subjects: []string{testEncoder().Subjects.Events()}, Replicas: replicas,
 			Storage: jetstream.FileStorage, AllowDirect: true, Duplicates: duplicateWindow,
 		})
 		return err
@@ -92,10 +93,10 @@ func (r *stage) next() *publisher {
 	}
 	last, m := info.State.LastSeq, testPublisherMetrics()
 	return newPublisher(publisherConfig{
-		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: testEncoder().subjects, App: testEncoder().app,
-		NewEncoder: func(maxSize func() int) *encoder {
+		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: testEncoder().Subjects, App: testEncoder().App,
+		NewEncoder: func(maxSize func() int) *app.Encoder {
 			e := testEncoder()
-			e.maxSize = maxSize
+			e.MaxSize = maxSize
 			return e
 		},
 		Queue: newQueue(queueConfig{PerApp: 10, MaxBytes: 1 << 30, Empty: last == 0, Reached: last, Metrics: m}),
@@ -106,8 +107,8 @@ func (r *stage) next() *publisher {
 }
 
 // lastEventOf reads an app's last event, without a bucket.
-func (r *stage) lastEventOf(ctx context.Context, id subjects.AppID) (*record, error) {
-	e, err := reader{r.nc, subjects.DefaultStream, testEncoder().subjects}.lastEventOf(ctx, id, 0)
+func (r *stage) lastEventOf(ctx context.Context, id subjects.AppID) (*app.Record, error) {
+	e, err := reader{r.nc, subjects.DefaultStream, testEncoder().Subjects}.lastEventOf(ctx, id, 0)
 	if e == nil {
 		return nil, err
 	}
@@ -158,11 +159,11 @@ func serviceOf(name, version string) *kservice.Service {
 
 // observe queues a state of an app.
 func observe(p *publisher, name, version string, first bool) {
-	p.queue.add(appID(name), newUpsert(state{service: serviceOf(name, version)}, first))
+	p.queue.add(appID(name), app.NewUpsert(app.State{Service: serviceOf(name, version)}, first))
 }
 
 // publishedOf is what the queue holds as published of an app.
-func publishedOf(p *publisher, name string) *record {
+func publishedOf(p *publisher, name string) *app.Record {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	return p.queue.apps[appID(name)].record
@@ -196,7 +197,7 @@ func (r *stage) story() []string {
 			if err != nil {
 				return err
 			}
-			id, kind, err := testEncoder().subjects.ParseEvent(m.subject)
+			id, kind, err := testEncoder().Subjects.ParseEvent(m.subject)
 			if err != nil {
 				lines[sequence] = m.subject
 				return nil //nolint:nilerr // a message of somebody else
@@ -249,7 +250,7 @@ func observeAll(p *publisher, apps, from, to int) {
 
 // unobserve queues the end of an app.
 func unobserve(p *publisher, name, version string) {
-	p.queue.add(appID(name), removalOf(state{service: serviceOf(name, version)}, observation{deletedVersion: version + "0"}))
+	p.queue.add(appID(name), app.Removal(app.State{Service: serviceOf(name, version)}, app.Observation{DeletedVersion: version + "0"}))
 }
 
 // forget evicts every deleted app whose delete is in the stream.

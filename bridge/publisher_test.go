@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -106,7 +107,7 @@ func TestPublisherAfterSameEvent(t *testing.T) {
 	if err := errors.Join(r.publish(r.pub), r.publish(late)); err != nil {
 		t.Fatal(err)
 	}
-	if got := publishedOf(late, "a"); got.previous() != 1 || r.count() != 1 {
+	if got := publishedOf(late, "a"); got.Previous() != 1 || r.count() != 1 {
 		t.Errorf("the record is %+v; the stream holds %d messages", got, r.count())
 	}
 }
@@ -121,7 +122,7 @@ func TestPublisherAfterOther(t *testing.T) {
 		{"an event of the same app", func(late *publisher) { observe(late, "a", "2", true) }},
 		{"an event of another app", func(late *publisher) { observe(late, "b", "1", true) }},
 		{"the same version with other replicas", func(late *publisher) {
-			late.queue.add(appID("a"), newUpsert(state{service: serviceOf("a", "1"), revision: testRevision("3", 3)}, true))
+			late.queue.add(appID("a"), app.NewUpsert(app.State{Service: serviceOf("a", "1"), Revision: testRevision("3", 3)}, true))
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -179,7 +180,7 @@ func TestPublisherAfterForeignMessages(t *testing.T) {
 	if got := r.count(); got != 9 {
 		t.Errorf("the stream holds %d messages, want 9", got)
 	}
-	if a, b := publishedOf(p, "a"), publishedOf(p, "b"); a.resourceVersion != "2" || b.resourceVersion != "1" {
+	if a, b := publishedOf(p, "a"), publishedOf(p, "b"); a.ResourceVersion != "2" || b.ResourceVersion != "1" {
 		t.Errorf("published %+v and %+v", a, b)
 	}
 }
@@ -237,12 +238,12 @@ func TestPublisherLostTail(t *testing.T) {
 func TestPublisherTooLarge(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)
-	fat := func(version string) state {
+	fat := func(version string) app.State {
 		svc := serviceOf("fat", version)
 		svc.Status.Conditions[0].Message = strings.Repeat("x", 3000)
-		return state{service: svc}
+		return app.State{Service: svc}
 	}
-	r.pub.queue.add(appID("fat"), newUpsert(fat("1"), true))
+	r.pub.queue.add(appID("fat"), app.NewUpsert(fat("1"), true))
 	observeAll(r.pub, 20, 1, 1)
 	if err := r.publish(r.pub); err != nil {
 		t.Fatal(err)
@@ -253,14 +254,14 @@ func TestPublisherTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.after(r.pub)
-	p.queue.add(appID("fat"), newUpsert(fat("2"), false))
+	p.queue.add(appID("fat"), app.NewUpsert(fat("2"), false))
 	for i := range 20 {
 		observe(p, fmt.Sprint("a", i), "2", false)
 	}
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
 	}
-	if got := publishedOf(p, "fat"); got.resourceVersion != "2" || !got.leftOut(subjects.TruncatedOldApp) {
+	if got := publishedOf(p, "fat"); got.ResourceVersion != "2" || !got.Lacks(subjects.TruncatedOldApp) {
 		t.Errorf("published %+v, want version 2 without old_app", got)
 	}
 	if got := r.count(); got != 42 {
@@ -272,11 +273,11 @@ func TestPublisherTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := r.after(p)
-	last.queue.add(appID("fat"), removalOf(fat("2"), observation{}))
+	last.queue.add(appID("fat"), app.Removal(fat("2"), app.Observation{}))
 	if err := r.publish(last); err != nil {
 		t.Fatal(err)
 	}
-	if got := publishedOf(last, "fat"); got.kind != subjects.Deleted {
+	if got := publishedOf(last, "fat"); got.Kind != subjects.Deleted {
 		t.Errorf("the last event is %+v, want the delete", got)
 	}
 }
@@ -306,7 +307,7 @@ func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 200 {
-		if got := publishedOf(r.pub, fmt.Sprint("a", i)); got.previous() == 0 {
+		if got := publishedOf(r.pub, fmt.Sprint("a", i)); got.Previous() == 0 {
 			t.Fatalf("app a%d is not known to be published: %+v", i, got)
 		}
 	}

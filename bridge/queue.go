@@ -6,13 +6,14 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // appQueue holds the pending changes of one app, oldest first.
 type appQueue struct {
-	changes []*change
-	record  *record // what was published last
+	changes []*app.Change
+	record  *app.Record // what was published last
 	// unread is true if the app's last event must be read from the stream first. A record then only
 	// notes a foreign message.
 	unread   bool
@@ -73,7 +74,7 @@ func newQueue(c queueConfig) *queue {
 }
 
 // load sets what was published last of an app, before any change of it is added.
-func (q *queue) load(id subjects.AppID, r *record) {
+func (q *queue) load(id subjects.AppID, r *app.Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.app(id)
@@ -92,7 +93,7 @@ func (q *queue) app(id subjects.AppID) *appQueue {
 }
 
 // add appends a change of an app. It never blocks.
-func (q *queue) add(id subjects.AppID, c *change) {
+func (q *queue) add(id subjects.AppID, c *app.Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.isFull() {
@@ -106,7 +107,7 @@ func (q *queue) add(id subjects.AppID, c *change) {
 }
 
 // carry appends changes that another queue held. It does not merge them.
-func (q *queue) carry(id subjects.AppID, changes []*change) {
+func (q *queue) carry(id subjects.AppID, changes []*app.Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, c := range changes {
@@ -118,13 +119,13 @@ func (q *queue) carry(id subjects.AppID, changes []*change) {
 }
 
 // append puts c behind the pending changes of an app. mu must be held.
-func (q *queue) append(id subjects.AppID, a *appQueue, c *change) {
+func (q *queue) append(id subjects.AppID, a *appQueue, c *app.Change) {
 	if q.length == 0 {
 		q.emptied = make(chan struct{})
 	}
 	a.changes = append(a.changes, c)
 	q.length++
-	q.bytes += c.size
+	q.bytes += c.Size
 	if q.bytes > 4*q.maxBytes {
 		q.drop()
 		return
@@ -152,28 +153,28 @@ func (q *queue) drop() {
 
 // merge replaces the newest pending change by c if a limit is reached, both are plain updates of
 // the same object, and that change has not been sent. mu must be held.
-func (q *queue) merge(a *appQueue, c *change) bool {
+func (q *queue) merge(a *appQueue, c *app.Change) bool {
 	n := len(a.changes)
 	if n == 0 || (n < q.perApp && q.bytes < q.maxBytes) {
 		return false
 	}
 	last := a.changes[n-1]
-	if last.sent || c.remove || last.remove || !c.mergeable || !last.mergeable ||
-		c.state.service.UID != last.state.service.UID {
+	if last.Sent || c.Remove || last.Remove || !c.Mergeable || !last.Mergeable ||
+		c.State.Service.UID != last.State.Service.UID {
 		return false
 	}
-	c.merged += last.merged + 1
-	c.synthesized = c.synthesized || last.synthesized
-	c.observed, c.resynced = last.observed, last.resynced
+	c.Merged += last.Merged + 1
+	c.Synthesized = c.Synthesized || last.Synthesized
+	c.Observed, c.Resynced = last.Observed, last.Resynced
 	a.changes[n-1] = c
-	q.bytes += c.size - last.size
+	q.bytes += c.Size - last.Size
 	q.metrics.merged.Inc()
 	return true
 }
 
 // next blocks until an app has a change to send and returns it with the app's record; done must
 // follow. ok is false after close.
-func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
+func (q *queue) next() (id subjects.AppID, c *app.Change, prev *app.Record, ok bool) {
 	id, shutdown := q.ready.Get()
 	if shutdown {
 		return id, nil, nil, false
@@ -185,27 +186,27 @@ func (q *queue) next() (id subjects.AppID, c *change, prev *record, ok bool) {
 		q.ready.Done(id)
 		return id, nil, nil, false
 	}
-	a.changes[0].sent, a.underWay = true, true
+	a.changes[0].Sent, a.underWay = true, true
 	return id, a.changes[0], a.record, true
 }
 
 // done takes the change that next returned off the queue. r is the app's new record, nil if nothing
 // was published.
-func (q *queue) done(id subjects.AppID, r *record) {
+func (q *queue) done(id subjects.AppID, r *app.Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.apps[id]
 	a.underWay = false
 	if r != nil {
 		a.record, a.unread = r, false
-		q.reached = max(q.reached, r.sequence)
+		q.reached = max(q.reached, r.Sequence)
 	}
 	if q.isFull() {
 		q.ready.Done(id)
 		return
 	}
 	q.length--
-	q.bytes -= a.changes[0].size
+	q.bytes -= a.changes[0].Size
 	a.changes[0] = nil
 	a.changes = a.changes[1:]
 	if len(a.changes) > 0 {
@@ -227,7 +228,7 @@ func (q *queue) noteForeign(id subjects.AppID, sequence uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.app(id)
-	a.record = a.record.behind(sequence)
+	a.record = a.record.Behind(sequence)
 	q.retire(id, a)
 }
 
@@ -255,8 +256,8 @@ func (q *queue) oldest() (length int, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, a := range q.apps {
-		if len(a.changes) > 0 && (since.IsZero() || a.changes[0].observed.Before(since)) {
-			since = a.changes[0].observed
+		if len(a.changes) > 0 && (since.IsZero() || a.changes[0].Observed.Before(since)) {
+			since = a.changes[0].Observed
 		}
 	}
 	return q.length, since
@@ -271,7 +272,7 @@ func (q *queue) settled(id subjects.AppID) (fence uint64, ok bool) {
 	if a == nil {
 		return 0, true
 	}
-	return a.record.fence(), len(a.changes) == 0
+	return a.record.Fence(), len(a.changes) == 0
 }
 
 // known lists the apps that the queue has a record of.
@@ -289,7 +290,7 @@ func (q *queue) known() []subjects.AppID {
 
 // lookUp returns what was published last of an app, nil if that is not known, and whether a change
 // of it may be pending.
-func (q *queue) lookUp(id subjects.AppID) (r *record, pending bool) {
+func (q *queue) lookUp(id subjects.AppID) (r *app.Record, pending bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.apps[id]

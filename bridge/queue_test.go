@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -13,14 +14,14 @@ func script(q *queue, id subjects.AppID, text string) {
 	version := 0
 	for _, step := range text {
 		version++
-		s := state{service: testService("u1", fmt.Sprint(version), "True")}
+		s := app.State{Service: testService("u1", fmt.Sprint(version), "True")}
 		switch step {
 		case 'c':
-			q.add(id, newUpsert(s, true))
+			q.add(id, app.NewUpsert(s, true))
 		case 'u':
-			q.add(id, newUpsert(s, false))
+			q.add(id, app.NewUpsert(s, false))
 		case 'd':
-			q.add(id, removalOf(s, observation{}))
+			q.add(id, app.Removal(s, app.Observation{}))
 		}
 	}
 }
@@ -36,15 +37,15 @@ func drain(q *queue) string {
 		}
 		id, c, _, _ := q.next()
 		switch {
-		case c.remove:
+		case c.Remove:
 			out.WriteByte('d')
-		case c.mergeable:
+		case c.Mergeable:
 			out.WriteByte('u')
 		default:
 			out.WriteByte('c')
 		}
-		if c.merged > 0 {
-			fmt.Fprint(&out, c.merged)
+		if c.Merged > 0 {
+			fmt.Fprint(&out, c.Merged)
 		}
 		q.done(id, nil)
 	}
@@ -86,13 +87,13 @@ func TestQueueKeepsWhatIsSent(t *testing.T) {
 	script(q, testID, "u")
 	id, sent, _, _ := q.next()
 	script(q, testID, "uuu")
-	if sent.merged != 0 {
+	if sent.Merged != 0 {
 		t.Error("the change under way was merged into")
 	}
-	q.done(id, &record{sequence: 3})
+	q.done(id, &app.Record{Sequence: 3})
 	_, next, prev, _ := q.next()
-	if next.merged != 2 || prev.fence() != 3 {
-		t.Errorf("next stands for %d more after sequence %d, want 2 after 3", next.merged, prev.fence())
+	if next.Merged != 2 || prev.Fence() != 3 {
+		t.Errorf("next stands for %d more after sequence %d, want 2 after 3", next.Merged, prev.Fence())
 	}
 	q.done(id, nil)
 }

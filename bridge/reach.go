@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,13 +24,13 @@ type observed struct {
 func (o observed) agrees(item *listed, version string) bool {
 	switch {
 	case item == nil:
-		return !o.exists || order(o.version, version) > 0
+		return !o.exists || app.CompareVersions(o.version, version) > 0
 	case !o.exists:
 		return false // it may have been deleted since
 	case o.uid == item.UID:
-		return order(o.version, item.ResourceVersion) >= 0
+		return app.CompareVersions(o.version, item.ResourceVersion) >= 0
 	default:
-		return order(o.version, version) > 0
+		return app.CompareVersions(o.version, version) > 0
 	}
 }
 
@@ -58,7 +59,7 @@ func (s *shown) known(kind string, key types.NamespacedName) observed {
 func (s *shown) stale(l listing, inList func(types.NamespacedName) bool) iter.Seq[types.NamespacedName] {
 	return func(yield func(types.NamespacedName) bool) {
 		check := func(key types.NamespacedName, version string) bool {
-			return inList(key) || !l.covers(key.Namespace) || order(version, l.version) > 0 || yield(key)
+			return inList(key) || !l.covers(key.Namespace) || app.CompareVersions(version, l.version) > 0 || yield(key)
 		}
 		if l.kind == kindRevision {
 			for key, r := range s.revisions {
@@ -83,7 +84,7 @@ func (s *shown) missing(l listing) iter.Seq[string] {
 		for key, item := range l.items {
 			deletion, deleted := s.deleted[incarnation{l.kind, item.UID}]
 			switch {
-			case deleted && (deletion == "" || order(deletion, item.ResourceVersion) > 0):
+			case deleted && (deletion == "" || app.CompareVersions(deletion, item.ResourceVersion) > 0):
 			case s.known(l.kind, key).agrees(&item, l.version):
 			case !yield(l.kind + " " + key.String()):
 				return
@@ -183,8 +184,8 @@ func (s *shown) contradicts(l listing) error {
 	defer s.mu.Unlock()
 	for key, item := range l.items {
 		o := s.known(l.kind, key)
-		if o.exists && o.uid == item.UID && order(o.version, item.ResourceVersion) > 0 && order(o.version, l.version) <= 0 {
-			return steppedBack(item.ResourceVersion, o.version)
+		if o.exists && o.uid == item.UID && app.CompareVersions(o.version, item.ResourceVersion) > 0 && app.CompareVersions(o.version, l.version) <= 0 {
+			return app.SteppedBack(item.ResourceVersion, o.version)
 		}
 	}
 	return nil

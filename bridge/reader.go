@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -35,7 +36,7 @@ func subjectsOf(ctx context.Context, js jetstream.JetStream, stream, filter stri
 
 // lastEvent is the end of the stream as far as one app is concerned.
 type lastEvent struct {
-	record  *record // of the app's last event; nil: there is none
+	record  *app.Record // of the app's last event; nil: there is none
 	header  nats.Header
 	stored  time.Time // when the server stored that event
 	foreign uint64    // sequence of a later message that is no event, 0 if none
@@ -46,7 +47,7 @@ func (e *lastEvent) sequence() uint64 {
 	if e == nil {
 		return 0
 	}
-	return e.record.previous()
+	return e.record.Previous()
 }
 
 // reader reads single events of the stream, from its leader.

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -17,13 +18,13 @@ func (p *projector) adopt(snap *snapshot) {
 	followed := p.followed.Load()
 	for id, r := range snap.records {
 		switch had := p.records[id]; {
-		case r.damaged, r.sequence <= followed && !had.isDamaged():
+		case r.Damaged, r.Sequence <= followed && !had.IsDamaged():
 		case p.records == nil:
-			p.touched[id] = max(p.touched[id], r.sequence)
+			p.touched[id] = max(p.touched[id], r.Sequence)
 		default:
 			p.records[id] = r
-			if had != nil && had.foreign > r.sequence {
-				p.records[id] = r.behind(had.foreign)
+			if had != nil && had.Foreign > r.Sequence {
+				p.records[id] = r.Behind(had.Foreign)
 			}
 		}
 	}
@@ -37,7 +38,7 @@ func (p *projector) adopt(snap *snapshot) {
 		}
 	}
 	if snap.position > followed {
-		p.deleted.note(snap.deleted.app, snap.deleted.version)
+		p.deleted.Note(snap.deleted.App, snap.deleted.Version)
 	}
 }
 
@@ -63,30 +64,30 @@ func (p *projector) apply(subject string, sequence uint64, h nats.Header, data [
 		p.touched[id] = max(p.touched[id], sequence)
 	}
 	had := p.records[id]
-	r, err := recordOfEvent(kind, sequence, h, data)
+	r, err := app.ReadEvent(kind, sequence, h, data)
 	if err != nil {
 		p.foreign(subject, sequence, err)
 		if had != nil {
 			// It counts for the fence of the app whose subject it took.
-			p.records[id] = had.behind(sequence)
+			p.records[id] = had.Behind(sequence)
 		}
 		return entry{app: id, foreign: true}
 	}
-	if !again || had.isDamaged() || had != nil && had.sequence <= sequence {
+	if !again || had.IsDamaged() || had != nil && had.Sequence <= sequence {
 		p.collect(id, r)
 	}
-	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.exists()}
+	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.Exists()}
 }
 
 // collect makes r the record of an app, or takes the app out of the records if r is a delete, while
 // they are collected. mu must be held.
-func (p *projector) collect(id subjects.AppID, r *record) {
+func (p *projector) collect(id subjects.AppID, r *app.Record) {
 	switch {
 	case p.records == nil:
-	case r.kind == subjects.Deleted:
+	case r.Kind == subjects.Deleted:
 		delete(p.records, id)
-		if r.sequence > p.accepted {
-			p.deleted.note(id, r.deletedVersion)
+		if r.Sequence > p.accepted {
+			p.deleted.Note(id, r.DeletedVersion)
 		}
 	default:
 		p.records[id] = r
@@ -97,27 +98,27 @@ func (p *projector) collect(id subjects.AppID, r *record) {
 // sequence, which is none, superseded.
 func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {
 	last, err := p.reader().lastEventOf(ctx, e.app, 0)
-	if err != nil || last == nil || last.record == nil || last.record.sequence > sequence {
+	if err != nil || last == nil || last.record == nil || last.record.Sequence > sequence {
 		return err
 	}
 	p.restored(e.app, last)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.exists()
+	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.Exists()
 	return nil
 }
 
 // keep takes an app into the records whose only event the stream lost.
-func (p *projector) keep(id subjects.AppID, held *record, last *lastEvent) {
+func (p *projector) keep(id subjects.AppID, held *app.Record, last *lastEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > held.sequence) {
+	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > held.Sequence) {
 		return
 	}
 	kept := *held
-	kept.eventLost = true
+	kept.EventLost = true
 	if last != nil {
-		kept.foreign = last.foreign
+		kept.Foreign = last.foreign
 	}
 	p.records[id] = &kept
 }
@@ -126,12 +127,12 @@ func (p *projector) keep(id subjects.AppID, held *record, last *lastEvent) {
 func (p *projector) restored(id subjects.AppID, last *lastEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if had := p.records[id]; p.records == nil || (had != nil && !had.damaged && had.sequence > last.record.sequence) {
+	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > last.record.Sequence) {
 		return
 	}
 	r := last.record
 	if last.foreign > 0 {
-		r = r.behind(last.foreign)
+		r = r.Behind(last.foreign)
 	}
 	p.collect(id, r)
 }

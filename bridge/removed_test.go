@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -42,7 +43,7 @@ func (r *rig) newProjector(log *zap.Logger) (*projector, *snapshot) {
 }
 
 // taken are the records that a projector has collected.
-func taken(p *projector) map[subjects.AppID]*record {
+func taken(p *projector) map[subjects.AppID]*app.Record {
 	records, _ := p.take()
 	return records
 }
@@ -168,7 +169,7 @@ func removeAt(sequence uint64) func(*testing.T, *rig, *projector) {
 func TestNoticeOfLoss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := r.pub.encoder.subjects
+	s := r.pub.encoder.Subjects
 	core, logs := observer.New(zap.InfoLevel)
 	p, snap := r.newProjector(zap.New(core))
 	r.append(r.event("1", nil))

@@ -123,11 +123,11 @@ func (s *sides) projected(found []Difference) uint64 {
 		d, differs := wrong[id]
 		switch {
 		case h.record == nil:
-		case differs && (h.other != "" || (e != nil && h.record.sequence > e.record.previous())):
+		case differs && (h.other != "" || (e != nil && h.record.Sequence > e.record.Previous())):
 			// The entry's recorded position is wrong: the position of its last event counts.
 			limit = max(limit, d.StreamSequence)
 		default:
-			limit = max(limit, h.record.sequence)
+			limit = max(limit, h.record.Sequence)
 		}
 	}
 	return limit
@@ -166,7 +166,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			}
 			return v.purgeKey(ctx, d, subject, h.stored)
 		}
-		if b.mismatch(d.id, e, h, time.Now()) == nil || e.record.sequence > limit {
+		if b.mismatch(d.id, e, h, time.Now()) == nil || e.record.Sequence > limit {
 			return nil // a bridge has written it, or the session will
 		}
 		msg, err := b.entry(d.id, e.record, e.header)
@@ -178,10 +178,10 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			return fmt.Errorf("write the bucket: %w", err)
 		}
 		what := "entry"
-		if e.record.kind == subjects.Deleted {
+		if e.record.Kind == subjects.Deleted {
 			what = "delete marker"
 		}
-		v.repaired(d, "wrote the bucket's %s from the event %s at %d", what, e.record.kind, e.record.sequence)
+		v.repaired(d, "wrote the bucket's %s from the event %s at %d", what, e.record.Kind, e.record.Sequence)
 		return nil
 	})
 }
@@ -239,12 +239,12 @@ func (v *Verifier) published(ctx context.Context, id subjects.AppID, before *las
 	}
 	var from uint64 = 1
 	if before != nil {
-		from = max(before.record.previous(), before.foreign) + 1
+		from = max(before.record.Previous(), before.foreign) + 1
 	}
 	var names []string
 	err = v.Target.reader().eachMessage(ctx, filter, from, end+1, func(m *storedMessage) {
 		if r, err := m.record(v.Target.Subjects); err == nil {
-			names = append(names, fmt.Sprintf("%s at %d", r.kind, r.sequence))
+			names = append(names, fmt.Sprintf("%s at %d", r.Kind, r.Sequence))
 		}
 	})
 	return strings.Join(names, ", "), err

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -44,7 +45,7 @@ type session struct {
 	auditSoon       func()                      // the session is live: have it audited
 	auditNow        func(why string)            // have stream and bucket audited
 	publishes       func(*session)              // the session has a queue and a publisher
-	newEncoder      func(maxSize func() int) *encoder
+	newEncoder      func(maxSize func() int) *app.Encoder
 
 	acknowledged *acknowledged // that of memory
 	storage      *storage
@@ -149,7 +150,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	s.group.Go(func() error { return s.watchHistory(ctx, version) })
-	var published map[subjects.AppID]state
+	var published map[subjects.AppID]app.State
 	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
 		published, err = s.confirm(ctx, records)
 		return err
@@ -163,7 +164,7 @@ func (s *session) start(ctx context.Context) error {
 
 // reach waits until the source has observed everything that the API server has, checks that this is of
 // the history that was published, and returns its version.
-func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record, deleted deletion) (version string, err error) {
+func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Record, deleted app.Deletion) (version string, err error) {
 	s.source.shown.noteDeletes()
 	var listings []listing
 	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
@@ -187,8 +188,8 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record,
 		}
 	}
 	version = serviceVersion(listings)
-	if err = checkHistory(records, version, s.storage.accepted()); err == nil {
-		err = checkDeletion(deleted, version)
+	if err = app.CheckHistory(records, version, s.storage.accepted()); err == nil {
+		err = app.CheckDeletion(deleted, version)
 	}
 	if err != nil && s.cfg.AcceptReset {
 		err = s.until(ctx, "JetStream", s.connected(s.storage.acceptReset))
@@ -197,7 +198,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*record,
 }
 
 // publish puts what is owed into the queue and goes live.
-func (s *session) publish(ctx context.Context, records map[subjects.AppID]*record, published map[subjects.AppID]state) {
+func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State) {
 	before := s.memory.pending.Load()
 	s.queue = newQueue(queueConfig{
 		StreamID: s.storage.id, Empty: s.empty, Reached: s.publishFrom,
@@ -217,7 +218,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*recor
 		}
 	}
 	s.setStatus("publishing the differences between the cluster and the stream")
-	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.lost, s.cfg.App, watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.lost, s.cfg.App, app.Watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
@@ -282,7 +283,7 @@ func (s *session) until(ctx context.Context, what string, op func(context.Contex
 	report := retry.Log{Logger: s.log}
 	return retry.Do(ctx, func() error {
 		err := op(ctx)
-		var config *ConfigError
+		var config *app.ConfigError
 		if errors.As(err, &config) {
 			return retry.Permanent(err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -47,13 +48,13 @@ type versions struct {
 // relisted reports whether a version is from a list. While a list is under way it may report so of a
 // version from a watch, which marks an event that need not be marked.
 func (v *versions) relisted(version string) bool {
-	return v.list != "" && order(version, v.list) <= 0
+	return v.list != "" && app.CompareVersions(version, v.list) <= 0
 }
 
 func (v *versions) note(namespace, version string) {
-	v.newest = later(v.newest, version)
+	v.newest = app.NewerVersion(v.newest, version)
 	if !v.relisted(version) { // a list is shown in no order
-		v.watched[namespace] = later(v.watched[namespace], version)
+		v.watched[namespace] = app.NewerVersion(v.watched[namespace], version)
 	}
 }
 
@@ -159,7 +160,7 @@ func (s *shown) listed(kind, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.versions[kind]
-	v.list = later(v.list, version)
+	v.list = app.NewerVersion(v.list, version)
 }
 
 // relisted reports whether a version of a kind is from a list, not from a watch.

@@ -11,13 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // sides is what cluster, stream and bucket held when they were read.
 type sides struct {
-	current map[subjects.AppID]state
+	current map[subjects.AppID]app.State
 	pending map[subjects.AppID]bool // the apps whose Revision the lists did not show
 	version string                  // of the list of Knative Services
 	skipped []Note
@@ -35,7 +36,7 @@ type sides struct {
 
 	// believed is what a running bridge published last of each app that it compares; nil of an app
 	// that it never published. A nil map: no bridge compares.
-	believed map[subjects.AppID]*record
+	believed map[subjects.AppID]*app.Record
 }
 
 // Target is the stream and the bucket that are compared, and how a bridge would write them.
@@ -55,14 +56,14 @@ type Target struct {
 	// Entries makes and purges entries as the projector does.
 	Entries *bucket
 	// Encoder makes the events for a stream that takes messages of maxSize bytes, if that is not 0.
-	Encoder func(maxSize int64) *encoder
+	Encoder func(maxSize int64) *app.Encoder
 }
 
 func (t *Target) reader() reader { return reader{t.NATS, t.Stream, t.Subjects} }
 
 func (t *Target) newSides() *sides {
 	return &sides{
-		storage: t.Storage(), current: map[subjects.AppID]state{},
+		storage: t.Storage(), current: map[subjects.AppID]app.State{},
 		events: map[subjects.AppID]*lastEvent{}, entries: map[subjects.AppID]*held{}, keys: map[string]uint64{},
 	}
 }
@@ -107,7 +108,7 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 		return err
 	}
 	block := func(side Side, err error) error {
-		var config *ConfigError
+		var config *app.ConfigError
 		if !errors.As(err, &config) {
 			return err
 		}
@@ -250,11 +251,11 @@ func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readWindow)
 	for id, h := range s.entries {
-		if e := s.events[id]; h.record == nil || (e != nil && e.record.previous() == h.record.sequence) {
+		if e := s.events[id]; h.record == nil || (e != nil && e.record.Previous() == h.record.Sequence) {
 			continue
 		}
 		g.Go(func() error {
-			m, err := messageAt(ctx, t.NATS, t.Stream, h.record.sequence)
+			m, err := messageAt(ctx, t.NATS, t.Stream, h.record.Sequence)
 			if errors.Is(err, errNoMessage) {
 				return nil // retention took it, or it is ahead
 			}

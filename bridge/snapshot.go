@@ -13,16 +13,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // snapshot is what the bucket holds at one moment: the apps that exist, and the entries that are
 // damaged. Of delete markers it holds a summary, since there may be many.
 type snapshot struct {
-	records  map[subjects.AppID]*record
+	records  map[subjects.AppID]*app.Record
 	keys     uint64                    // of apps, delete markers included
 	markers  map[subjects.AppID]marker // those that the load was asked for
-	deleted  deletion                  // the newest that a marker shows
+	deleted  app.Deletion              // the newest that a marker shows
 	position uint64                    // the highest stream sequence that an entry or marker reflects
 	// positionID is the id of the event at position.
 	positionID string
@@ -121,7 +122,7 @@ type bucketReader struct {
 	keys    map[subjects.AppID]*bucketKey
 	kept    map[subjects.AppID]marker
 	markers uint64
-	deleted deletion
+	deleted app.Deletion
 	foreign map[string]struct{}
 	// position is the highest stream sequence that an intact entry or marker reflects, positionID
 	// the id of its event.
@@ -134,7 +135,7 @@ type bucketReader struct {
 
 // bucketKey is what was read of an app's key.
 type bucketKey struct {
-	record  *record
+	record  *app.Record
 	stored  storedAt
 	rewrite *nats.Msg // in the configured encoding, nil if it is that already
 }
@@ -156,21 +157,21 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	}
 	stored := storedAt{meta.Sequence.Stream, meta.Timestamp}
 	delete(r.kept, id)
-	held, err := recordOfEntry(msg.Headers(), msg.Data())
+	held, err := app.ReadEntry(msg.Headers(), msg.Data())
 	if err != nil {
 		b.log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
-		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence}, stored: stored}
+		r.keys[id] = &bucketKey{record: &app.Record{Damaged: true, Entry: stored.sequence}, stored: stored}
 		return
 	}
-	if contains(b.lost, held.sequence) {
-		r.keys[id] = &bucketKey{record: &record{damaged: true, entry: stored.sequence, held: held}, stored: stored}
+	if contains(b.lost, held.Sequence) {
+		r.keys[id] = &bucketKey{record: &app.Record{Damaged: true, Entry: stored.sequence, Held: held}, stored: stored}
 		return
 	}
 	intact = true
-	if held.sequence > r.position {
-		r.position, r.positionID = held.sequence, msg.Headers().Get(subjects.CEID)
+	if held.Sequence > r.position {
+		r.position, r.positionID = held.Sequence, msg.Headers().Get(subjects.CEID)
 	}
-	if held.kind == subjects.Deleted {
+	if held.Kind == subjects.Deleted {
 		r.addMarker(id, held, stored)
 		return
 	}
@@ -178,13 +179,13 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 }
 
 // addMarker takes in an intact delete marker, which takes the place of an entry that was read before.
-func (r *bucketReader) addMarker(id subjects.AppID, held *record, stored storedAt) {
+func (r *bucketReader) addMarker(id subjects.AppID, held *app.Record, stored storedAt) {
 	delete(r.keys, id)
 	r.markers++
-	if held.sequence > r.bucket.accepted {
-		r.deleted.note(id, held.deletedVersion)
+	if held.Sequence > r.bucket.accepted {
+		r.deleted.Note(id, held.DeletedVersion)
 	}
-	if m := (marker{held.sequence, stored}); r.keep(id, m) {
+	if m := (marker{held.Sequence, stored}); r.keep(id, m) {
 		r.kept[id] = m
 	}
 }
@@ -203,7 +204,7 @@ func (r *bucketReader) keepSmallest(msg jetstream.Msg, intact bool) {
 // snapshot is what was read.
 func (r *bucketReader) snapshot() *snapshot {
 	snap := &snapshot{
-		records: make(map[subjects.AppID]*record, len(r.keys)), last: r.last, foreign: uint64(len(r.foreign)), smallest: r.smallest,
+		records: make(map[subjects.AppID]*app.Record, len(r.keys)), last: r.last, foreign: uint64(len(r.foreign)), smallest: r.smallest,
 		stored: make(map[subjects.AppID]storedAt, len(r.keys)),
 		keys:   uint64(len(r.keys)) + r.markers, markers: r.kept, deleted: r.deleted,
 		position: r.position, positionID: r.positionID,
@@ -216,7 +217,7 @@ func (r *bucketReader) snapshot() *snapshot {
 		}
 	}
 	slices.SortFunc(snap.rewrites, func(a, b rewrite) int {
-		return cmp.Compare(snap.records[a.app].sequence, snap.records[b.app].sequence)
+		return cmp.Compare(snap.records[a.app].Sequence, snap.records[b.app].Sequence)
 	})
 	return snap
 }
@@ -224,8 +225,8 @@ func (r *bucketReader) snapshot() *snapshot {
 // doubtEntry marks an app's entry as damaged, so that its last event counts as published.
 func (snap *snapshot) doubtEntry(id subjects.AppID) {
 	r := snap.records[id]
-	if r.isDamaged() {
+	if r.IsDamaged() {
 		return
 	}
-	snap.records[id] = &record{damaged: true, entry: snap.stored[id].sequence, held: r}
+	snap.records[id] = &app.Record{Damaged: true, Entry: snap.stored[id].sequence, Held: r}
 }

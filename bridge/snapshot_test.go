@@ -10,17 +10,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // fatEvent is an event of an app with a message of n bytes in its status, each
 // of which takes two in JSON.
-func (r *rig) fatEvent(id subjects.AppID, n int, prev *record) *event {
+func (r *rig) fatEvent(id subjects.AppID, n int, prev *app.Record) *app.Event {
 	r.t.Helper()
 	svc := testService("u-"+id.Name, "7", "True")
 	svc.Status.Conditions[0].Message = strings.Repeat("\n", n)
-	ev, err := r.pub.encoder.encode(id, newUpsert(state{service: svc, revision: testRevision("6", 2)}, prev == nil), prev)
+	ev, err := r.pub.encoder.Encode(id, app.NewUpsert(app.State{Service: svc, Revision: testRevision("6", 2)}, prev == nil), prev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func (r *rig) held(id subjects.AppID) *held {
 // differs compares an app's entry with its last event as verify does.
 func (r *rig) differs(id subjects.AppID) (detail string, differs bool) {
 	r.t.Helper()
-	last, err := (reader{r.nc, subjects.DefaultStream, r.pub.encoder.subjects}).lastEventOf(r.t.Context(), id, 0)
+	last, err := (reader{r.nc, subjects.DefaultStream, r.pub.encoder.Subjects}).lastEventOf(r.t.Context(), id, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -61,8 +62,8 @@ func (r *rig) differs(id subjects.AppID) (detail string, differs bool) {
 // An entry that does not fit keeps the event's encoding or leaves fields out.
 func TestEntryWithin(t *testing.T) {
 	id := otherApp("fat")
-	app := &appv1.App{Spec: &appv1.Spec{ClusterPool: strings.Repeat("s", 2000)}, Status: &appv1.Status{}}
-	app.Status.Conditions = []*appv1.Condition{{Message: strings.Repeat("\n", 1000)}}
+	fat := &appv1.App{Spec: &appv1.Spec{ClusterPool: strings.Repeat("s", 2000)}, Status: &appv1.Status{}}
+	fat.Status.Conditions = []*appv1.Condition{{Message: strings.Repeat("\n", 1000)}}
 	for _, test := range []struct {
 		name, eventForm, eventLacks string
 		limit                       int
@@ -78,14 +79,14 @@ func TestEntryWithin(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, maxSize: func() int { return test.limit }}
-			r := &record{kind: subjects.Updated, sequence: 5, contentType: test.eventForm, truncated: test.eventLacks, app: app}
+			r := &app.Record{Kind: subjects.Updated, Sequence: 5, ContentType: test.eventForm, Truncated: test.eventLacks, App: fat}
 			h := nats.Header{subjects.HeaderUID: {"u1"}}
 			if test.eventLacks != "" {
 				h.Set(subjects.HeaderTruncated, test.eventLacks)
 			}
 			msg, err := b.entry(id, r, h)
 			if test.form == "" {
-				if !errors.Is(err, errTooLarge) {
+				if !errors.Is(err, app.ErrTooLarge) {
 					t.Errorf("got %v, %v", msg, err)
 				}
 				return
@@ -103,7 +104,7 @@ func TestEntryWithin(t *testing.T) {
 			if test.limit > 0 && msg.Size() > test.limit {
 				t.Errorf("it has %d of %d bytes", msg.Size(), test.limit)
 			}
-			if app.Spec == nil || app.Status == nil || h.Get(subjects.HeaderTruncated) != test.eventLacks {
+			if fat.Spec == nil || fat.Status == nil || h.Get(subjects.HeaderTruncated) != test.eventLacks {
 				t.Error("the event itself was changed")
 			}
 		})
@@ -141,14 +142,14 @@ func TestFatAppStopsNobody(t *testing.T) {
 			r.append(r.fatEvent(fat, 10_000, first))
 			last := r.append(r.eventOn(other, "3", nil))
 			p, snap := r.newProjector(zap.NewNop())
-			if err := r.runUntil(p, snap, last.sequence); err != nil {
+			if err := r.runUntil(p, snap, last.Sequence); err != nil {
 				t.Fatal(err)
 			}
 			got := r.held(fat)
-			if got.record == nil || got.record.truncated != "old_app,spec,status" && got.record.truncated != "spec,status" || got.record.sequence != 2 {
+			if got.record == nil || got.record.Truncated != "old_app,spec,status" && got.record.Truncated != "spec,status" || got.record.Sequence != 2 {
 				t.Errorf("the bucket holds %+v of %v", got, got.record)
 			}
-			if r.held(other).sequence() != last.sequence {
+			if r.held(other).sequence() != last.Sequence {
 				t.Error("the other app is not in the bucket")
 			}
 			if d, differs := r.differs(other); differs {
@@ -157,18 +158,18 @@ func TestFatAppStopsNobody(t *testing.T) {
 			if d, differs := r.differs(fat); differs != (r.bucket.maxSize == nil) {
 				t.Errorf("verify says %v", d)
 			}
-			if got := taken(p)[fat]; got.truncated != "" && got.truncated != "old_app" {
-				t.Errorf("the record lacks %s", got.truncated)
+			if got := taken(p)[fat]; got.Truncated != "" && got.Truncated != "old_app" {
+				t.Errorf("the record lacks %s", got.Truncated)
 			}
 			// What the bucket lacks is no difference from the cluster.
 			p, _ = r.newProjector(zap.NewNop())
 			svc := testService("u-fat", "7", "True")
 			svc.Status.Conditions[0].Message = strings.Repeat("\n", 10_000)
 			record := taken(p)[fat]
-			if !isPublished(state{service: svc, revision: testRevision("6", 2)}, record, r.pub.encoder.app) {
+			if !app.IsPublished(app.State{Service: svc, Revision: testRevision("6", 2)}, record, r.pub.encoder.App) {
 				t.Errorf("the state that was published counts as another than %+v", record)
 			}
-			if isPublished(state{service: svc, revision: testRevision("8", 3)}, record, r.pub.encoder.app) {
+			if app.IsPublished(app.State{Service: svc, Revision: testRevision("8", 3)}, record, r.pub.encoder.App) {
 				t.Error("another replica count counts as published")
 			}
 		})
@@ -183,18 +184,18 @@ func TestEntryThatCannotBeMade(t *testing.T) {
 	r.bucket.maxSize = func() int { return limit }
 	first := r.append(r.event("1", nil))
 	p, snap := r.newProjector(zap.NewNop())
-	if err := r.runUntil(p, snap, first.sequence); err != nil {
+	if err := r.runUntil(p, snap, first.Sequence); err != nil {
 		t.Fatal(err)
 	}
 	if got := counted(t, p.metrics.skipped); got != 1 || r.held(testID) != nil {
 		t.Errorf("%d entries were skipped; the bucket holds %v", got, r.held(testID))
 	}
-	if got := taken(p)[testID]; got.previous() != first.sequence || !got.exists() {
+	if got := taken(p)[testID]; got.Previous() != first.Sequence || !got.Exists() {
 		t.Errorf("the record is %+v", got)
 	}
 	limit = 0
 	last := r.append(r.eventOn(otherApp("b"), "2", nil))
-	if err := r.runUntil(p, nil, last.sequence); err != nil {
+	if err := r.runUntil(p, nil, last.Sequence); err != nil {
 		t.Fatal(err)
 	}
 	if r.held(otherApp("b")) == nil {
@@ -207,19 +208,19 @@ func TestEncodingChangeThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	fat, other := otherApp("fat"), otherApp("other")
-	r.pub.encoder.form, r.bucket.form = subjects.ContentTypeProtobuf, subjects.ContentTypeProtobuf
+	r.pub.encoder.Form, r.bucket.form = subjects.ContentTypeProtobuf, subjects.ContentTypeProtobuf
 	r.append(r.fatEvent(fat, 5000, nil))
 	r.append(r.fatEvent(other, 10, nil))
 	r.project()
-	r.pub.encoder.form, r.bucket.form = subjects.ContentTypeJSON, subjects.ContentTypeJSON
+	r.pub.encoder.Form, r.bucket.form = subjects.ContentTypeJSON, subjects.ContentTypeJSON
 	r.bucket.maxSize = func() int { return 8 << 10 }
 	last := r.append(r.event("3", nil))
 	p := r.project()
-	if r.held(testID).sequence() != last.sequence || p.metrics == nil {
+	if r.held(testID).sequence() != last.Sequence || p.metrics == nil {
 		t.Error("the new event is not in the bucket")
 	}
 	for id, want := range map[subjects.AppID]string{fat: subjects.ContentTypeProtobuf, other: subjects.ContentTypeJSON} {
-		if got := r.held(id); got.record == nil || got.record.contentType != want || got.record.truncated != "" {
+		if got := r.held(id); got.record == nil || got.record.ContentType != want || got.record.Truncated != "" {
 			t.Errorf("%s: the bucket holds %+v", id, got)
 		}
 		if d, differs := r.differs(id); differs {

@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // sink takes the changes of apps, in the order they were observed per app. It
 // must not block.
-type sink func(subjects.AppID, *change)
+type sink func(subjects.AppID, *app.Change)
 
 // source turns what the informers show into states of apps. Its handlers only
 // update maps under a mutex and enqueue; they never wait.
@@ -32,7 +33,7 @@ type source struct {
 
 	mu       sync.Mutex
 	claims   claims
-	current  map[subjects.AppID]state // what each app is now
+	current  map[subjects.AppID]app.State // what each app is now
 	standIns standIns
 	// reported holds the version and the reason of each object that was rejected last.
 	reported map[types.NamespacedName]string
@@ -57,7 +58,7 @@ func newSource(log *zap.Logger, rejected func(reason string)) *source {
 		rejected: rejected,
 		shown:    newShown(),
 		claims:   claims{},
-		current:  map[subjects.AppID]state{},
+		current:  map[subjects.AppID]app.State{},
 		standIns: standIns{after: afterTime, apps: map[subjects.AppID]*awaited{}},
 		reported: map[types.NamespacedName]string{},
 	}
@@ -103,17 +104,17 @@ func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool))
 func (s *source) upsertRevision(rev *kservice.Revision) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	s.shown.setRevision(key, rev)
-	s.settleUsers(key, observation{relisted: s.shown.relisted(kindRevision, rev.ResourceVersion)})
+	s.settleUsers(key, app.Observation{Relisted: s.shown.relisted(kindRevision, rev.ResourceVersion)})
 }
 
 func (s *source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	s.shown.removeRevision(key, rev)
-	s.settleUsers(key, observation{relisted: unknown})
+	s.settleUsers(key, app.Observation{Relisted: unknown})
 }
 
 // settleUsers settles the apps that a Revision counts for. mu must be held.
-func (s *source) settleUsers(revision types.NamespacedName, seen observation) {
+func (s *source) settleUsers(revision types.NamespacedName, seen app.Observation) {
 	for _, id := range s.shown.appsOf(revision) {
 		s.settle(id, seen)
 	}
@@ -128,24 +129,24 @@ func (s *source) upsertService(svc *kservice.Service) {
 	}
 
 	now := &object{service: svc}
-	id, err := identity(svc)
+	id, err := app.Identity(svc)
 	if err != nil {
-		s.reject(key, svc, reasonOf(err), err)
+		s.reject(key, svc, app.Reason(err), err)
 	} else {
 		now.app, now.valid = id, true
 	}
 	s.shown.setService(key, now)
-	if same && order(svc.ResourceVersion, old.service.ResourceVersion) < 0 {
+	if same && app.CompareVersions(svc.ResourceVersion, old.service.ResourceVersion) < 0 {
 		s.stepBack(key, old.service.ResourceVersion, svc.ResourceVersion)
 	}
-	seen := observation{relisted: s.shown.relisted(kindService, svc.ResourceVersion)}
+	seen := app.Observation{Relisted: s.shown.relisted(kindService, svc.ResourceVersion)}
 
 	if old != nil && old.valid && (!now.valid || old.app != now.app || !same) {
 		s.claims.remove(old.app, key)
 		// The deletion of the object that was there was not observed; if it is
 		// still there under another app's name, nothing is unknown.
 		gone := seen
-		gone.finalStateUnknown = !same
+		gone.FinalStateUnknown = !same
 		s.settle(old.app, gone)
 	}
 	if now.valid {
@@ -168,14 +169,14 @@ func (s *source) stepBack(key types.NamespacedName, from, to string) {
 
 func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	gone := observation{relisted: unknown, finalStateUnknown: unknown, changedAt: kservice.LastChange(svc)}
+	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: kservice.LastChange(svc)}
 	if !unknown {
 		// A tombstone's object is the last one cached: its version is not
 		// that of the deletion.
-		gone.deletedVersion = svc.ResourceVersion
+		gone.DeletedVersion = svc.ResourceVersion
 	}
 	old := s.shown.service(key)
-	s.shown.removeService(key, svc, gone.deletedVersion)
+	s.shown.removeService(key, svc, gone.DeletedVersion)
 	delete(s.reported, key)
 	if old != nil && old.valid {
 		s.claims.remove(old.app, key)
@@ -189,7 +190,7 @@ func (s *source) winner(id subjects.AppID) *kservice.Service {
 	best := s.claims.winner(id)
 	for key, svc := range s.claims[id] {
 		if svc != best {
-			s.reject(key, svc, reasonConflict, errConflict(id, best))
+			s.reject(key, svc, app.ReasonConflict, errConflict(id, best))
 		}
 	}
 	return best
@@ -197,35 +198,35 @@ func (s *source) winner(id subjects.AppID) *kservice.Service {
 
 // settle brings current in line with the objects that claim an app and emits the changes. mu must be
 // held.
-func (s *source) settle(id subjects.AppID, seen observation) {
+func (s *source) settle(id subjects.AppID, seen app.Observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)
 	if svc == nil {
 		s.standIns.end(id)
 		if had {
 			delete(s.current, id)
-			s.emit(id, removalOf(was, seen))
+			s.emit(id, app.Removal(was, seen))
 		}
 		return
 	}
-	now := state{service: svc, revision: s.counting(id, svc, was, had)}
-	if had && was.service.UID == svc.UID {
+	now := app.State{Service: svc, Revision: s.counting(id, svc, was, had)}
+	if had && was.Service.UID == svc.UID {
 		// The newer version of the Revision counts, also where the count is the same: a comparison
 		// must not publish an older one than another bridge has.
 		s.current[id] = now
-		if was.service.ResourceVersion != svc.ResourceVersion || replicas(was) != replicas(now) {
-			s.emit(id, upsertOf(now, false, seen))
+		if was.Service.ResourceVersion != svc.ResourceVersion || app.Replicas(was) != app.Replicas(now) {
+			s.emit(id, app.Upsert(now, false, seen))
 		}
 		return
 	}
 	if had {
-		s.emit(id, removalOf(was, seen))
+		s.emit(id, app.Removal(was, seen))
 	}
 	s.current[id] = now
-	s.emit(id, upsertOf(now, true, seen))
+	s.emit(id, app.Upsert(now, true, seen))
 }
 
-func (s *source) emit(id subjects.AppID, c *change) {
+func (s *source) emit(id subjects.AppID, c *app.Change) {
 	if s.sink != nil {
 		s.sink(id, c)
 	}

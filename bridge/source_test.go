@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -20,17 +21,17 @@ func observedSource() (*source, *[]string) {
 	s := newSource(zap.NewNop(), func(string) {})
 	log := &[]string{}
 	s.connect(func(view) sink {
-		return func(id subjects.AppID, c *change) {
+		return func(id subjects.AppID, c *app.Change) {
 			var text string
 			switch {
-			case c.remove && c.finalStateUnknown:
+			case c.Remove && c.FinalStateUnknown:
 				text = "lost " + id.Name
-			case c.remove:
-				text = "gone at " + c.deletedVersion + " " + id.Name
-			case c.mergeable:
-				text = fmt.Sprintf("update %s@%s %s x%d", c.state.service.UID, c.state.service.ResourceVersion, id.Name, replicas(c.state))
+			case c.Remove:
+				text = "gone at " + c.DeletedVersion + " " + id.Name
+			case c.Mergeable:
+				text = fmt.Sprintf("update %s@%s %s x%d", c.State.Service.UID, c.State.Service.ResourceVersion, id.Name, app.Replicas(c.State))
 			default:
-				text = fmt.Sprintf("new %s@%s %s", c.state.service.UID, c.state.service.ResourceVersion, id.Name)
+				text = fmt.Sprintf("new %s@%s %s", c.State.Service.UID, c.State.Service.ResourceVersion, id.Name)
 			}
 			*log = append(*log, text)
 		}
@@ -133,7 +134,7 @@ func TestSourceKeepsNewestRevision(t *testing.T) {
 	if len(*log) > 0 {
 		t.Errorf("got %q, want nothing for the same count", *log)
 	}
-	if got := s.current[watchedID].revision; got == nil || got.ResourceVersion != "120" {
+	if got := s.current[watchedID].Revision; got == nil || got.ResourceVersion != "120" {
 		t.Errorf("got Revision %+v, want version 120", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -70,24 +71,24 @@ func (s *standIns) close() {
 
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
 // state is was, if it had one. mu must be held.
-func (s *source) counting(id subjects.AppID, svc *kservice.Service, was state, had bool) *kservice.Revision {
+func (s *source) counting(id subjects.AppID, svc *kservice.Service, was app.State, had bool) *kservice.Revision {
 	name, named := svc.Status.LatestReadyRevisionName, s.shown.revisionOf(svc)
 	if name == "" || named.Known() || kservice.Stopped(svc) {
 		s.standIns.end(id)
 		return named
 	}
-	if had && was.service.UID != svc.UID {
+	if had && was.Service.UID != svc.UID {
 		s.standIns.end(id) // that was for another object
 		had = false
 	}
 	if !s.standIns.awaits(id) {
-		if had && was.service.Status.LatestReadyRevisionName == name {
+		if had && was.Service.Status.LatestReadyRevisionName == name {
 			return named // it is gone, or was awaited for long enough
 		}
 		s.standIns.begin(id, func(a *awaited) { s.overdue(id, a) })
 	}
-	if had && replicas(was) != 0 && was.revision.Name != name {
-		return was.revision
+	if had && app.Replicas(was) != 0 && was.Revision.Name != name {
+		return was.Revision
 	}
 	return named
 }
@@ -101,11 +102,11 @@ func (s *source) overdue(id subjects.AppID, a *awaited) {
 		return // it was over just before
 	}
 	delete(s.standIns.apps, id)
-	if st, ok := s.current[id]; ok && st.standsIn() {
+	if st, ok := s.current[id]; ok && st.StandsIn() {
 		s.log.Warn("the Revision of a Knative Service was not observed in time; its replicas count as 0",
-			zap.Stringer("app", id), zap.String("revision", st.service.Status.LatestReadyRevisionName), zap.Duration("waited", standInTime))
+			zap.Stringer("app", id), zap.String("revision", st.Service.Status.LatestReadyRevisionName), zap.Duration("waited", standInTime))
 	}
-	s.settle(id, observation{})
+	s.settle(id, app.Observation{})
 }
 
 // close stops the timers of the source.

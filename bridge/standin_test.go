@@ -9,6 +9,7 @@ import (
 
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -180,7 +181,7 @@ func TestStandIn(t *testing.T) {
 			revisions.OnAdd(watchedRevision("9", 3), true)
 			services.OnAdd(naming("10", "rev-1"), true)
 			var got []string
-			s.connect(func(view) sink { return func(_ subjects.AppID, c *change) { got = append(got, countOf(c)) } }, nil)
+			s.connect(func(view) sink { return func(_ subjects.AppID, c *app.Change) { got = append(got, countOf(c)) } }, nil)
 			test.play(services, revisions, func() { clock.pass() })
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
@@ -194,18 +195,18 @@ func TestStandIn(t *testing.T) {
 }
 
 // countOf is a change with the count of its state and the Revision that gives it.
-func countOf(c *change) string {
+func countOf(c *app.Change) string {
 	switch {
-	case c.remove && c.finalStateUnknown:
+	case c.Remove && c.FinalStateUnknown:
 		return "lost"
-	case c.remove:
+	case c.Remove:
 		return "gone"
 	}
-	text := fmt.Sprintf("%s x%d", c.state.service.ResourceVersion, replicas(c.state))
-	if rev := c.state.revision; rev != nil {
+	text := fmt.Sprintf("%s x%d", c.State.Service.ResourceVersion, app.Replicas(c.State))
+	if rev := c.State.Revision; rev != nil {
 		text += fmt.Sprintf(" of %s@%s", rev.Name, rev.ResourceVersion)
 	}
-	if !c.mergeable {
+	if !c.Mergeable {
 		text = "new " + text
 	}
 	return text

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -13,7 +14,7 @@ import (
 type view struct{ source *source }
 
 // states are the states of all apps. The map must not be changed.
-func (v view) states() map[subjects.AppID]state { return v.source.current }
+func (v view) states() map[subjects.AppID]app.State { return v.source.current }
 
 // awaits reports whether the Revision of an app is awaited: its count may change soon.
 func (v view) awaits(id subjects.AppID) bool { return v.source.standIns.awaits(id) }
@@ -21,19 +22,19 @@ func (v view) awaits(id subjects.AppID) bool { return v.source.standIns.awaits(i
 // standIn makes rev stand in for the Revision of an app that is awaited since this process started:
 // only what was published has a count then. rev may be nil.
 func (v view) standIn(id subjects.AppID, rev *kservice.Revision) {
-	if now, there := v.source.current[id]; there && rev != nil && v.awaits(id) && !now.standsIn() {
-		now.revision = rev
+	if now, there := v.source.current[id]; there && rev != nil && v.awaits(id) && !now.StandsIn() {
+		now.Revision = rev
 		v.source.current[id] = now
 	}
 }
 
 // newestRevision is the newest version of the Revision that gives an app's count. The app's state
 // has it only if it has another count than the version before.
-func (v view) newestRevision(id subjects.AppID, now state) *kservice.Revision {
-	if v.awaits(id) && now.standsIn() {
-		return now.revision
+func (v view) newestRevision(id subjects.AppID, now app.State) *kservice.Revision {
+	if v.awaits(id) && now.StandsIn() {
+		return now.Revision
 	}
-	return v.source.shown.revisionOf(now.service)
+	return v.source.shown.revisionOf(now.Service)
 }
 
 // read calls do with what the source knows now. Until do returns, no change is emitted; it must be
@@ -45,7 +46,7 @@ func (s *source) read(do func(view)) {
 }
 
 // states returns a copy of the states of all apps.
-func (s *source) states() (states map[subjects.AppID]state) {
+func (s *source) states() (states map[subjects.AppID]app.State) {
 	s.read(func(v view) { states = maps.Clone(v.states()) })
 	return states
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -95,7 +96,7 @@ func (s *storage) inspect(ctx context.Context) error {
 			return err
 		}
 		if other != "" {
-			return &ConfigError{
+			return &app.ConfigError{
 				Field: "prefix", Value: s.cfg.Prefix,
 				Problem: fmt.Sprintf("stream %s already holds %s", other, s.subjects.Events()),
 				Repair:  "choose another --prefix, or --stream " + other,
@@ -113,7 +114,7 @@ func (s *storage) inspect(ctx context.Context) error {
 func (s *storage) inspectStream() error {
 	cfg := s.stream.Config
 	if got, want := cfg.Subjects, []string{s.subjects.Events()}; !slices.Equal(got, want) {
-		return &ConfigError{
+		return &app.ConfigError{
 			Field: "stream", Value: s.cfg.Stream,
 			Problem: fmt.Sprintf("it holds the subjects %s, want %s", strings.Join(got, ", "), want[0]),
 			Repair:  "choose another --stream, or the --prefix that belongs to it",
@@ -135,7 +136,7 @@ func (s *storage) inspectBucket() error {
 		problems = append(problems, fmt.Sprintf("it is the snapshot of stream %s, not of %s", of, s.cfg.Stream))
 	}
 	if len(problems) > 0 {
-		return &ConfigError{
+		return &app.ConfigError{
 			Field: "bucket", Value: s.cfg.Bucket, Problem: strings.Join(problems, "; "),
 			Repair: "choose another --bucket or change this one",
 		}
@@ -189,7 +190,7 @@ func (s *storage) madeByHand() bool {
 
 // otherHistory is the error of a bucket that does not reflect this stream.
 func (s *storage) otherHistory(problem string) error {
-	return &ConfigError{
+	return &app.ConfigError{
 		Field: "bucket", Value: s.cfg.Bucket, Problem: problem,
 		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written again", s.cfg.Bucket),
 	}
@@ -226,7 +227,7 @@ func (s *storage) checkCluster(field, value string, cfg jetstream.StreamConfig) 
 	if s.cfg.AcceptReset {
 		repair = fmt.Sprintf("--accept-reset is for a cluster that was rebuilt under its old name; for that, start with --cluster-name %s", name)
 	}
-	return &ConfigError{
+	return &app.ConfigError{
 		Field: field, Value: value, Repair: repair,
 		Problem: fmt.Sprintf("it belongs to cluster %q (uid %s), this is %q (uid %s)", name, uid, s.cfg.ClusterName, s.cfg.ClusterUID),
 	}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -69,7 +70,7 @@ func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, o
 		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket,
 		StreamReplicas: replicas, Encoding: EncodingJSON,
 	}
-	store := (&Bridge{cfg: cfg, js: js, log: zap.NewNop(), subjects: e.subjects, clusterUID: testCluster}).newStorage()
+	store := (&Bridge{cfg: cfg, js: js, log: zap.NewNop(), subjects: e.Subjects, clusterUID: testCluster}).newStorage()
 	var stream jetstream.Stream
 	try("make the stream and the bucket", func() (err error) {
 		if err := errors.Join(store.inspect(t.Context()), store.identify(witness{}, 0), store.establish(t.Context(), witness{})); err != nil {
@@ -80,14 +81,14 @@ func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, o
 	})
 	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
 	r := &rig{&stage{t: t, nc: nc, js: js, stream: stream}, cfg, store, b, testMetrics()}
-	r.published = publishedReader{reader{nc, subjects.DefaultStream, e.subjects}, b}.publishedOf
+	r.published = publishedReader{reader{nc, subjects.DefaultStream, e.Subjects}, b}.publishedOf
 	r.pub = r.next()
 	return r
 }
 
-func (r *rig) event(version string, prev *record) *event {
+func (r *rig) event(version string, prev *app.Record) *app.Event {
 	r.t.Helper()
-	ev, err := r.pub.encoder.encode(testID, newUpsert(state{service: testService("u1", version, "True")}, prev == nil), prev)
+	ev, err := r.pub.encoder.Encode(testID, app.NewUpsert(app.State{Service: testService("u1", version, "True")}, prev == nil), prev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -95,14 +96,14 @@ func (r *rig) event(version string, prev *record) *event {
 }
 
 // append appends an event, without a publisher, and returns its record.
-func (r *rig) append(ev *event) *record {
+func (r *rig) append(ev *app.Event) *app.Record {
 	r.t.Helper()
-	ack, err := r.js.PublishMsg(r.t.Context(), ev.msg)
+	ack, err := r.js.PublishMsg(r.t.Context(), ev.Msg)
 	if err != nil || ack.Duplicate {
 		r.t.Fatalf("append: %+v, %v", ack, err)
 	}
-	ev.record.sequence = ack.Sequence
-	return ev.record
+	ev.Record.Sequence = ack.Sequence
+	return ev.Record
 }
 
 // project runs a projector until the bucket reflects the stream.
@@ -145,7 +146,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var prev *record
+	var prev *app.Record
 	for i := range 30 {
 		prev = r.append(r.event(strconv.Itoa(i+1), prev))
 		if i%10 == 5 {
@@ -156,7 +157,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	}
 	wait, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	if err := p.waitWritten(wait, prev.sequence); err != nil {
+	if err := p.waitWritten(wait, prev.Sequence); err != nil {
 		t.Error(err)
 	}
 	cancel()
@@ -167,7 +168,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := entry.header.Get(subjects.HeaderEventSequence), strconv.FormatUint(prev.sequence, 10); got != want {
+	if got, want := entry.header.Get(subjects.HeaderEventSequence), strconv.FormatUint(prev.Sequence, 10); got != want {
 		t.Errorf("the bucket reflects %s, want %s", got, want)
 	}
 }
@@ -187,9 +188,9 @@ func TestDamagedEntryIsRestored(t *testing.T) {
 	}
 	// Something later keeps the bucket's position ahead of the damaged entry.
 	other := r.event("9", nil)
-	other.id.Name = "other"
-	other.msg.Subject = "flyte.apps.events.vision.development.other.created"
-	other.msg.Header.Set(subjects.HeaderExpectedLastSubjectSequenceSubject, "flyte.apps.events.vision.development.other.*")
+	other.ID.Name = "other"
+	other.Msg.Subject = "flyte.apps.events.vision.development.other.created"
+	other.Msg.Header.Set(subjects.HeaderExpectedLastSubjectSequenceSubject, "flyte.apps.events.vision.development.other.*")
 	r.append(other)
 	p := r.project()
 	snap, err := r.bucket.load(t.Context())
@@ -197,10 +198,10 @@ func TestDamagedEntryIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := snap.records[testID]
-	if got.damaged || got.sequence != two.sequence || got.resourceVersion != "2" {
-		t.Errorf("the bucket holds %+v, want version 2 of sequence %d", got, two.sequence)
+	if got.Damaged || got.Sequence != two.Sequence || got.ResourceVersion != "2" {
+		t.Errorf("the bucket holds %+v, want version 2 of sequence %d", got, two.Sequence)
 	}
-	if got := taken(p)[testID]; got.damaged || got.sequence != two.sequence {
+	if got := taken(p)[testID]; got.Damaged || got.Sequence != two.Sequence {
 		t.Errorf("the projector knows %+v", got)
 	}
 }
@@ -216,7 +217,7 @@ func TestForeignMessage(t *testing.T) {
 	}
 	p := r.project()
 	got := taken(p)
-	if got[testID].sequence != one.sequence || got[testID].foreign != 0 {
+	if got[testID].Sequence != one.Sequence || got[testID].Foreign != 0 {
 		t.Errorf("the record is %+v", got[testID])
 	}
 	x := subjects.AppID{Project: "vision", Domain: "development", Name: "x"}
@@ -225,7 +226,7 @@ func TestForeignMessage(t *testing.T) {
 	}
 	// What counts for its fence is read when it gets an event.
 	read, err := publishedReader{reader{r.nc, subjects.DefaultStream, p.subjects}, r.bucket}.publishedOf(t.Context(), x)
-	if err != nil || read.exists() || read.fence() != 2 || read.previous() != 0 {
+	if err != nil || read.Exists() || read.Fence() != 2 || read.Previous() != 0 {
 		t.Errorf("got %+v, %v, want the fence at 2", read, err)
 	}
 	if got := p.written.Load(); got != 4 {

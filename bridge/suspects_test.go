@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -102,7 +103,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 				core, logs := observer.New(zap.WarnLevel)
 				p, snap := r.newProjector(zap.New(core))
 				r.run(p, snap)
-				r.reflects(p, first.sequence)
+				r.reflects(p, first.Sequence)
 				test.forge(t, r)
 				p.lookAgain(errForeignWrite)
 				right := func() bool {
@@ -115,7 +116,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 				}
 				r.poll("what was forged stays", right)
 				last := r.append(r.eventOn(b, "9", first))
-				r.reflects(p, last.sequence)
+				r.reflects(p, last.Sequence)
 				if !right() {
 					t.Error("the bucket differs from the stream")
 				}
@@ -147,19 +148,19 @@ func TestProjectionBesideAnother(t *testing.T) {
 	two, snap := r.newProjector(zap.New(core))
 	r.run(two, snap)
 	r.reflects(two, 1)
-	records := map[int]*record{}
-	var last *record
+	records := map[int]*app.Record{}
+	var last *app.Record
 	for i := range 300 {
 		id := otherApp(string(rune('a' + i%20)))
-		if i%7 == 6 && records[i%20].exists() {
+		if i%7 == 6 && records[i%20].Exists() {
 			last = r.append(r.removalOn(id, records[i%20]))
 		} else {
 			last = r.append(r.eventOn(id, "1"+strings.Repeat("0", i/100)+string(rune('0'+i%10)), records[i%20]))
 		}
 		records[i%20] = last
 	}
-	r.reflects(one, last.sequence)
-	r.reflects(two, last.sequence)
+	r.reflects(one, last.Sequence)
+	r.reflects(two, last.Sequence)
 	for i := range 20 {
 		if d, differs := r.differs(otherApp(string(rune('a' + i)))); differs {
 			t.Error(d)
@@ -168,8 +169,8 @@ func TestProjectionBesideAnother(t *testing.T) {
 	if got := logs.FilterMessage("restored a bucket entry that another client wrote").Len(); got > 0 {
 		t.Errorf("%d entries were written again", got)
 	}
-	if got := r.bucketEnd(); got != last.sequence {
-		t.Errorf("the bucket took %d writes for %d events", got, last.sequence)
+	if got := r.bucketEnd(); got != last.Sequence {
+		t.Errorf("the bucket took %d writes for %d events", got, last.Sequence)
 	}
 }
 
@@ -182,7 +183,7 @@ func TestDisplacedWrite(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			a, b := otherApp("a"), otherApp("b")
-			var had *record
+			var had *app.Record
 			if first != "a new entry" {
 				had = r.append(r.eventOn(a, "1", nil))
 			}
@@ -190,7 +191,7 @@ func TestDisplacedWrite(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- p.run(ctx, snap) }()
-			r.reflects(p, had.previous())
+			r.reflects(p, had.Previous())
 			cancel()
 			if err := <-done; err != nil {
 				t.Fatal(err)
@@ -206,16 +207,16 @@ func TestDisplacedWrite(t *testing.T) {
 			if _, err := r.js.Publish(t.Context(), subjects.BucketSubject(subjects.DefaultBucket, "hand"), []byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			msg, err := r.bucket.entry(b, last, r.eventOn(b, "3", nil).msg.Header)
+			msg, err := r.bucket.entry(b, last, r.eventOn(b, "3", nil).Msg.Header)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := r.js.PublishMsg(t.Context(), msg); err != nil {
 				t.Fatal(err)
 			}
-			p.fly(end+1, flying{a, last.sequence - 1})
-			p.fly(end+2, flying{b, last.sequence})
-			p.followed.Store(last.sequence)
+			p.fly(end+1, flying{a, last.Sequence - 1})
+			p.fly(end+2, flying{b, last.Sequence})
+			p.followed.Store(last.Sequence)
 			r.run(p, nil)
 			r.poll("the write that was displaced is not made good", func() bool {
 				_, differs := r.differs(a)
@@ -238,7 +239,7 @@ func TestGuardNoticesKeys(t *testing.T) {
 	r.bucket.markerMaxAge = time.Hour
 	p, snap := r.newProjector(zap.NewNop())
 	r.run(p, snap)
-	r.reflects(p, last.sequence)
+	r.reflects(p, last.Sequence)
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
@@ -105,7 +106,7 @@ func (v *Verifier) read(ctx context.Context, only *selection) (*sides, error) {
 		return nil, err
 	}
 	if only != nil {
-		maps.DeleteFunc(s.current, func(id subjects.AppID, _ state) bool {
+		maps.DeleteFunc(s.current, func(id subjects.AppID, _ app.State) bool {
 			_, selected := only.apps[id]
 			return !selected
 		})

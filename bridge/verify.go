@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -67,8 +68,8 @@ func (b *Bridge) target(namespaces []string) *Target {
 	return &Target{
 		NATS: b.nc, JetStream: b.js, Subjects: b.subjects, App: b.cfg.App,
 		ClusterName: b.cfg.ClusterName, Stream: b.cfg.Stream, Bucket: b.cfg.Bucket,
-		Watched: watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
-		Encoder: func(maxSize int64) *encoder {
+		Watched: app.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
+		Encoder: func(maxSize int64) *app.Encoder {
 			return b.newEncoder(func() int { return maxMessage(b.nc, maxSize) })
 		},
 	}

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -38,9 +39,9 @@ func (b *Bridge) Synced() error {
 // Services that claim its id it is the published one. The objects are shared and must not be changed.
 func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 	b.source.read(func(v view) {
-		var now state
+		var now app.State
 		if now, ok = v.states()[id]; ok {
-			entry = appsvc.Entry{ID: id, Service: now.service, Revision: v.newestRevision(id, now)}
+			entry = appsvc.Entry{ID: id, Service: now.Service, Revision: v.newestRevision(id, now)}
 		}
 	})
 	return entry, ok
@@ -52,8 +53,8 @@ func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 func (b *Bridge) Services(match func(*kservice.Service) bool) (found []*kservice.Service) {
 	b.source.read(func(v view) {
 		for _, now := range v.states() {
-			if match(now.service) {
-				found = append(found, now.service)
+			if match(now.Service) {
+				found = append(found, now.Service)
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-package bridge
+package app
 
 import (
 	"bytes"
@@ -19,29 +19,29 @@ import (
 // The messages on the wire are a contract: a golden file each.
 func TestEventGolden(t *testing.T) {
 	e := testEncoder()
-	first, err := e.encode(testID, newUpsert(state{service: testService("u1", "100", "Unknown")}, true), nil)
+	first, err := e.Encode(testID, NewUpsert(State{Service: testService("u1", "100", "Unknown")}, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.record.sequence = 7
-	ready := newUpsert(state{service: testService("u1", "105", "True"), revision: testRevision("104", 2)}, false)
-	ready.merged = 3
-	second, err := e.encode(testID, ready, first.record)
+	first.Record.Sequence = 7
+	ready := NewUpsert(State{Service: testService("u1", "105", "True"), Revision: testRevision("104", 2)}, false)
+	ready.Merged = 3
+	second, err := e.Encode(testID, ready, first.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second.record.sequence = 12
-	gone := &change{remove: true, deletedVersion: "110", changedAt: time.Date(2026, 3, 1, 13, 0, 0, 5000, time.UTC)}
-	third, err := e.encode(testID, gone, second.record)
+	second.Record.Sequence = 12
+	gone := &Change{Remove: true, DeletedVersion: "110", ChangedAt: time.Date(2026, 3, 1, 13, 0, 0, 5000, time.UTC)}
+	third, err := e.Encode(testID, gone, second.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fourth, err := e.encode(testID, missedDelete(), second.record)
+	fourth, err := e.Encode(testID, MissedDelete(), second.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, msg := range map[string]*nats.Msg{
-		"created": first.msg, "updated": second.msg, "deleted": third.msg, "deleted-missed": fourth.msg,
+		"created": first.Msg, "updated": second.Msg, "deleted": third.Msg, "deleted-missed": fourth.Msg,
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Golden(t, name+".txt", apptest.Render(msg))
@@ -52,14 +52,14 @@ func TestEventGolden(t *testing.T) {
 // The same change after the same record gives the same bytes, always.
 func TestEventIsDeterministic(t *testing.T) {
 	e := testEncoder()
-	prev := &record{kind: subjects.Created, sequence: 4, uid: "u1", resourceVersion: "90", app: &appv1.App{}}
+	prev := &Record{Kind: subjects.Created, Sequence: 4, UID: "u1", ResourceVersion: "90", App: &appv1.App{}}
 	var first []byte
 	for range 200 {
-		ev, err := e.encode(testID, newUpsert(state{service: testService("u1", "100", "True"), revision: testRevision("99", 1)}, false), prev)
+		ev, err := e.Encode(testID, NewUpsert(State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 1)}, false), prev)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := apptest.Render(ev.msg)
+		got := apptest.Render(ev.Msg)
 		if first == nil {
 			first = got
 		}
@@ -73,47 +73,47 @@ func TestEventIsDeterministic(t *testing.T) {
 func TestEventTooLarge(t *testing.T) {
 	big := testService("u1", "100", "True")
 	big.Status.Conditions[0].Message = strings.Repeat("m", 3000)
-	old := &record{
-		kind: subjects.Created, sequence: 4, uid: "u1", resourceVersion: "90",
-		app: &appv1.App{Status: &appv1.Status{Conditions: []*appv1.Condition{{Message: strings.Repeat("o", 4000)}}}},
+	old := &Record{
+		Kind: subjects.Created, Sequence: 4, UID: "u1", ResourceVersion: "90",
+		App: &appv1.App{Status: &appv1.Status{Conditions: []*appv1.Condition{{Message: strings.Repeat("o", 4000)}}}},
 	}
 	for _, test := range []struct {
 		name    string
 		maxSize int
-		change  *change
-		prev    *record
+		change  *Change
+		prev    *Record
 		want    string // Flyte-Truncated
 		err     error
 	}{
-		{"fits", 100_000, newUpsert(state{service: big}, false), old, "", nil},
-		{"without old_app", 6000, newUpsert(state{service: big}, false), old, "old_app", nil},
-		{"without the spec", 4100, newUpsert(state{service: big}, false), old, "old_app,spec", nil},
-		{"does not fit", 2000, newUpsert(state{service: big}, false), old, "", errTooLarge},
-		{"a create", 2000, newUpsert(state{service: big}, true), nil, "", errTooLarge},
-		{"a delete", 2000, &change{remove: true}, old, "spec,status", nil},
+		{"fits", 100_000, NewUpsert(State{Service: big}, false), old, "", nil},
+		{"without old_app", 6000, NewUpsert(State{Service: big}, false), old, "old_app", nil},
+		{"without the spec", 4100, NewUpsert(State{Service: big}, false), old, "old_app,spec", nil},
+		{"does not fit", 2000, NewUpsert(State{Service: big}, false), old, "", ErrTooLarge},
+		{"a create", 2000, NewUpsert(State{Service: big}, true), nil, "", ErrTooLarge},
+		{"a delete", 2000, &Change{Remove: true}, old, "spec,status", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := testEncoder()
-			e.maxSize = func() int { return test.maxSize }
-			ev, err := e.encode(testID, test.change, test.prev)
+			e.MaxSize = func() int { return test.maxSize }
+			ev, err := e.Encode(testID, test.change, test.prev)
 			if !errors.Is(err, test.err) {
 				t.Fatalf("got error %v, want %v", err, test.err)
 			}
 			if err != nil {
 				return
 			}
-			if got := ev.msg.Header.Get(subjects.HeaderTruncated); got != test.want {
-				t.Errorf("truncated %q, want %q (%d bytes)", got, test.want, ev.msg.Size())
+			if got := ev.Msg.Header.Get(subjects.HeaderTruncated); got != test.want {
+				t.Errorf("truncated %q, want %q (%d bytes)", got, test.want, ev.Msg.Size())
 			}
-			if got := ev.msg.Size(); got > test.maxSize {
+			if got := ev.Msg.Size(); got > test.maxSize {
 				t.Errorf("%d bytes, limit %d", got, test.maxSize)
 			}
-			r, err := recordOfEvent(ev.record.kind, 5, ev.msg.Header, ev.msg.Data)
+			r, err := ReadEvent(ev.Record.Kind, 5, ev.Msg.Header, ev.Msg.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !proto.Equal(r.app, ev.record.app) {
-				t.Errorf("read back %v, want %v", r.app, ev.record.app)
+			if !proto.Equal(r.App, ev.Record.App) {
+				t.Errorf("read back %v, want %v", r.App, ev.Record.App)
 			}
 		})
 	}
@@ -123,19 +123,19 @@ func TestEventTooLarge(t *testing.T) {
 func TestEventWithoutJSONForm(t *testing.T) {
 	svc := testService("u1", "100", "True")
 	svc.Annotations[kservice.AnnotationSpec] = "EhISEAoOCgF4EgkRAQAAAAAA+H8=" // a NaN in the pod's Struct
-	ev, err := testEncoder().encode(testID, newUpsert(state{service: svc}, true), nil)
+	ev, err := testEncoder().Encode(testID, NewUpsert(State{Service: svc}, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ev.msg.Header.Get(subjects.CEDataContentType); got != subjects.ContentTypeProtobuf {
+	if got := ev.Msg.Header.Get(subjects.CEDataContentType); got != subjects.ContentTypeProtobuf {
 		t.Errorf("content type %q, want %q", got, subjects.ContentTypeProtobuf)
 	}
-	ev.record.sequence = 3
-	r, err := recordOfEvent(subjects.Created, 3, ev.msg.Header, ev.msg.Data)
+	ev.Record.Sequence = 3
+	r, err := ReadEvent(subjects.Created, 3, ev.Msg.Header, ev.Msg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !isPublished(state{service: svc}, r, kservice.Config{BaseDomain: "apps.example.com"}) {
+	if !IsPublished(State{Service: svc}, r, kservice.Config{BaseDomain: "apps.example.com"}) {
 		t.Error("the state is not recognized as published")
 	}
 }
@@ -143,11 +143,11 @@ func TestEventWithoutJSONForm(t *testing.T) {
 // Whatever stands in the stream or the bucket, reading it does not panic, and
 // what is accepted is complete.
 func FuzzRecord(f *testing.F) {
-	ev, err := testEncoder().encode(testID, newUpsert(state{service: testService("u1", "100", "True")}, true), nil)
+	ev, err := testEncoder().Encode(testID, NewUpsert(State{Service: testService("u1", "100", "True")}, true), nil)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add("u1", "100", subjects.Created.Type(), subjects.ContentTypeJSON, "7", "", ev.msg.Data)
+	f.Add("u1", "100", subjects.Created.Type(), subjects.ContentTypeJSON, "7", "", ev.Msg.Data)
 	f.Add("u1", "100", subjects.Deleted.Type(), subjects.ContentTypeProtobuf, "7", "DEL", []byte{})
 	f.Add("", "", "", "", "", "", []byte("{"))
 	f.Add("u", "1", subjects.Updated.Type(), subjects.ContentTypeProtobuf, "-1", "", []byte{0x0a, 0xff})
@@ -162,11 +162,11 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 		for _, k := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
-			if r, err := recordOfEvent(k, 1, h, data); err == nil && (r.app == nil || r.uid == "" || r.resourceVersion == "") {
+			if r, err := ReadEvent(k, 1, h, data); err == nil && (r.App == nil || r.UID == "" || r.ResourceVersion == "") {
 				t.Errorf("accepted %+v", r)
 			}
 		}
-		if r, err := recordOfEntry(h, data); err == nil && (r.uid == "" || r.sequence == 0 || (r.kind != subjects.Deleted) != (r.app != nil)) {
+		if r, err := ReadEntry(h, data); err == nil && (r.UID == "" || r.Sequence == 0 || (r.Kind != subjects.Deleted) != (r.App != nil)) {
 			t.Errorf("accepted %+v", r)
 		}
 	})

@@ -1,4 +1,4 @@
-package bridge
+package app
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// weakerForm is the encoding in which two Apps can be compared: JSON keeps no unknown fields.
-func weakerForm(a, b string) string {
+// WeakerEncoding is the encoding in which two Apps can be compared: JSON keeps no unknown fields.
+func WeakerEncoding(a, b string) string {
 	if a == subjects.ContentTypeJSON || b == subjects.ContentTypeJSON {
 		return subjects.ContentTypeJSON
 	}
 	return subjects.ContentTypeProtobuf
 }
 
-// differingParts names the parts in which two Apps of the same version differ.
-func differingParts(a, b *appv1.App) string {
+// Differences names the parts in which two Apps of the same version differ.
+func Differences(a, b *appv1.App) string {
 	var parts []string
 	note := func(part string, same bool) {
 		if !same {

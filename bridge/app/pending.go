@@ -1,4 +1,4 @@
-package bridge
+package app
 
 import (
 	"slices"
@@ -8,17 +8,17 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// pending is what a session that has ended has not published of one app.
-type pending struct {
-	changes []*change // oldest first
-	record  *record   // what was published before them
-	unread  bool      // record is not known: the app's last event was to be read from the stream first
-	reached uint64    // the session had accounted for the stream up to this sequence
+// Pending is what a session that has ended has not published of one app.
+type Pending struct {
+	Changes []*Change // oldest first
+	Record  *Record   // what was published before them
+	Unread  bool      // record is not known: the app's last event was to be read from the stream first
+	Reached uint64    // the session had accounted for the stream up to this sequence
 }
 
 // hasState reports whether one of the changes is not a removal.
-func (p pending) hasState() bool {
-	return slices.ContainsFunc(p.changes, func(c *change) bool { return !c.remove })
+func (p Pending) hasState() bool {
+	return slices.ContainsFunc(p.Changes, func(c *Change) bool { return !c.Remove })
 }
 
 // following returns the changes as they follow r, the app's last event in the stream: those after the
@@ -27,22 +27,22 @@ func (p pending) hasState() bool {
 //
 // now is the app's present state, nil if it is gone; the changes have to end there. lost reports
 // whether the stream has lost a sequence.
-func (p pending) following(r *record, now *state, lost func(uint64) bool) (changes []*change, ok bool) {
-	if len(p.changes) == 0 || r.isDamaged() {
+func (p Pending) following(r *Record, now *State, lost func(uint64) bool) (changes []*Change, ok bool) {
+	if len(p.Changes) == 0 || r.IsDamaged() {
 		return nil, false
 	}
-	changes = p.changes
+	changes = p.Changes
 	switch at := p.landed(r); {
 	case at >= 0:
 		changes = changes[at+1:]
-	case p.unread && (r.exists() || r.previous() > p.reached):
+	case p.Unread && (r.Exists() || r.Previous() > p.Reached):
 		return nil, false // another bridge published it
 	case r == nil:
 		// Stream and bucket have nothing of the app: a new history starts.
-		for len(changes) > 0 && changes[0].remove {
+		for len(changes) > 0 && changes[0].Remove {
 			changes = changes[1:]
 		}
-	case !p.unread && r.previous() != p.record.previous() && !lost(p.record.previous()):
+	case !p.Unread && r.Previous() != p.Record.Previous() && !lost(p.Record.Previous()):
 		return nil, false // else they follow the last surviving event
 	}
 	changes = rebased(changes, r)
@@ -51,23 +51,23 @@ func (p pending) following(r *record, now *state, lost func(uint64) bool) (chang
 
 // landed is the index of the change that r shows, -1 if that is none or not the only one. It may have
 // been appended by a try whose answer was lost, or by another bridge.
-func (p pending) landed(r *record) int {
-	if r == nil || (p.record != nil && r.sequence <= p.record.sequence) {
+func (p Pending) landed(r *Record) int {
+	if r == nil || (p.Record != nil && r.Sequence <= p.Record.Sequence) {
 		return -1
 	}
 	uid, version := "", "" // of the state before the change
-	if p.record.exists() {
-		uid, version = p.record.uid, p.record.resourceVersion
+	if p.Record.Exists() {
+		uid, version = p.Record.UID, p.Record.ResourceVersion
 	}
 	at := -1
-	for i, c := range p.changes {
+	for i, c := range p.Changes {
 		var shown bool
-		if c.remove {
-			shown = r.kind == subjects.Deleted && r.uid == uid && r.resourceVersion == version && r.deletedVersion == c.deletedVersion
+		if c.Remove {
+			shown = r.Kind == subjects.Deleted && r.UID == uid && r.ResourceVersion == version && r.DeletedVersion == c.DeletedVersion
 			uid, version = "", ""
 		} else {
-			shown = r.exists() && c.state.shownBy(r)
-			uid, version = string(c.state.service.UID), c.state.service.ResourceVersion
+			shown = r.Exists() && c.State.shownBy(r)
+			uid, version = string(c.State.Service.UID), c.State.Service.ResourceVersion
 		}
 		if shown && at >= 0 {
 			return -1
@@ -82,48 +82,48 @@ func (p pending) landed(r *record) int {
 // rebased returns changes as they follow r, which may be of another object than the one whose removal
 // they begin with: the events in between were lost or removed. The object that r shows is deleted
 // first. The removal of an object that no event shows is dropped.
-func rebased(changes []*change, r *record) []*change {
+func rebased(changes []*Change, r *Record) []*Change {
 	var uid types.UID
-	if r.exists() {
-		uid = types.UID(r.uid)
+	if r.Exists() {
+		uid = types.UID(r.UID)
 	}
-	var gone []*change
-	for len(changes) > 0 && changes[0].remove && changes[0].uid != "" && changes[0].uid != uid {
+	var gone []*Change
+	for len(changes) > 0 && changes[0].Remove && changes[0].uid != "" && changes[0].uid != uid {
 		changes = changes[1:]
 		if uid != "" {
-			gone, uid = []*change{missedDelete()}, ""
+			gone, uid = []*Change{MissedDelete()}, ""
 		}
 	}
-	if len(changes) > 0 && !changes[0].remove && uid != "" && changes[0].state.service.UID != uid {
-		gone = []*change{missedDelete()}
+	if len(changes) > 0 && !changes[0].Remove && uid != "" && changes[0].State.Service.UID != uid {
+		gone = []*Change{MissedDelete()}
 	}
 	return append(gone, changes...)
 }
 
 // follows reports whether changes are a history that can come after r and ends with now.
-func follows(changes []*change, r *record, now *state) bool {
+func follows(changes []*Change, r *Record, now *State) bool {
 	if len(changes) == 0 {
 		return false // a comparison finds the difference
 	}
 	uid := ""
-	if r.exists() {
-		uid = r.uid
+	if r.Exists() {
+		uid = r.UID
 	}
 	for _, c := range changes {
 		switch {
-		case c.remove && uid == "":
+		case c.Remove && uid == "":
 			return false
-		case c.remove:
+		case c.Remove:
 			uid = ""
-		case uid != "" && uid != string(c.state.service.UID):
+		case uid != "" && uid != string(c.State.Service.UID):
 			return false
 		default:
-			uid = string(c.state.service.UID)
+			uid = string(c.State.Service.UID)
 		}
 	}
 	last := changes[len(changes)-1]
-	if last.remove {
+	if last.Remove {
 		return now == nil
 	}
-	return now != nil && last.state == *now
+	return now != nil && last.State == *now
 }

@@ -1,12 +1,12 @@
-package bridge
+package app
 
 import (
 	"errors"
 	"fmt"
 )
 
-// errTooLarge reports that an event does not fit even without the fields that may be truncated.
-var errTooLarge = errors.New("event is larger than the server's maximum payload")
+// ErrTooLarge reports that an event does not fit even without the fields that may be truncated.
+var ErrTooLarge = errors.New("event is larger than the server's maximum payload")
 
 // ConfigError is an error that only an operator can repair: an unfit stream, a stream of another
 // cluster, another history.

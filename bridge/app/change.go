@@ -1,0 +1,91 @@
+package app
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+)
+
+// Change is a change of an app that is to be published.
+type Change struct {
+	State  State
+	Remove bool // the app is gone; there is no state then
+	// uid is that of the removed object, empty on a removal that a comparison found.
+	uid types.UID
+
+	DeletedVersion    string    // resourceVersion of an observed deletion
+	ChangedAt         time.Time // of a removal: the newest time the deleted object carried
+	FinalStateUnknown bool
+	Synthesized       bool
+	Merged            int // updates that this one stands for beside itself
+
+	Mergeable bool // an update: not the first state after nothing
+	Sent      bool // a publisher has it, or had it: its fate may be open
+	Observed  time.Time
+	Size      int64
+	Resynced  func() // called once the change is published, if it came from a resync
+}
+
+// NewUpsert is the change to a state. first says that the app was not there
+// before, so that this change must not merge into a later one.
+func NewUpsert(s State, first bool) *Change {
+	c := &Change{State: s, Mergeable: !first, Observed: time.Now()}
+	c.Size = sizeOf(s.Service)
+	return c
+}
+
+// sizeOf estimates what keeping an object costs, in bytes of resident memory:
+// twice what it takes itself, since the collector lets the heap grow to twice
+// what lives in it.
+func sizeOf(svc *kservice.Service) int64 {
+	if svc == nil {
+		return 1024
+	}
+	n := 1024
+	for k, v := range svc.Annotations {
+		n += len(k) + len(v)
+	}
+	for _, c := range svc.Status.Conditions {
+		n += len(c.Reason) + len(c.Message) + 128
+	}
+	return 2 * int64(n)
+}
+
+// MissedDelete is the deletion of an app that a comparison found.
+func MissedDelete() *Change {
+	return &Change{Remove: true, Synthesized: true, FinalStateUnknown: true, Observed: time.Now(), Size: sizeOf(nil)}
+}
+
+// Observation is how a change was seen; the rest is of an object that is gone.
+type Observation struct {
+	Relisted bool // by a list: there may have been states in between
+
+	DeletedVersion    string
+	ChangedAt         time.Time
+	FinalStateUnknown bool
+}
+
+func Upsert(now State, first bool, seen Observation) *Change {
+	c := NewUpsert(now, first)
+	c.Synthesized = seen.Relisted
+	return c
+}
+
+func Removal(was State, gone Observation) *Change {
+	c := &Change{
+		Remove:            true,
+		uid:               was.Service.UID,
+		DeletedVersion:    gone.DeletedVersion,
+		ChangedAt:         gone.ChangedAt,
+		FinalStateUnknown: gone.FinalStateUnknown,
+		Synthesized:       gone.Relisted,
+		Observed:          time.Now(),
+		Size:              sizeOf(nil),
+	}
+	if last := kservice.LastChange(was.Service); c.ChangedAt.Before(last) {
+		c.ChangedAt = last
+	}
+	return c
+}

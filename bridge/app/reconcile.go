@@ -1,0 +1,227 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// Input is what reconcile compares. The zero value of any field but app and watched is none.
+type Input struct {
+	// Records is what was published of each app, as stream and bucket show it; a nil record says that
+	// nothing was.
+	Records map[subjects.AppID]*Record
+	// Current is the state of each app in the cluster.
+	Current map[subjects.AppID]State
+	// Confirmed are states that are known to be published: they are not converted to be compared.
+	Confirmed map[subjects.AppID]State
+	// Awaits reports whether the Revision that gives an app's count is not observed yet.
+	Awaits func(subjects.AppID) bool
+
+	// Pending is what the session before has not published. Its changes are published instead of the
+	// difference where they lead from the record to the current state.
+	Pending map[subjects.AppID]Pending
+	// SameStream is true if the stream of that session is the one that the records are of.
+	SameStream bool
+	// Lost reports whether the stream has lost an acknowledged sequence.
+	Lost func(sequence uint64) bool
+
+	App     kservice.Config
+	Watched func(namespace string) bool
+}
+
+// Result is what has to be published so that the stream shows what the cluster has.
+type Result struct {
+	Changes []owed                                // the differences, ordered by app
+	Pending map[subjects.AppID][]*Change          // the pending changes that are still to be published
+	records map[subjects.AppID]*Record            // where the record that the changes follow is another one
+	StandIn map[subjects.AppID]*kservice.Revision // gives the published count until the app's Revision is observed
+	// Unwatched are published apps in namespaces that are not watched: their state is not known, so
+	// they are left alone.
+	Unwatched []subjects.AppID
+}
+
+// owed is a change that reconcile found.
+type owed struct {
+	App    subjects.AppID
+	Change *Change
+}
+
+// Record is what the changes of an app follow.
+func (r Result) Record(in Input, id subjects.AppID) *Record {
+	if other, ok := r.records[id]; ok {
+		return other
+	}
+	return in.Records[id]
+}
+
+// Reconcile compares what was published with what the cluster has. It has no side effects.
+//
+//	record          current         owed
+//	none, deleted   a state         created
+//	a state         the same        nothing
+//	a state         another         updated
+//	a state         another object  deleted, created
+//	a state         none            deleted, unless its namespace is not watched
+//	damaged         a state         created
+//	damaged         none            nothing
+func Reconcile(in Input) Result {
+	result := Result{
+		Pending: map[subjects.AppID][]*Change{}, records: map[subjects.AppID]*Record{}, StandIn: map[subjects.AppID]*kservice.Revision{},
+	}
+	removed := in.removedEvents(result.records)
+	in.lostCreates(result)
+	for id, p := range in.Pending {
+		r, ok := removed[id]
+		if !ok {
+			r = result.Record(in, id)
+		}
+		var now *State
+		if st, there := in.Current[id]; there {
+			now = &st
+		}
+		if changes, follow := p.following(r, now, in.Lost); follow {
+			result.Pending[id] = changes
+			if ok {
+				result.records[id] = r
+			}
+		}
+	}
+	ids := make(map[subjects.AppID]struct{}, len(in.Current))
+	for id := range in.Records {
+		ids[id] = struct{}{}
+	}
+	for id := range in.Current {
+		ids[id] = struct{}{}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(ids), compareApps) {
+		if result.Pending[id] == nil {
+			in.compare(id, &result)
+		}
+	}
+	return result
+}
+
+// removedEvents adds to records where the event stood that was removed from the stream before it was
+// projected, as the session before knows. So the id of the app's next event differs from that of the
+// removed one, while what is owed is what the bucket lacks. It returns the records of the removed
+// events, which pending changes follow. An app without a record does not count: its last event is read
+// before its next.
+func (in Input) removedEvents(records map[subjects.AppID]*Record) map[subjects.AppID]*Record {
+	removed := map[subjects.AppID]*Record{}
+	if !in.SameStream {
+		return removed
+	}
+	for id, p := range in.Pending {
+		r, read := in.Records[id]
+		known := p.Record.Previous()
+		if read && !r.IsDamaged() && r.Previous() < known && !in.Lost(known) {
+			records[id], removed[id] = r.MovedTo(known), p.Record
+		}
+	}
+	return removed
+}
+
+// lostCreates takes apps whose only event the stream lost for not published if they have a state: they
+// are created again. Without a state, what the entry shows is deleted.
+func (in Input) lostCreates(result Result) {
+	for id := range in.Records {
+		r := result.Record(in, id)
+		if r == nil || !r.EventLost {
+			continue
+		}
+		if _, there := in.Current[id]; !there && !in.Pending[id].hasState() {
+			continue
+		}
+		result.records[id] = nil
+		if r.Foreign > 0 {
+			result.records[id] = (*Record)(nil).Behind(r.Foreign)
+		}
+	}
+}
+
+// compare adds the difference of one app.
+func (in Input) compare(id subjects.AppID, result *Result) {
+	r := result.Record(in, id)
+	now, there := in.Current[id]
+	if there && in.Awaits != nil && in.Awaits(id) && !now.StandsIn() {
+		if rev := lastCount(now.Service, r); rev != nil {
+			now.Revision, result.StandIn[id] = rev, rev
+		}
+	}
+	owe := func(changes ...*Change) {
+		for _, c := range changes {
+			c.Synthesized = true
+			result.Changes = append(result.Changes, owed{id, c})
+		}
+	}
+	switch {
+	case there && !r.Exists():
+		owe(NewUpsert(now, true))
+	case there && r.UID != string(now.Service.UID):
+		owe(MissedDelete(), NewUpsert(now, true))
+	case there && in.Confirmed[id] == now:
+	case there && !IsPublished(now, r, in.App):
+		owe(NewUpsert(now, false))
+	case !there && r.Exists() && !in.Watched(r.Namespace):
+		result.Unwatched = append(result.Unwatched, id)
+	case !there && r.Exists():
+		owe(MissedDelete())
+	}
+}
+
+func compareApps(a, b subjects.AppID) int {
+	return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Name, b.Name))
+}
+
+// IsPublished reports whether r is the state now: the same version, giving the
+// same App. The second can differ alone, by another base domain, an upgrade
+// or another replica count.
+func IsPublished(now State, r *Record, cfg kservice.Config) bool {
+	if now.Service.ResourceVersion != r.ResourceVersion {
+		return false
+	}
+	app, err := now.App(cfg)
+	if err != nil {
+		return false
+	}
+	if r.Lacks(subjects.TruncatedSpec) {
+		app = proto.CloneOf(app)
+		app.Spec = nil
+	}
+	if r.Lacks(subjects.TruncatedStatus) {
+		// The replica count is in it, so the Revision that gave it has to be the same.
+		if now.Revision != nil && (now.Revision.Name != r.Revision || now.Revision.ResourceVersion != r.revisionVersion) {
+			return false
+		}
+		app = proto.CloneOf(app)
+		app.Status = nil
+	}
+	return SameApp(r.App, app, r.ContentType)
+}
+
+// SameApp compares two Apps in the form one of them was published in: JSON
+// keeps no unknown fields.
+func SameApp(a, b *appv1.App, contentType string) bool {
+	x, _, err := appv1.Encode(a, contentType)
+	if err != nil {
+		return false
+	}
+	y, _, err := appv1.Encode(b, contentType)
+	return err == nil && bytes.Equal(x, y)
+}
+
+// Watching returns a function that reports whether a namespace is watched.
+func Watching(namespaces []string) func(string) bool {
+	return func(namespace string) bool {
+		return slices.Contains(namespaces, namespace) || slices.Contains(namespaces, metav1.NamespaceAll)
+	}
+}

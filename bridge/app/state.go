@@ -1,0 +1,59 @@
+package app
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+// State is one observed state of an app: a version of its Knative Service and
+// the Revision that gives current_replicas. It is immutable.
+type State struct {
+	Service  *kservice.Service
+	Revision *kservice.Revision // nil without a latest ready Revision
+}
+
+// App is the App of a state. Its count is that of the state's Revision, also of one that stands in.
+func (st State) App(cfg kservice.Config) (*appv1.App, error) {
+	return kservice.ConvertCounting(st.Service, st.Revision, cfg)
+}
+
+// StandsIn reports whether the state's Revision is not the one that its Service names.
+func (st State) StandsIn() bool {
+	return st.Revision != nil && st.Revision.Name != st.Service.Status.LatestReadyRevisionName
+}
+
+// shownBy reports whether a record is of just this state.
+func (st State) shownBy(r *Record) bool {
+	revision, version := "", ""
+	if st.Revision != nil {
+		revision, version = st.Revision.Name, st.Revision.ResourceVersion
+	}
+	return r.UID == string(st.Service.UID) && r.ResourceVersion == st.Service.ResourceVersion &&
+		r.Revision == revision && r.revisionVersion == version
+}
+
+// Replicas is the count that the App of a state shows: a stopped app shows none.
+func Replicas(st State) int32 {
+	if st.Revision == nil || st.Revision.Status.ActualReplicas == nil || kservice.Stopped(st.Service) {
+		return 0
+	}
+	return *st.Revision.Status.ActualReplicas
+}
+
+// lastCount is the Revision that gave the count of a record, nil if it gave none, if it is of
+// another object than svc, or if it is the one that svc names.
+func lastCount(svc *kservice.Service, r *Record) *kservice.Revision {
+	if !r.Exists() || r.UID != string(svc.UID) || r.Revision == "" || r.Revision == svc.Status.LatestReadyRevisionName {
+		return nil
+	}
+	count := int32(r.App.GetStatus().GetCurrentReplicas())
+	if count == 0 {
+		return nil
+	}
+	return &kservice.Revision{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Revision, Namespace: svc.Namespace, ResourceVersion: r.revisionVersion},
+		Status:     kservice.RevisionStatus{ActualReplicas: &count},
+	}
+}
