@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,8 +12,8 @@ import (
 )
 
 // history is a witness of stream s1 of cluster c1.
-func history(stream, bucket uint64) witness {
-	return witness{StreamID: "s1", ClusterUID: "c1", StreamName: "S", BucketName: "b", Stream: stream, Bucket: bucket}
+func history(stream, bucket uint64) store.Witness {
+	return store.Witness{StreamID: "s1", ClusterUID: "c1", StreamName: "S", BucketName: "b", Stream: stream, Bucket: bucket}
 }
 
 func TestAcknowledged(t *testing.T) {
@@ -23,25 +24,25 @@ func TestAcknowledged(t *testing.T) {
 	fresh.Stream, fresh.Bucket = 0, 0
 	for _, test := range []struct {
 		name  string
-		known witness
-		do    func(*acknowledged)
-		want  witness
+		known store.Witness
+		do    func(*store.Acknowledged)
+		want  store.Witness
 	}{
-		{"a witness when nothing is known", witness{}, func(a *acknowledged) { a.merge(ours) }, ours},
-		{"no witness", ours, func(a *acknowledged) { a.merge(witness{}) }, ours},
-		{"an older witness", ours, func(a *acknowledged) { a.merge(history(5, 25)) }, history(10, 25)},
-		{"a witness of another stream, for a standby", ours, func(a *acknowledged) { a.merge(other) }, other},
-		{"a witness of another stream, for a leader", ours, func(a *acknowledged) { a.adopt(history(0, 0)); a.merge(other) }, ours},
-		{"a witness of another stream, for one that led", ours, func(a *acknowledged) { a.adopt(ours); a.release(); a.merge(other) }, other},
-		{"the same stream again", ours, func(a *acknowledged) { a.adopt(history(0, 0)) }, ours},
-		{"another stream", ours, func(a *acknowledged) { a.adopt(fresh) }, fresh},
-		{"acknowledgements", ours, func(a *acknowledged) { a.noteStream(11); a.noteStream(9); a.noteBucket(21) }, history(11, 21)},
+		{"a witness when nothing is known", store.Witness{}, func(a *store.Acknowledged) { a.Merge(ours) }, ours},
+		{"no witness", ours, func(a *store.Acknowledged) { a.Merge(store.Witness{}) }, ours},
+		{"an older witness", ours, func(a *store.Acknowledged) { a.Merge(history(5, 25)) }, history(10, 25)},
+		{"a witness of another stream, for a standby", ours, func(a *store.Acknowledged) { a.Merge(other) }, other},
+		{"a witness of another stream, for a leader", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)); a.Merge(other) }, ours},
+		{"a witness of another stream, for one that led", ours, func(a *store.Acknowledged) { a.Adopt(ours); a.Release(); a.Merge(other) }, other},
+		{"the same stream again", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)) }, ours},
+		{"another stream", ours, func(a *store.Acknowledged) { a.Adopt(fresh) }, fresh},
+		{"acknowledgements", ours, func(a *store.Acknowledged) { a.NoteStream(11); a.NoteStream(9); a.NoteBucket(21) }, history(11, 21)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			a := &acknowledged{now: test.known}
+			a := &store.Acknowledged{Now: test.known}
 			test.do(a)
-			if got := a.get(); got != test.want {
+			if got := a.Witness(); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
@@ -69,10 +70,10 @@ func (l *oneLease) Update(_ context.Context, lease *coordinationv1.Lease, _ meta
 func TestWitnessInLease(t *testing.T) {
 	t.Parallel()
 	stored := &oneLease{lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "appbridge", Annotations: map[string]string{"other": "kept"}}}}
-	replica := func(a *acknowledged) coordinationv1client.LeaseInterface {
+	replica := func(a *store.Acknowledged) coordinationv1client.LeaseInterface {
 		return witnessLeases{stored, a, history(0, 0), zap.NewNop()}.Leases("flyte")
 	}
-	renew := func(a *acknowledged) {
+	renew := func(a *store.Acknowledged) {
 		t.Helper()
 		lease, err := stored.Get(t.Context(), "appbridge", metav1.GetOptions{})
 		if err == nil {
@@ -82,14 +83,14 @@ func TestWitnessInLease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := &acknowledged{now: history(7, 8)}
+	first := &store.Acknowledged{Now: history(7, 8)}
 	renew(first)
-	renew(&acknowledged{})
-	second := &acknowledged{}
+	renew(&store.Acknowledged{})
+	second := &store.Acknowledged{}
 	if _, err := replica(second).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := second.get(), first.get(); got != want {
+	if got, want := second.Witness(), first.Witness(); got != want {
 		t.Errorf("the second replica reads %+v, want %+v", got, want)
 	}
 	if got := stored.lease.Annotations["other"]; got != "kept" {
@@ -97,13 +98,13 @@ func TestWitnessInLease(t *testing.T) {
 	}
 	elsewhere := history(0, 0)
 	elsewhere.StreamName = "TRIAL"
-	trial := &acknowledged{}
-	if _, err := (witnessLeases{stored, trial, elsewhere, zap.NewNop()}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.get() != (witness{}) {
-		t.Errorf("the witness of another stream gives %+v, %v", trial.get(), err)
+	trial := &store.Acknowledged{}
+	if _, err := (witnessLeases{stored, trial, elsewhere, zap.NewNop()}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.Witness() != (store.Witness{}) {
+		t.Errorf("the witness of another stream gives %+v, %v", trial.Witness(), err)
 	}
 	stored.lease.Annotations[witnessAnnotation] = "{"
-	third := &acknowledged{}
-	if _, err := replica(third).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || third.get() != (witness{}) {
-		t.Errorf("a damaged annotation gives %+v, %v", third.get(), err)
+	third := &store.Acknowledged{}
+	if _, err := replica(third).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || third.Witness() != (store.Witness{}) {
+		t.Errorf("a damaged annotation gives %+v, %v", third.Witness(), err)
 	}
 }

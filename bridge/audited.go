@@ -23,11 +23,11 @@ func (b *Bridge) audited() LiveSession {
 
 func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) error {
 	s := a.s
-	acknowledged := s.acknowledged.get()
+	acknowledged := s.acknowledged.Witness()
 	return func(stream, bucket *jetstream.StreamInfo) error {
 		if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.memory.checked.Load() ||
-			!stream.Created.Equal(s.storage.stream.Created) || !bucket.Created.Equal(s.storage.bucket.Created) ||
-			acknowledged.checkTails(stream, bucket) != nil {
+			!stream.Created.Equal(s.storage.Stream.Created) || !bucket.Created.Equal(s.storage.Bucket.Created) ||
+			acknowledged.CheckTails(stream, bucket) != nil {
 			return audit.ErrInactive
 		}
 		return nil

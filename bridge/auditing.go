@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/store"
 )
 
 // auditBetween is the least time between two looks of the audit that have to agree.
@@ -38,9 +39,9 @@ func (b *Bridge) newSourceAudit(k *kube) *sourceAudit {
 
 func (b *Bridge) newStorageAudit(namespaces []string) *storageAudit {
 	target := b.target(namespaces)
-	target.Storage = func() *storage {
+	target.Storage = func() *store.Storage {
 		s := b.newStorage()
-		s.log = zap.NewNop() // the session logs what is wrong with their configuration
+		s.Log = zap.NewNop() // the session logs what is wrong with their configuration
 		return s
 	}
 	return &storageAudit{target: target, session: b.audited}
@@ -82,8 +83,8 @@ func (b *Bridge) unrepaired() error {
 	case 0:
 		return nil
 	case 1:
-		return fmt.Errorf("the audit found 1 difference that is not repaired yet: %s: %s", printable(first.Name), first.Detail)
+		return fmt.Errorf("the audit found 1 difference that is not repaired yet: %s: %s", store.Printable(first.Name), first.Detail)
 	default:
-		return fmt.Errorf("the audit found %d differences that are not repaired yet: %s: %s", n, printable(first.Name), first.Detail)
+		return fmt.Errorf("the audit found %d differences that are not repaired yet: %s: %s", n, store.Printable(first.Name), first.Detail)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -72,15 +73,15 @@ func (l *lively) begin() {
 	s := b.newSession(&kube{namespaces: []string{"flyte"}, log: b.log})
 	s.group, s.cancel = group, cancel
 	b.memory.checked.Store(b.nc.Stats().Reconnects)
-	var snap *snapshot
+	var snap *store.Snapshot
 	poll(l.t, "open stream and bucket", func() (err error) {
 		snap, err = s.open(ctx)
 		return err
 	})
-	s.publishFrom = s.storage.stream.State.LastSeq
+	s.publishFrom = s.storage.Stream.State.LastSeq
 	s.memory.doubts.mark(snap, s.subjects)
 	s.projector = s.newProjector(snap)
-	s.empty = s.storage.stream.State.Msgs == 0 && snap.keys == 0
+	s.empty = s.storage.Stream.State.Msgs == 0 && snap.Keys == 0
 	group.Go(func() error { return s.projector.run(ctx, snap) })
 	select {
 	case <-s.projector.caughtUp:
@@ -203,7 +204,7 @@ func (l *lively) stream(name string) jetstream.Stream {
 // key is the subject of an app's entry.
 func (l *lively) key(name string) string {
 	l.t.Helper()
-	subject, err := l.session.bucket.subject(otherApp(name))
+	subject, err := l.session.bucket.Subject(otherApp(name))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -211,9 +212,9 @@ func (l *lively) key(name string) string {
 }
 
 // entry is an app's entry as it is stored.
-func (l *lively) entry(name string) *storedMessage {
+func (l *lively) entry(name string) *store.Message {
 	l.t.Helper()
-	m, err := lastMessage(l.t.Context(), l.bridge.nc, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
+	m, err := store.LastMessage(l.t.Context(), l.bridge.nc, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -221,9 +222,9 @@ func (l *lively) entry(name string) *storedMessage {
 }
 
 // forge writes an entry, without the headers that JetStream reads.
-func (l *lively) forge(subject string, of *storedMessage, data []byte) {
+func (l *lively) forge(subject string, of *store.Message, data []byte) {
 	l.t.Helper()
-	h := maps.Clone(of.header)
+	h := maps.Clone(of.Header)
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-") })
 	if _, err := l.js.PublishMsg(l.t.Context(), &nats.Msg{Subject: subject, Header: h, Data: data}); err != nil {
 		l.t.Fatal(err)
@@ -231,9 +232,9 @@ func (l *lively) forge(subject string, of *storedMessage, data []byte) {
 }
 
 // last is an app's last event.
-func (l *lively) last(name string) *lastEvent {
+func (l *lively) last(name string) *store.LastEvent {
 	l.t.Helper()
-	e, err := (reader{l.bridge.nc, subjects.DefaultStream, l.bridge.subjects}).lastEventOf(l.t.Context(), otherApp(name), 0)
+	e, err := store.NewReader(l.bridge.nc, subjects.DefaultStream, l.bridge.subjects).LastEvent(l.t.Context(), otherApp(name), 0)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -243,8 +244,8 @@ func (l *lively) last(name string) *lastEvent {
 // kindsFrom are the events behind a sequence, as "kind app".
 func (l *lively) kindsFrom(sequence uint64) (kinds []string) {
 	l.t.Helper()
-	err := (reader{l.bridge.nc, subjects.DefaultStream, l.bridge.subjects}).eachMessage(l.t.Context(), l.bridge.subjects.Events(), sequence+1, 1<<62, func(m *storedMessage) {
-		id, kind, err := l.bridge.subjects.ParseEvent(m.subject)
+	err := store.NewReader(l.bridge.nc, subjects.DefaultStream, l.bridge.subjects).EachMessage(l.t.Context(), l.bridge.subjects.Events(), sequence+1, 1<<62, func(m *store.Message) {
+		id, kind, err := l.bridge.subjects.ParseEvent(m.Subject)
 		if err != nil {
 			l.t.Error(err)
 		}

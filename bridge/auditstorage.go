@@ -9,6 +9,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -29,10 +30,10 @@ func (a *storageAudit) ends(ctx context.Context, s LiveSession) (stream, bucket 
 		return nil, nil, audit.ErrInactive
 	}
 	fits, storage := s.Anchor(), a.target.Storage()
-	if err := storage.lookUp(ctx); err != nil {
+	if err := storage.LookUp(ctx); err != nil {
 		return nil, nil, err
 	}
-	return storage.stream, storage.bucket, fits(storage.stream, storage.bucket)
+	return storage.Stream, storage.Bucket, fits(storage.Stream, storage.Bucket)
 }
 
 func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, error) {
@@ -45,7 +46,7 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 		return nil, err
 	}
 	screen := audit.NewScreen(t.Subjects, t.Bucket, stream.State.FirstSeq, stream.State.LastSeq, func(stored time.Time) bool {
-		return t.Entries.outlived(stored, time.Now())
+		return t.Entries.Outlived(stored, time.Now())
 	})
 	if err := a.headers(ctx, t.Stream, t.Subjects.Events(), pace, screen.AddEvent); err != nil {
 		return nil, err
@@ -73,21 +74,21 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 		screen.Suspect(key)
 	}
 	// Everything in the bucket's stream, also what is no key.
-	if err := a.headers(ctx, subjects.BucketStream(t.Bucket), allMessages, pace, screen.AddEntry); err != nil {
+	if err := a.headers(ctx, subjects.BucketStream(t.Bucket), store.AllMessages, pace, screen.AddEntry); err != nil {
 		return nil, err
 	}
 	if a.session() != s {
 		return nil, audit.ErrInactive
 	}
 	return screen.Suspects(func(sequence uint64) (string, error) {
-		m, err := messageAt(ctx, t.NATS, t.Stream, sequence)
-		if errors.Is(err, errNoMessage) {
+		m, err := store.MessageAt(ctx, t.NATS, t.Stream, sequence)
+		if errors.Is(err, store.ErrNoMessage) {
 			return "", nil
 		}
 		if err != nil {
 			return "", err
 		}
-		id, _, err := t.Subjects.ParseEvent(m.subject)
+		id, _, err := t.Subjects.ParseEvent(m.Subject)
 		if err != nil {
 			return "", nil //nolint:nilerr // another message has that sequence by now, and it is no event
 		}
@@ -98,7 +99,7 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 // headers reads the headers of the newest messages of each subject, at least as far as the leader
 // has them.
 func (a *storageAudit) headers(ctx context.Context, stream, filter string, pace *audit.Pace, visit func(audit.Message)) error {
-	return followLast(ctx, a.target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return store.FollowLast(ctx, a.target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		visit(audit.Message{Subject: msg.Subject(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
 		return pace.Step(ctx)
 	})
@@ -138,7 +139,7 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 	if len(sd.blocked) > 0 {
 		return looked, audit.ErrInactive
 	}
-	if err := fits(sd.storage.stream, sd.storage.bucket); err != nil {
+	if err := fits(sd.storage.Stream, sd.storage.Bucket); err != nil {
 		return looked, err
 	}
 	after := s.Believe(ids)
@@ -147,7 +148,7 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 	}
 	for _, id := range ids {
 		b := before[id]
-		last := sd.events[id].sequence()
+		last := sd.events[id].Sequence()
 		if b != after[id] || b.Pending || last > followed || b.Record != nil && last > b.Record.Fence() {
 			key, _ := id.Key() // it was parsed from one
 			looked.Unsettled[key] = true
@@ -171,22 +172,22 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 }
 
 // tolerates reports whether this bridge made a difference itself and would make it again.
-func (a *storageAudit) tolerates(d Difference, b Belief, h *held, e *lastEvent) bool {
-	own := h != nil && b.Key.Entry > 0 && h.stored == b.Key.Entry // written by this bridge, or read when the session began
+func (a *storageAudit) tolerates(d Difference, b Belief, h *store.Entry, e *store.LastEvent) bool {
+	own := h != nil && b.Key.Entry > 0 && h.Stored == b.Key.Entry // written by this bridge, or read when the session began
 	switch d.Kind {
 	case DifferenceBucketEncoding:
 		return own // one that does not fit in the configured encoding keeps its own
 	case DifferenceBucketHeaders:
-		return own && h.header.Get(subjects.HeaderTruncated) != e.header.Get(subjects.HeaderTruncated)
+		return own && h.Header.Get(subjects.HeaderTruncated) != e.Header.Get(subjects.HeaderTruncated)
 	case DifferenceMissingEntry, DifferenceMissingMarker:
 		// An entry that cannot be made.
-		_, err := a.target.Entries.entry(d.id, e.record, e.header)
+		_, err := a.target.Entries.Entry(d.id, e.Record, e.Header)
 		return err != nil
 	case DifferenceDamagedEntry:
-		return h == nil || h.record != nil // likewise
+		return h == nil || h.Record != nil // likewise
 	case DifferenceApp:
 		// Without a status the entry does not show its replica count, and its event is gone.
-		return e == nil && h != nil && h.record != nil && h.record.Lacks(subjects.TruncatedStatus)
+		return e == nil && h != nil && h.Record != nil && h.Record.Lacks(subjects.TruncatedStatus)
 	}
 	return false
 }

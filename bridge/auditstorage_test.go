@@ -13,6 +13,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -86,20 +87,20 @@ func TestAuditHands(t *testing.T) {
 		}, []string{"gone missing_marker bucket"}, nil},
 		{"edits a body under its right headers", func() {
 			m := l.entry("two")
-			l.forge(l.key("two"), m, bytes.Replace(m.data, []byte("example.com"), []byte("example.org"), 1))
+			l.forge(l.key("two"), m, bytes.Replace(m.Data, []byte("example.com"), []byte("example.org"), 1))
 		}, []string{"two bucket_other_app bucket"}, nil},
 		{"edits a header", func() {
 			m := l.entry("two")
-			m.header.Set(subjects.CETime, "2026-01-01T00:00:00Z")
-			l.forge(l.key("two"), m, m.data)
+			m.Header.Set(subjects.CETime, "2026-01-01T00:00:00Z")
+			l.forge(l.key("two"), m, m.Data)
 		}, []string{"two bucket_headers bucket"}, nil},
-		{"writes what is no entry", func() { l.forge(l.key("two"), &storedMessage{}, []byte("x")) }, []string{"two damaged_entry bucket"}, nil},
-		{"forges an entry of an app that never was", func() { m := l.entry("two"); l.forge(l.key("ghost"), m, m.data) }, []string{"ghost ghost_entry bucket"}, nil},
-		{"puts an old entry back", func() { l.forge(l.key("one"), first, first.data) }, []string{"one bucket_behind bucket"}, nil},
-		{"puts the entry of a deleted app back", func() { l.forge(l.key("gone"), first, first.data) }, []string{"gone entry_for_marker bucket"}, nil},
-		{"removes the last event of an app", func() { remove(l.last("one").sequence()) }, []string{"one removed_event stream"}, []string{"updated one"}},
-		{"removes the only event of an app", func() { remove(l.last("two").sequence()) }, []string{"two removed_event stream"}, []string{"created two"}},
-		{"removes the last event of a deleted app", func() { remove(l.last("gone").sequence()) }, []string{"gone missing_deleted stream", "gone bucket_ahead bucket"}, []string{"deleted gone"}},
+		{"writes what is no entry", func() { l.forge(l.key("two"), &store.Message{}, []byte("x")) }, []string{"two damaged_entry bucket"}, nil},
+		{"forges an entry of an app that never was", func() { m := l.entry("two"); l.forge(l.key("ghost"), m, m.Data) }, []string{"ghost ghost_entry bucket"}, nil},
+		{"puts an old entry back", func() { l.forge(l.key("one"), first, first.Data) }, []string{"one bucket_behind bucket"}, nil},
+		{"puts the entry of a deleted app back", func() { l.forge(l.key("gone"), first, first.Data) }, []string{"gone entry_for_marker bucket"}, nil},
+		{"removes the last event of an app", func() { remove(l.last("one").Sequence()) }, []string{"one removed_event stream"}, []string{"updated one"}},
+		{"removes the only event of an app", func() { remove(l.last("two").Sequence()) }, []string{"two removed_event stream"}, []string{"created two"}},
+		{"removes the last event of a deleted app", func() { remove(l.last("gone").Sequence()) }, []string{"gone missing_deleted stream", "gone bucket_ahead bucket"}, []string{"deleted gone"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			outer := l.t
@@ -166,7 +167,7 @@ func TestAuditForeignKey(t *testing.T) {
 	l := newLively(t, testServer(t))
 	l.shows("one")
 	l.settles()
-	l.forge(subjects.BucketSubject(subjects.DefaultBucket, "x"), &storedMessage{}, []byte("x"))
+	l.forge(subjects.BucketSubject(subjects.DefaultBucket, "x"), &store.Message{}, []byte("x"))
 	found, words := l.finds()
 	if !slices.Equal(words, []string{"x foreign_key bucket"}) || !found[0].Leave {
 		t.Errorf("found %q, %+v", words, found)

@@ -20,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -62,11 +63,11 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(jetStreamTimeout))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	writes, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(jetStreamTimeout))
+	writes, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
@@ -106,14 +107,14 @@ func (b *Bridge) disconnected() error {
 // opened again.
 func (b *Bridge) checkConnection() error {
 	if b.nc.IsClosed() {
-		return retry.Permanent(errClosed)
+		return retry.Permanent(store.ErrClosed)
 	}
 	return b.disconnected()
 }
 
 // newStorage returns the stream and the bucket, not inspected yet.
-func (b *Bridge) newStorage() *storage {
-	return newStorage(b.js, b.subjects, storageConfig{
+func (b *Bridge) newStorage() *store.Storage {
+	return store.New(b.js, b.subjects, store.Config{
 		Stream: b.cfg.Stream, Bucket: b.cfg.Bucket, Prefix: b.cfg.Prefix, ClusterName: b.cfg.ClusterName, ClusterUID: b.clusterUID,
 		Replicas: b.cfg.StreamReplicas, MaxAge: b.cfg.StreamMaxAge, MaxBytes: b.cfg.StreamMaxBytes,
 		AllowUnsafeStream: b.cfg.AllowUnsafeStream, AcceptReset: b.cfg.AcceptReset,
@@ -121,10 +122,10 @@ func (b *Bridge) newStorage() *storage {
 }
 
 // newBucket is the snapshot, read and written through js.
-func (b *Bridge) newBucket(js jetstream.JetStream) *bucket {
-	return &bucket{
-		js: js, name: b.cfg.Bucket, form: b.cfg.Encoding.contentType(), log: b.log,
-		maxSize: func() int { return int(b.nc.MaxPayload()) }, markerMaxAge: b.cfg.MarkerMaxAge,
+func (b *Bridge) newBucket(js jetstream.JetStream) *store.Bucket {
+	return &store.Bucket{
+		JS: js, Name: b.cfg.Bucket, ContentType: b.cfg.Encoding.contentType(), Log: b.log,
+		MaxSize: func() int { return int(b.nc.MaxPayload()) }, MarkerMaxAge: b.cfg.MarkerMaxAge,
 	}
 }
 
@@ -262,10 +263,10 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	switch {
 	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isTerminal(err):
 		return "", true
-	case errors.Is(err, errStorageGone):
+	case errors.Is(err, store.ErrGone):
 		b.memory.doubts.forgetFound()
 		return "storage_gone", false
-	case errors.Is(err, errLostTail):
+	case errors.Is(err, store.ErrLostTail):
 		b.memory.doubts.forgetFound()
 		return "lost_tail", false
 	case errors.Is(err, errAudit):
@@ -311,9 +312,9 @@ func (b *Bridge) result(err error, cause string, lead, stop context.Context) err
 		return nil // the new leader reconciles
 	case b.nc.IsClosed():
 		if last := b.nc.LastError(); last != nil {
-			return fmt.Errorf("%w: %w", errClosed, last)
+			return fmt.Errorf("%w: %w", store.ErrClosed, last)
 		}
-		return errClosed
+		return store.ErrClosed
 	case errors.As(err, &other) && stop.Err() != nil:
 		b.log.Warn("stopped before the next session; the replica that publishes reconciles", zap.Error(err))
 		return nil

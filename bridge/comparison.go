@@ -7,6 +7,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -14,7 +15,7 @@ import (
 type comparison struct {
 	app     kservice.Config
 	watched func(namespace string) bool
-	bucket  *bucket // makes the entries that are wanted
+	bucket  *store.Bucket // makes the entries that are wanted
 	now     time.Time
 	// refused returns why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s app.State, prev *app.Record) error
@@ -31,16 +32,16 @@ type comparison struct {
 }
 
 // lastPublished is what was published last of each app.
-func lastPublished(events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) map[subjects.AppID]*app.Record {
+func lastPublished(events map[subjects.AppID]*store.LastEvent, entries map[subjects.AppID]*store.Entry) map[subjects.AppID]*app.Record {
 	published := map[subjects.AppID]*app.Record{}
 	for id, h := range entries {
-		if h.record != nil {
-			published[id] = h.record // retention may have taken its event
+		if h.Record != nil {
+			published[id] = h.Record // retention may have taken its event
 		}
 	}
 	for id, e := range events {
-		if e.record != nil {
-			published[id] = e.record
+		if e.Record != nil {
+			published[id] = e.Record
 		}
 	}
 	return published
@@ -48,7 +49,7 @@ func lastPublished(events map[subjects.AppID]*lastEvent, entries map[subjects.Ap
 
 // compare returns the differences between the cluster, the end of the stream and the bucket. It
 // changes none of them.
-func (c comparison) compare(current map[subjects.AppID]app.State, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) ([]Difference, []Note) {
+func (c comparison) compare(current map[subjects.AppID]app.State, events map[subjects.AppID]*store.LastEvent, entries map[subjects.AppID]*store.Entry) ([]Difference, []Note) {
 	published := lastPublished(events, entries)
 	var differences []Difference
 	var notes []Note
@@ -84,7 +85,7 @@ func (c comparison) compare(current map[subjects.AppID]app.State, events map[sub
 	if !c.noBucket {
 		ids := maps.Clone(entries)
 		if ids == nil {
-			ids = map[subjects.AppID]*held{}
+			ids = map[subjects.AppID]*store.Entry{}
 		}
 		for id := range events {
 			ids[id] = entries[id]
@@ -104,24 +105,24 @@ func (c comparison) compare(current map[subjects.AppID]app.State, events map[sub
 
 // judgeBelief compares what a running bridge published last of an app with the stream. It also
 // finds an entry of an app that was never published.
-func (c comparison) judgeBelief(id subjects.AppID, r *app.Record, current map[subjects.AppID]app.State, e *lastEvent, h *held) (Difference, bool) {
+func (c comparison) judgeBelief(id subjects.AppID, r *app.Record, current map[subjects.AppID]app.State, e *store.LastEvent, h *store.Entry) (Difference, bool) {
 	_, there := current[id]
-	noEvent := e == nil || e.record == nil
+	noEvent := e == nil || e.Record == nil
 	switch {
-	case r == nil && noEvent && !there && h != nil && h.record.Exists():
-		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", h.reflecting()), true
+	case r == nil && noEvent && !there && h != nil && h.Record.Exists():
+		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", h.Reflecting()), true
 	case !c.keepsNewest || !c.watched(r.KnownNamespace()):
 	case noEvent && r.Exists() && r.Stands() >= c.streamFirst:
 		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d, and it has no other", r.Kind, r.Stands()), true
-	case !noEvent && r != nil && e.record.Sequence < r.Stands():
+	case !noEvent && r != nil && e.Record.Sequence < r.Stands():
 		return about(id, DifferenceRemovedEvent, SideStream, "the app's last event was removed from the stream, %s at %d; its last one there is %s at %d",
-			r.Kind, r.Stands(), e.record.Kind, e.record.Sequence), true
+			r.Kind, r.Stands(), e.Record.Kind, e.Record.Sequence), true
 	}
 	return Difference{}, false
 }
 
 // fill adds what the sides show of an app.
-func (c comparison) fill(d Difference, current map[subjects.AppID]app.State, events map[subjects.AppID]*lastEvent, entries map[subjects.AppID]*held) Difference {
+func (c comparison) fill(d Difference, current map[subjects.AppID]app.State, events map[subjects.AppID]*store.LastEvent, entries map[subjects.AppID]*store.Entry) Difference {
 	if c.pending[d.id] {
 		d.tolerated = standInTime + time.Second // for the event to arrive
 	}
@@ -130,9 +131,9 @@ func (c comparison) fill(d Difference, current map[subjects.AppID]app.State, eve
 		d.ClusterVersion = now.Service.ResourceVersion
 	}
 	if e := events[d.id]; e != nil {
-		d.StreamSequence = e.record.Previous()
+		d.StreamSequence = e.Record.Previous()
 	}
-	d.BucketSequence = entries[d.id].sequence()
+	d.BucketSequence = entries[d.id].Sequence()
 	if d.Side == SideBucket {
 		if there {
 			d.Detail += fmt.Sprintf(", the cluster has version %s", d.ClusterVersion)
@@ -172,37 +173,37 @@ func lastWords(r *app.Record) string {
 }
 
 // judgeEntry compares an app's bucket entry with its last event.
-func (c comparison) judgeEntry(id subjects.AppID, e *lastEvent, h *held) (Difference, bool) {
-	if e == nil || e.record == nil {
+func (c comparison) judgeEntry(id subjects.AppID, e *store.LastEvent, h *store.Entry) (Difference, bool) {
+	if e == nil || e.Record == nil {
 		return c.judgeAlone(id, h)
 	}
-	m := c.bucket.mismatch(id, e, h, c.now)
+	m := c.bucket.Mismatch(id, e, h, c.now)
 	if m == nil {
 		return Difference{}, false
 	}
-	return about(id, DifferenceKind(m.kind), SideBucket, "%s", m.detail), true
+	return about(id, DifferenceKind(m.Kind), SideBucket, "%s", m.Detail), true
 }
 
 // judgeAlone checks an entry whose app has no event in the stream.
-func (c comparison) judgeAlone(id subjects.AppID, h *held) (Difference, bool) {
+func (c comparison) judgeAlone(id subjects.AppID, h *store.Entry) (Difference, bool) {
 	switch {
 	case h == nil:
-	case h.record == nil:
-		return about(id, DifferenceDamagedEntry, SideBucket, "damaged in the bucket: %v; the stream has no event of it", h.err), true
+	case h.Record == nil:
+		return about(id, DifferenceDamagedEntry, SideBucket, "damaged in the bucket: %v; the stream has no event of it", h.Err), true
 	case c.noStream:
-	case h.record.Sequence > c.streamEnd:
+	case h.Record.Sequence > c.streamEnd:
 		return about(id, DifferenceBucketAhead, SideBucket, "ahead in the bucket%s: the stream ends at %d, they do not belong together",
-			h.reflecting(), c.streamEnd), true
-	case h.other != "":
-		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", h.reflecting(), h.other), true
+			h.Reflecting(), c.streamEnd), true
+	case h.Other != "":
+		return about(id, DifferenceBucketOtherEvent, SideBucket, "another event in the bucket%s: the stream has %s there", h.Reflecting(), h.Other), true
 	default:
-		subject, err := c.bucket.subject(id)
+		subject, err := c.bucket.Subject(id)
 		if err != nil {
 			break
 		}
-		if want := c.bucket.rewrite(subject, h.header, h.record); want != nil {
+		if want := c.bucket.Rewrite(subject, h.Header, h.Record); want != nil {
 			return about(id, DifferenceBucketEncoding, SideBucket, "another encoding in the bucket: %s, want %s",
-				h.record.ContentType, want.Header.Get(subjects.CEDataContentType)), true
+				h.Record.ContentType, want.Header.Get(subjects.CEDataContentType)), true
 		}
 	}
 	return Difference{}, false

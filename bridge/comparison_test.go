@@ -13,12 +13,13 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // testComparison is one whose stream ends at 20.
 func testComparison() comparison {
-	b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
+	b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}
 	return comparison{
 		app: kservice.Config{BaseDomain: "apps.example.com"}, watched: app.Watching([]string{"flyte"}),
 		bucket: b, streamEnd: 20,
@@ -27,38 +28,38 @@ func testComparison() comparison {
 }
 
 // eventOf is the last event of an app in state s, at sequence 5.
-func eventOf(t *testing.T, s app.State) *lastEvent {
+func eventOf(t *testing.T, s app.State) *store.LastEvent {
 	t.Helper()
 	ev, err := testEncoder().Encode(testID, app.NewUpsert(s, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ev.Record.Sequence = 5
-	return &lastEvent{record: ev.Record, header: ev.Msg.Header}
+	return &store.LastEvent{Record: ev.Record, Header: ev.Msg.Header}
 }
 
 // deleteOf is the delete after an event, at sequence 9.
-func deleteOf(t *testing.T, e *lastEvent) *lastEvent {
+func deleteOf(t *testing.T, e *store.LastEvent) *store.LastEvent {
 	t.Helper()
-	ev, err := testEncoder().Encode(testID, &app.Change{Remove: true, DeletedVersion: "101"}, e.record)
+	ev, err := testEncoder().Encode(testID, &app.Change{Remove: true, DeletedVersion: "101"}, e.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ev.Record.Sequence = 9
-	return &lastEvent{record: ev.Record, header: ev.Msg.Header}
+	return &store.LastEvent{Record: ev.Record, Header: ev.Msg.Header}
 }
 
 // entryOf is what the projector writes for an event.
-func entryOf(t *testing.T, e *lastEvent) *held {
+func entryOf(t *testing.T, e *store.LastEvent) *store.Entry {
 	t.Helper()
-	msg, err := testComparison().bucket.entry(testID, e.record, e.header)
+	msg, err := testComparison().bucket.Entry(testID, e.Record, e.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	msg.Header.Set(subjects.HeaderExpectedLastSequence, "7") // the server stores it too
-	h := heldBy(&storedMessage{subject: msg.Subject, sequence: 8, header: msg.Header, data: msg.Data})
-	if h.err != nil {
-		t.Fatal(h.err)
+	h := store.EntryOf(&store.Message{Subject: msg.Subject, Sequence: 8, Header: msg.Header, Data: msg.Data})
+	if h.Err != nil {
+		t.Fatal(h.Err)
 	}
 	return h
 }
@@ -70,26 +71,26 @@ func TestCompare(t *testing.T) {
 	another := app.State{Service: testService("u2", "104", "True"), Revision: testRevision("99", 2)}
 	event := eventOf(t, one)
 	gone := deleteOf(t, event)
-	with := func(h *held, change func(*held)) *held {
+	with := func(h *store.Entry, change func(*store.Entry)) *store.Entry {
 		c := *h
-		c.header = maps.Clone(h.header)
-		if h.record != nil {
-			r := *h.record
-			c.record = &r
+		c.Header = maps.Clone(h.Header)
+		if h.Record != nil {
+			r := *h.Record
+			c.Record = &r
 		}
 		change(&c)
 		return &c
 	}
 	entry, marker := entryOf(t, event), entryOf(t, gone)
-	damaged := &held{err: errors.New("unreadable"), header: nats.Header{}, stored: 8}
-	foreign := &lastEvent{foreign: 6}
-	unwatched := *event.record
+	damaged := &store.Entry{Err: errors.New("unreadable"), Header: nats.Header{}, Stored: 8}
+	foreign := &store.LastEvent{Foreign: 6}
+	unwatched := *event.Record
 	unwatched.Namespace = "elsewhere"
 	for _, test := range []struct {
 		name  string
 		now   *app.State
-		event *lastEvent
-		entry *held
+		event *store.LastEvent
+		entry *store.Entry
 		also  func(*comparison)
 		want  string // kinds with their sides
 		note  NoteKind
@@ -111,32 +112,32 @@ func TestCompare(t *testing.T) {
 		{name: "too large", now: &later, event: event, entry: entry, note: NoteSkipped, also: func(c *comparison) {
 			c.refused = func(subjects.AppID, app.State, *app.Record) error { return app.ErrTooLarge }
 		}},
-		{name: "not watched", event: &lastEvent{record: &unwatched, header: event.header}, entry: entry, note: NoteUnwatched, want: ""},
+		{name: "not watched", event: &store.LastEvent{Record: &unwatched, Header: event.Header}, entry: entry, note: NoteUnwatched, want: ""},
 		{name: "no entry", now: &one, event: event, want: "bucket missing_entry"},
 		{name: "no entry, and behind the cluster", now: &later, event: event, want: "bucket missing_entry, stream other_version"},
 		{name: "no bucket", now: &one, event: event, also: func(c *comparison) { c.noBucket = true }},
 		{name: "no marker", event: gone, want: "bucket missing_marker"},
 		{name: "entry for a marker", event: gone, entry: entry, want: "bucket entry_for_marker"},
-		{name: "marker for an entry", now: &one, event: event, entry: &held{err: errors.New("no headers"), header: nats.Header{subjects.HeaderKVOperation: {"DEL"}}}, want: "bucket marker_for_entry"},
-		{name: "behind", now: &one, event: event, entry: with(entry, func(h *held) { h.record.Sequence = 4 }), want: "bucket bucket_behind"},
-		{name: "ahead", now: &one, event: event, entry: with(entry, func(h *held) { h.record.Sequence = 6 }), want: "bucket bucket_ahead"},
-		{name: "ahead of the stream", now: &one, entry: with(entry, func(h *held) { h.record.Sequence = 21 }), want: "bucket bucket_ahead"},
-		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *held) { h.record.Sequence = 21 }), also: func(c *comparison) { c.noStream, c.streamEnd = true, 0 }},
-		{name: "another event", now: &one, entry: with(entry, func(h *held) { h.other = "something" }), want: "bucket bucket_other_event"},
-		{name: "another version in the bucket", now: &one, event: event, entry: with(entry, func(h *held) { h.record.ResourceVersion = "99" }), want: "bucket bucket_other_version"},
-		{name: "another App in the bucket", now: &one, event: event, entry: with(entry, func(h *held) {
-			h.record.App = proto.CloneOf(h.record.App)
-			h.record.App.Status.CurrentReplicas++
+		{name: "marker for an entry", now: &one, event: event, entry: &store.Entry{Err: errors.New("no headers"), Header: nats.Header{subjects.HeaderKVOperation: {"DEL"}}}, want: "bucket marker_for_entry"},
+		{name: "behind", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 4 }), want: "bucket bucket_behind"},
+		{name: "ahead", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 6 }), want: "bucket bucket_ahead"},
+		{name: "ahead of the stream", now: &one, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 21 }), want: "bucket bucket_ahead"},
+		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 21 }), also: func(c *comparison) { c.noStream, c.streamEnd = true, 0 }},
+		{name: "another event", now: &one, entry: with(entry, func(h *store.Entry) { h.Other = "something" }), want: "bucket bucket_other_event"},
+		{name: "another version in the bucket", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Record.ResourceVersion = "99" }), want: "bucket bucket_other_version"},
+		{name: "another App in the bucket", now: &one, event: event, entry: with(entry, func(h *store.Entry) {
+			h.Record.App = proto.CloneOf(h.Record.App)
+			h.Record.App.Status.CurrentReplicas++
 		}), want: "bucket bucket_other_app"},
-		{name: "another header", now: &one, event: event, entry: with(entry, func(h *held) { h.header.Set(subjects.CETime, "then") }), want: "bucket bucket_headers"},
-		{name: "a header too many", now: &one, event: event, entry: with(entry, func(h *held) { h.header.Set(subjects.HeaderMergedUpdates, "1") }), want: "bucket bucket_headers"},
-		{name: "a header too few", event: gone, entry: with(marker, func(h *held) { h.header.Del(subjects.HeaderDeletedResourceVersion) }), want: "bucket bucket_headers"},
-		{name: "a purge for a delete", event: gone, entry: with(marker, func(h *held) { h.header.Set(subjects.HeaderKVOperation, subjects.KVPurge) })},
-		{name: "another encoding", now: &one, event: event, entry: with(entry, func(h *held) {
-			h.record.ContentType = subjects.ContentTypeProtobuf
+		{name: "another header", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Header.Set(subjects.CETime, "then") }), want: "bucket bucket_headers"},
+		{name: "a header too many", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Header.Set(subjects.HeaderMergedUpdates, "1") }), want: "bucket bucket_headers"},
+		{name: "a header too few", event: gone, entry: with(marker, func(h *store.Entry) { h.Header.Del(subjects.HeaderDeletedResourceVersion) }), want: "bucket bucket_headers"},
+		{name: "a purge for a delete", event: gone, entry: with(marker, func(h *store.Entry) { h.Header.Set(subjects.HeaderKVOperation, subjects.KVPurge) })},
+		{name: "another encoding", now: &one, event: event, entry: with(entry, func(h *store.Entry) {
+			h.Record.ContentType = subjects.ContentTypeProtobuf
 		}), want: "bucket bucket_encoding"},
-		{name: "another encoding, after retention", now: &one, entry: with(entry, func(h *held) {
-			h.record.ContentType = subjects.ContentTypeProtobuf
+		{name: "another encoding, after retention", now: &one, entry: with(entry, func(h *store.Entry) {
+			h.Record.ContentType = subjects.ContentTypeProtobuf
 		}), want: "bucket bucket_encoding"},
 		{name: "damaged", now: &one, event: event, entry: damaged, want: "bucket damaged_entry"},
 		{name: "damaged, and nothing else is known", entry: damaged, want: "bucket damaged_entry"},
@@ -149,7 +150,7 @@ func TestCompare(t *testing.T) {
 			if test.also != nil {
 				test.also(&c)
 			}
-			current, events, entries := map[subjects.AppID]app.State{}, map[subjects.AppID]*lastEvent{}, map[subjects.AppID]*held{}
+			current, events, entries := map[subjects.AppID]app.State{}, map[subjects.AppID]*store.LastEvent{}, map[subjects.AppID]*store.Entry{}
 			if test.now != nil {
 				current[testID] = *test.now
 			}
@@ -187,7 +188,7 @@ func TestDifferenceText(t *testing.T) {
 	event := eventOf(t, app.State{Service: testService("u1", "100", "True")})
 	later := app.State{Service: testService("u1", "102", "True")}
 	differences, _ := testComparison().compare(
-		map[subjects.AppID]app.State{testID: later}, map[subjects.AppID]*lastEvent{testID: event}, nil)
+		map[subjects.AppID]app.State{testID: later}, map[subjects.AppID]*store.LastEvent{testID: event}, nil)
 	var got []string
 	for _, d := range differences {
 		got = append(got, d.String())
@@ -217,9 +218,9 @@ func TestProjected(t *testing.T) {
 	liar := about(id("liar"), DifferenceBucketAhead, SideBucket, "")
 	liar.StreamSequence = 3
 	s := &sides{
-		events: map[subjects.AppID]*lastEvent{id("right"): {record: at(7)}, id("behind"): {record: at(9)}, id("liar"): {record: at(3)}},
-		entries: map[subjects.AppID]*held{
-			id("right"): {record: at(7)}, id("behind"): {record: at(2)}, id("liar"): {record: at(8)}, id("damaged"): {},
+		events: map[subjects.AppID]*store.LastEvent{id("right"): {Record: at(7)}, id("behind"): {Record: at(9)}, id("liar"): {Record: at(3)}},
+		entries: map[subjects.AppID]*store.Entry{
+			id("right"): {Record: at(7)}, id("behind"): {Record: at(2)}, id("liar"): {Record: at(8)}, id("damaged"): {},
 		},
 	}
 	if got := s.projected([]Difference{behind, liar}); got != 7 {
@@ -249,8 +250,8 @@ func TestDoubtIsStuck(t *testing.T) {
 }
 
 func TestUndecided(t *testing.T) {
-	s := &sides{storage: &storage{stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 10}}}, entries: map[subjects.AppID]*held{
-		testID: {record: &app.Record{Sequence: 11}},
+	s := &sides{storage: &store.Storage{Stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 10}}}, entries: map[subjects.AppID]*store.Entry{
+		testID: {Record: &app.Record{Sequence: 11}},
 	}}
 	ahead := about(testID, DifferenceBucketAhead, SideBucket, "ahead")
 	if undecided([]Difference{ahead}, s) == nil {
@@ -260,7 +261,7 @@ func TestUndecided(t *testing.T) {
 	if undecided([]Difference{ahead}, s) == nil {
 		t.Error("an entry that reflects what the stream has lost is repaired")
 	}
-	s.entries[testID].record.Sequence = 9
+	s.entries[testID].Record.Sequence = 9
 	if err := undecided([]Difference{ahead}, s); err != nil {
 		t.Errorf("got %v for an entry that its event repairs", err)
 	}
@@ -274,7 +275,7 @@ func TestStandInIsTolerated(t *testing.T) {
 	current := map[subjects.AppID]app.State{testID: {Service: testService("u1", "21", "True")}}
 	for _, pending := range []map[subjects.AppID]bool{nil, {testID: true}} {
 		c.pending = pending
-		differences, _ := c.compare(current, map[subjects.AppID]*lastEvent{testID: published}, map[subjects.AppID]*held{testID: entry})
+		differences, _ := c.compare(current, map[subjects.AppID]*store.LastEvent{testID: published}, map[subjects.AppID]*store.Entry{testID: entry})
 		if len(differences) != 1 {
 			t.Fatalf("got %v, want one difference", differences)
 		}

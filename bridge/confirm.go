@@ -8,11 +8,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-func (s *session) published() publishedReader {
-	return publishedReader{reader{s.nc, s.cfg.Stream, s.subjects}, s.bucket}
+func (s *session) published() store.PublishedReader {
+	return store.NewPublishedReader(store.NewReader(s.nc, s.cfg.Stream, s.subjects), s.bucket)
 }
 
 // confirm reads from the stream's leader what was published of each app that the session would
@@ -48,7 +49,7 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 			ids[id] = struct{}{}
 		}
 	}
-	read, err := s.published().readAll(ctx, ids, records)
+	read, err := s.published().ReadAll(ctx, ids, records)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +65,10 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 			}
 		case had == nil || had.Damaged || had.EventLost || last.Previous() > s.publishFrom:
 			// Another bridge has published.
-		case c.wrongly && last.Previous() == 0:
+		case c.Wrongly && last.Previous() == 0:
 			records[id] = last
 			never = append(never, id)
-		case last.Previous() < had.Sequence && !c.wrongly:
+		case last.Previous() < had.Sequence && !c.Wrongly:
 			// Its event was removed since.
 		case last.Sequence != had.Sequence || last.Kind == subjects.Deleted || !sameRecord(had, last):
 			records[id] = last

@@ -11,6 +11,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -28,7 +29,7 @@ func (l *lively) stopped(hands func()) {
 }
 
 func (l *lively) purgedKey(name string) error {
-	_, err := lastMessage(l.t.Context(), l.bridge.nc, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
+	_, err := store.LastMessage(l.t.Context(), l.bridge.nc, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
 	if err == nil {
 		return fmt.Errorf("the key is there")
 	}
@@ -56,7 +57,7 @@ func TestGhostWhileNoBridgeRan(t *testing.T) {
 	l.shows("two")
 	l.settles()
 	end := l.lastSequence()
-	l.stopped(func() { m := l.entry("one"); l.forge(l.key("ghost"), m, m.data) })
+	l.stopped(func() { m := l.entry("one"); l.forge(l.key("ghost"), m, m.Data) })
 	if got := l.kindsFrom(end); len(got) > 0 {
 		t.Errorf("published %q", got)
 	}
@@ -73,8 +74,8 @@ func TestGhostOfUnwatchedNamespace(t *testing.T) {
 	end := l.lastSequence()
 	l.stopped(func() {
 		m := l.entry("one")
-		m.header.Set(subjects.HeaderNamespace, "elsewhere")
-		l.forge(l.key("ghost"), m, m.data)
+		m.Header.Set(subjects.HeaderNamespace, "elsewhere")
+		l.forge(l.key("ghost"), m, m.Data)
 	})
 	found, words := l.finds()
 	t.Log(words)
@@ -96,8 +97,8 @@ func TestEntryAheadWhileNoBridgeRan(t *testing.T) {
 	end := l.lastSequence()
 	l.stopped(func() {
 		m := l.entry("one")
-		m.header.Set(subjects.HeaderEventSequence, "2")
-		l.forge(l.key("one"), m, bytes.Replace(m.data, []byte("example.com"), []byte("example.org"), 1))
+		m.Header.Set(subjects.HeaderEventSequence, "2")
+		l.forge(l.key("one"), m, bytes.Replace(m.Data, []byte("example.com"), []byte("example.org"), 1))
 	})
 	if got := l.kindsFrom(end); len(got) > 0 {
 		t.Errorf("published %q", got)
@@ -116,15 +117,15 @@ func TestEntryAheadOfDeletedApp(t *testing.T) {
 	end := l.lastSequence()
 	l.stopped(func() {
 		m := l.entry("one")
-		m.header.Set(subjects.HeaderEventSequence, "2")
-		l.forge(l.key("one"), m, m.data)
+		m.Header.Set(subjects.HeaderEventSequence, "2")
+		l.forge(l.key("one"), m, m.Data)
 		l.deletes(one)
 	})
 	if got := l.kindsFrom(end); !slices.Equal(got, []string{"deleted one"}) {
 		t.Errorf("published %q", got)
 	}
 	m := l.last("one")
-	if got := m.header.Get(subjects.HeaderPreviousSequence); got != "1" {
+	if got := m.Header.Get(subjects.HeaderPreviousSequence); got != "1" {
 		t.Errorf("the delete follows %s", got)
 	}
 	l.quiet()
@@ -153,7 +154,7 @@ func TestCreatedAfterRemovedDelete(t *testing.T) {
 					})
 				}
 				remove := func() {
-					if err := l.stream(subjects.DefaultStream).DeleteMsg(t.Context(), l.last("one").sequence()); err != nil {
+					if err := l.stream(subjects.DefaultStream).DeleteMsg(t.Context(), l.last("one").Sequence()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -204,7 +205,7 @@ func TestGhostInAnotherEncoding(t *testing.T) {
 			}
 			l.settles()
 			m := l.entry("one")
-			r, err := app.ReadEntry(m.header, m.data)
+			r, err := app.ReadEntry(m.Header, m.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +213,7 @@ func TestGhostInAnotherEncoding(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.header.Set(subjects.CEDataContentType, form)
+			m.Header.Set(subjects.CEDataContentType, form)
 			l.forge(l.key("ghost"), m, data)
 			found, words := l.finds()
 			if len(words) != 1 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -20,7 +21,7 @@ func connect(s *source, q, before *queue, records map[subjects.AppID]*app.Record
 		in := app.Input{
 			Records: records, Current: v.states(), Confirmed: published, Awaits: v.awaits,
 			Pending: before.pending(records), SameStream: before.isOf(q.streamID),
-			Lost: func(sequence uint64) bool { return contains(lost, sequence) },
+			Lost: func(sequence uint64) bool { return store.InRanges(lost, sequence) },
 			App:  convert, Watched: watched,
 		}
 		result := app.Reconcile(in)

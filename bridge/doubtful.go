@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -22,21 +23,21 @@ var errEntryLost = errors.New("an app's bucket entry and its event are missing")
 // doubtful is an app whose key in the bucket may not reflect the app's last event.
 type doubtful struct {
 	id   subjects.AppID
-	last *lastEvent // nil: the stream has none
+	last *store.LastEvent // nil: the stream has none
 
 	// damaged is the record of a key that is missing or cannot be compared with the stream. The
 	// fields below are those of a suspect, which has none.
 	damaged *app.Record
-	known   bool  // the projector had written the key before
-	held    *held // nil: the key is gone
-	other   bool  // the stream has another app's event at the entry's sequence, and none of this app
+	known   bool         // the projector had written the key before
+	held    *store.Entry // nil: the key is gone
+	other   bool         // the stream has another app's event at the entry's sequence, and none of this app
 }
 
 // readDoubtful reads, from the leaders, the last events of the apps that are damaged or suspect, and
 // the keys of the suspects. It returns them in the order of the stream.
-func (p *projector) readDoubtful(ctx context.Context, snap *snapshot, suspects map[subjects.AppID]bool) ([]*doubtful, error) {
+func (p *projector) readDoubtful(ctx context.Context, snap *store.Snapshot, suspects map[subjects.AppID]bool) ([]*doubtful, error) {
 	var apps []*doubtful
-	for id, r := range snap.records {
+	for id, r := range snap.Records {
 		if r.Damaged {
 			apps = append(apps, &doubtful{id: id, damaged: r})
 		}
@@ -45,30 +46,30 @@ func (p *projector) readDoubtful(ctx context.Context, snap *snapshot, suspects m
 		apps = append(apps, &doubtful{id: id, known: known})
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readWindow)
+	g.SetLimit(store.ReadWindow)
 	for _, d := range apps {
 		g.Go(func() error { return p.read(ctx, d) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(apps, func(a, b *doubtful) int { return cmp.Compare(a.last.sequence(), b.last.sequence()) })
+	slices.SortStableFunc(apps, func(a, b *doubtful) int { return cmp.Compare(a.last.Sequence(), b.last.Sequence()) })
 	return apps, nil
 }
 
 func (p *projector) read(ctx context.Context, d *doubtful) error {
 	if d.damaged == nil {
-		m, err := p.bucket.last(ctx, d.id)
+		m, err := p.bucket.Last(ctx, d.id)
 		if err == nil {
-			d.held = heldBy(m)
-		} else if !errors.Is(err, errNoMessage) {
+			d.held = store.EntryOf(m)
+		} else if !errors.Is(err, store.ErrNoMessage) {
 			return err
 		}
 	}
 	var err error
-	sequence := d.held.sequence()
-	if d.last, err = p.reader().lastEventOf(ctx, d.id, sequence); err == nil && sequence > 0 && d.last.published() == nil {
-		d.other, err = p.reader().belongsToAnother(ctx, d.id, sequence)
+	sequence := d.held.Sequence()
+	if d.last, err = p.reader().LastEvent(ctx, d.id, sequence); err == nil && sequence > 0 && d.last.Published() == nil {
+		d.other, err = p.reader().BelongsToAnother(ctx, d.id, sequence)
 	}
 	return err
 }
@@ -83,9 +84,9 @@ func (p *projection) repair(ctx context.Context, suspects map[subjects.AppID]boo
 	for _, d := range apps {
 		switch {
 		case d.damaged == nil && d.held == nil: // the next read of the bucket finds it missing
-		case d.last.published() == nil:
+		case d.last.Published() == nil:
 			err = p.repairWithoutEvent(ctx, d)
-		case d.last.record.Sequence > p.snap.position: // the event is still to be projected
+		case d.last.Record.Sequence > p.snap.Position: // the event is still to be projected
 		default:
 			err = p.restore(ctx, d)
 		}
@@ -107,12 +108,12 @@ func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error 
 		return nil
 	case d.damaged != nil:
 		entry = d.damaged.Entry
-	case !d.other && (d.known || d.held.sequence() > p.followed.Load()):
+	case !d.other && (d.known || d.held.Sequence() > p.followed.Load()):
 		p.trust(d)
 		return nil
 	default:
 		// It was followed past the entry's event, and no such app was there.
-		entry = d.held.stored
+		entry = d.held.Stored
 	}
 	if err := p.purge(ctx, d.id, entry); err != nil {
 		return err
@@ -130,24 +131,24 @@ func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error 
 
 // restore writes an entry from the app's last event, unless it reflects that.
 func (p *projection) restore(ctx context.Context, d *doubtful) error {
-	r := d.last.record
+	r := d.last.Record
 	text, fields := "restored a bucket entry", []zap.Field{zap.Stringer("app", d.id), zap.Uint64("sequence", r.Sequence)}
 	if d.damaged != nil {
 		p.restored(d.id, d.last)
-		if d.damaged.Entry == 0 && p.bucket.keepsNoMarker(d.last, time.Now()) {
+		if d.damaged.Entry == 0 && p.bucket.KeepsNoMarker(d.last, time.Now()) {
 			p.forgetKey(d.id)
 			return nil
 		}
 	} else {
-		mismatch := p.bucket.mismatch(d.id, d.last, d.held, time.Now())
+		mismatch := p.bucket.Mismatch(d.id, d.last, d.held, time.Now())
 		if mismatch == nil {
 			p.trust(d)
 			return nil
 		}
-		text, fields = "restored a bucket entry that another client wrote", append(fields, zap.String("difference", mismatch.detail))
+		text, fields = "restored a bucket entry that another client wrote", append(fields, zap.String("difference", mismatch.Detail))
 	}
 	p.mu.Lock()
-	msg := p.entryOf(d.id, r, d.last.header)
+	msg := p.entryOf(d.id, r, d.last.Header)
 	p.mu.Unlock()
 	if msg == nil {
 		return nil
@@ -163,7 +164,7 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 func (p *projector) trust(d *doubtful) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.setKey(d.id, key{exists: d.held.record.Exists(), event: d.held.sequence(), at: storedAt{d.held.stored, d.held.time}})
+	p.setKey(d.id, key{exists: d.held.Record.Exists(), event: d.held.Sequence(), at: store.StoredAt{Sequence: d.held.Stored, Time: d.held.Time}})
 }
 
 // forgetKey notes that the bucket has no key of an app.

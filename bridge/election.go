@@ -72,7 +72,7 @@ func (b *Bridge) leads(ctx context.Context, k *kube) error {
 
 // readWitness reads from the Lease what was acknowledged.
 func (b *Bridge) readWitness(ctx context.Context, k *kube, lease types.NamespacedName) error {
-	leases := witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().witness(), b.log}
+	leases := witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
 	_, err := leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read Lease %s: %w", lease, err)
@@ -115,7 +115,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().witness(), b.log},
+			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		}},
 		LeaseDuration:   leaseDuration,
@@ -158,7 +158,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 		b.metrics.leader.Set(1)
 		defer b.metrics.leader.Set(0)
 		err := b.sessions(lead, stop, k)
-		b.memory.acknowledged.release()
+		b.memory.acknowledged.Release()
 		if err == nil && stop.Err() == nil {
 			b.log.Warn("lost the Lease")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -33,13 +34,13 @@ func TestEntryGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
-	entry, err := b.entry(testID, second.Record, second.Msg.Header)
+	b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}
+	entry, err := b.Entry(testID, second.Record, second.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	third.Record.Sequence = 13
-	marker, err := b.entry(testID, third.Record, third.Msg.Header)
+	marker, err := b.Entry(testID, third.Record, third.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestEventStatus(t *testing.T) {
 	none := [2]string{}
 	for _, from := range []string{"memory", "event", "entry"} {
 		t.Run(from, func(t *testing.T) {
-			e, b := testEncoder(), &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON}
+			e, b := testEncoder(), &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}
 			var prev *app.Record
 			for i, step := range []struct {
 				name   string
@@ -97,7 +98,7 @@ func TestEventStatus(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
-				entry, err := b.entry(testID, next, ev.Msg.Header)
+				entry, err := b.Entry(testID, next, ev.Msg.Header)
 				if err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
@@ -144,8 +145,8 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 	if r.Status != "" {
 		t.Fatalf("status %q: this test tests nothing", r.Status)
 	}
-	b := &bucket{name: subjects.DefaultBucket, form: e.Form}
-	entry, err := b.entry(testID, r, ev.Msg.Header)
+	b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: e.Form}
+	entry, err := b.Entry(testID, r, ev.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +168,8 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
 	}
 	differences, _ := c.compare(map[subjects.AppID]app.State{testID: now},
-		map[subjects.AppID]*lastEvent{testID: {record: r, header: ev.Msg.Header}},
-		map[subjects.AppID]*held{testID: {record: inBucket, header: entry.Header}})
+		map[subjects.AppID]*store.LastEvent{testID: {Record: r, Header: ev.Msg.Header}},
+		map[subjects.AppID]*store.Entry{testID: {Record: inBucket, Header: entry.Header}})
 	if len(differences) > 0 {
 		t.Errorf("verify finds %v, want nothing", differences)
 	}
@@ -186,7 +187,7 @@ func TestEntryWithoutJSONForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := (&bucket{name: "b", form: subjects.ContentTypeJSON}).entry(testID, r, ev.Msg.Header)
+	entry, err := (&store.Bucket{Name: "b", ContentType: subjects.ContentTypeJSON}).Entry(testID, r, ev.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -41,9 +42,9 @@ func (p *publisher) settle(ctx context.Context) error {
 	p.flights = nil
 	return retry.Do(ctx, func() error {
 		if p.nc.IsClosed() {
-			return retry.Permanent(errClosed)
+			return retry.Permanent(store.ErrClosed)
 		}
-		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
+		look, cancel := context.WithTimeout(ctx, store.JetStreamTimeout)
 		defer cancel()
 		err := p.look(look)
 		if endsSession(err) {
@@ -58,10 +59,10 @@ func (p *publisher) settle(ctx context.Context) error {
 
 // look is one try to settle.
 func (p *publisher) look(ctx context.Context) error {
-	acknowledged := p.known.get().Stream // first: others may append meanwhile
+	acknowledged := p.known.Witness().Stream // first: others may append meanwhile
 	stream, err := p.js.Stream(ctx, p.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: %w", errStorageGone, err)
+		return fmt.Errorf("%w: %w", store.ErrGone, err)
 	}
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", p.cfg.Stream, err)
@@ -92,13 +93,13 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 	if err != nil {
 		return err
 	}
-	others := map[subjects.AppID]*storedMessage{}
+	others := map[subjects.AppID]*store.Message{}
 	for _, m := range messages {
 		if m == nil {
 			continue // acknowledged, or removed since
 		}
 		var ev *app.Event
-		f := sent[m.header.Get(subjects.HeaderMsgID)]
+		f := sent[m.Header.Get(subjects.HeaderMsgID)]
 		if f != nil {
 			ev = f.ev
 		}
@@ -107,7 +108,7 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 		case originThis:
 			f.found(r)
 		case originForeign:
-			p.queue.noteForeign(id, m.sequence) // a refused event's fence is moved behind it later
+			p.queue.noteForeign(id, m.Sequence) // a refused event's fence is moved behind it later
 		case originOther:
 			others[id] = m
 		}
@@ -124,18 +125,18 @@ func (p *publisher) account(ctx context.Context, last uint64) error {
 
 // read reads the messages up to last that are not accounted for, without those acknowledged, in the
 // order of the stream.
-func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint64]bool) ([]*storedMessage, error) {
-	messages := make([]*storedMessage, last-p.settled)
+func (p *publisher) read(ctx context.Context, last uint64, acknowledged map[uint64]bool) ([]*store.Message, error) {
+	messages := make([]*store.Message, last-p.settled)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readWindow)
+	g.SetLimit(store.ReadWindow)
 	for i := range messages {
 		sequence := p.settled + 1 + uint64(i)
 		if acknowledged[sequence] {
 			continue
 		}
 		g.Go(func() error {
-			m, err := messageAt(ctx, p.nc, p.cfg.Stream, sequence)
-			if errors.Is(err, errNoMessage) {
+			m, err := store.MessageAt(ctx, p.nc, p.cfg.Stream, sequence)
+			if errors.Is(err, store.ErrNoMessage) {
 				return nil
 			}
 			messages[i] = m
@@ -197,13 +198,13 @@ func (p *publisher) decide(ctx context.Context, f *flight) error {
 // append expects the end of the stream too, and every message up to there is accounted for.
 func (p *publisher) readLast(ctx context.Context, f *flight) error {
 	filter := f.ev.Msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
-	m, err := lastMessage(ctx, p.nc, p.cfg.Stream, filter)
-	if err != nil && !errors.Is(err, errNoMessage) {
+	m, err := store.LastMessage(ctx, p.nc, p.cfg.Stream, filter)
+	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}
 	fence, at := f.ev.Fence, uint64(0)
 	if m != nil {
-		at = m.sequence
+		at = m.Sequence
 	}
 	_, of, r := identify(m, f.ev, p.cfg.Subjects)
 	switch afterLast(fence, of, at) {
@@ -211,7 +212,7 @@ func (p *publisher) readLast(ctx context.Context, f *flight) error {
 		f.found(r)
 		return nil
 	case stepEndSession:
-		return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
+		return &otherWriterError{map[subjects.AppID]*store.Message{f.id: m}}
 	}
 	if at < fence && (p.confirmed != p.first || fence >= p.first) {
 		if err := p.cfg.Leads(ctx); err != nil {
@@ -228,8 +229,8 @@ func (p *publisher) readLast(ctx context.Context, f *flight) error {
 // is nothing to publish.
 func (p *publisher) readOriginal(ctx context.Context, f *flight) error {
 	at := f.answer.sequence
-	m, err := messageAt(ctx, p.nc, p.cfg.Stream, at)
-	if err != nil && !errors.Is(err, errNoMessage) {
+	m, err := store.MessageAt(ctx, p.nc, p.cfg.Stream, at)
+	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}
 	_, of, r := identify(m, f.ev, p.cfg.Subjects)
@@ -247,7 +248,7 @@ func (p *publisher) readOriginal(ctx context.Context, f *flight) error {
 		}
 		return p.readLast(ctx, f)
 	case stepEndSession:
-		return &otherWriterError{map[subjects.AppID]*storedMessage{f.id: m}}
+		return &otherWriterError{map[subjects.AppID]*store.Message{f.id: m}}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -69,7 +70,7 @@ type answer struct {
 // end at c.
 func answerOf(c uint64, ack *jetstream.PubAck, err error) answer {
 	switch {
-	case err != nil && errorCode(err) != 0:
+	case err != nil && store.ErrorCodeOf(err) != 0:
 		return answer{outcome: outcomeRefused, err: err}
 	case err != nil:
 		return answer{outcome: outcomeMissing, err: err}
@@ -82,7 +83,7 @@ func answerOf(c uint64, ack *jetstream.PubAck, err error) answer {
 
 // isConflict reports whether the fence refused the event. The appends behind it are refused too.
 func (a answer) isConflict() bool {
-	switch errorCode(a.err) {
+	switch store.ErrorCodeOf(a.err) {
 	case codeWrongLastSequence, codeDuplicateInProcess, codeFilterInProcess:
 		return true
 	default:
@@ -114,13 +115,13 @@ type fate struct {
 }
 
 func (f fate) next() step {
-	code := errorCode(f.answer.err)
+	code := store.ErrorCodeOf(f.answer.err)
 	switch {
 	case f.landed:
 		return stepDone
 	case f.answer.outcome == outcomeDuplicate:
 		return stepReadOriginal
-	case code == codeMessageTooLarge && !f.open:
+	case code == store.CodeMessageTooLarge && !f.open:
 		return stepEncodeAgain
 	case code == codeWrongLastSequence && f.first, f.fenceGone:
 		return stepReadLast
@@ -143,19 +144,19 @@ const (
 // identify returns the app and the origin of a message. ev is the event that may have landed there,
 // nil for none; the record is that of the message if it is ev. The id alone is not enough: the kind
 // and the number of replicas are not part of it.
-func identify(m *storedMessage, ev *app.Event, s subjects.Subjects) (subjects.AppID, origin, *app.Record) {
+func identify(m *store.Message, ev *app.Event, s subjects.Subjects) (subjects.AppID, origin, *app.Record) {
 	if m == nil {
 		return subjects.AppID{}, originNone, nil
 	}
-	id, _, err := s.ParseEvent(m.subject)
+	id, _, err := s.ParseEvent(m.Subject)
 	if err != nil {
 		return id, originNoApp, nil
 	}
-	r, err := m.record(s)
+	r, err := m.Record(s)
 	switch {
 	case err != nil:
 		return id, originForeign, nil
-	case ev == nil || m.subject != ev.Msg.Subject || m.header.Get(subjects.HeaderMsgID) != ev.Msg.Header.Get(subjects.HeaderMsgID),
+	case ev == nil || m.Subject != ev.Msg.Subject || m.Header.Get(subjects.HeaderMsgID) != ev.Msg.Header.Get(subjects.HeaderMsgID),
 		r.Kind != subjects.Deleted && !app.SameApp(r.App, ev.Record.App, r.ContentType):
 		return id, originOther, nil
 	default:
@@ -193,7 +194,7 @@ func afterOriginal(previous uint64, original origin, at uint64) step {
 // checkEnd compares the end of the stream with what it acknowledged, and with the sequence up to
 // which all messages are accounted for.
 func checkEnd(stream string, last, acknowledged, settled uint64) error {
-	if err := checkTail(stream, last, max(acknowledged, settled)); err != nil {
+	if err := store.CheckTail(stream, last, max(acknowledged, settled)); err != nil {
 		return err
 	}
 	if last-settled > farBehind {
@@ -205,7 +206,7 @@ func checkEnd(stream string, last, acknowledged, settled uint64) error {
 // otherWriterError ends a session that found events of another writer. The next session starts from
 // them.
 type otherWriterError struct {
-	found map[subjects.AppID]*storedMessage // nil: the next session reads them from the stream
+	found map[subjects.AppID]*store.Message // nil: the next session reads them from the stream
 }
 
 func (e *otherWriterError) Error() string {
@@ -214,5 +215,5 @@ func (e *otherWriterError) Error() string {
 
 // endsSession reports whether only another session can go on after an error.
 func endsSession(err error) bool {
-	return errors.As(err, new(*otherWriterError)) || errors.Is(err, errLostTail) || errors.Is(err, errStorageGone) || errors.Is(err, errClosed)
+	return errors.As(err, new(*otherWriterError)) || errors.Is(err, store.ErrLostTail) || errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrClosed)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -128,17 +129,17 @@ func TestFenceIdentifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(ev *app.Event) *storedMessage {
-		return &storedMessage{subject: ev.Msg.Subject, sequence: 8, header: ev.Msg.Header, data: ev.Msg.Data}
+	at := func(ev *app.Event) *store.Message {
+		return &store.Message{Subject: ev.Msg.Subject, Sequence: 8, Header: ev.Msg.Header, Data: ev.Msg.Data}
 	}
-	with := func(ev *app.Event, change func(*storedMessage)) *storedMessage {
+	with := func(ev *app.Event, change func(*store.Message)) *store.Message {
 		m := at(ev)
 		change(m)
 		return m
 	}
 	for _, test := range []struct {
 		name string
-		m    *storedMessage
+		m    *store.Message
 		ev   *app.Event
 		want origin
 	}{
@@ -149,12 +150,12 @@ func TestFenceIdentifies(t *testing.T) {
 		{"another version", at(encoded("2", 1, nil)), created, originOther},
 		{"this version, with other replicas", at(encoded("1", 2, nil)), created, originOther},
 		{"this version, after another event", at(encoded("1", 1, created.Record)), created, originOther},
-		{"the id of this event, of another kind", with(encoded("1", 1, created.Record), func(m *storedMessage) {
-			m.header.Set(subjects.HeaderMsgID, created.Msg.Header.Get(subjects.HeaderMsgID))
+		{"the id of this event, of another kind", with(encoded("1", 1, created.Record), func(m *store.Message) {
+			m.Header.Set(subjects.HeaderMsgID, created.Msg.Header.Get(subjects.HeaderMsgID))
 		}), created, originOther},
-		{"no event, on the app's subject", with(created, func(m *storedMessage) { m.data = []byte("x") }), created, originForeign},
-		{"no event, none was sent", with(created, func(m *storedMessage) { m.header = nil }), nil, originForeign},
-		{"no app's subject", with(created, func(m *storedMessage) { m.subject = "flyte.apps.events.notice" }), created, originNoApp},
+		{"no event, on the app's subject", with(created, func(m *store.Message) { m.Data = []byte("x") }), created, originForeign},
+		{"no event, none was sent", with(created, func(m *store.Message) { m.Header = nil }), nil, originForeign},
+		{"no app's subject", with(created, func(m *store.Message) { m.Subject = "flyte.apps.events.notice" }), created, originNoApp},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			id, got, r := identify(test.m, test.ev, e.Subjects)
@@ -216,7 +217,7 @@ func TestFenceChecksTheEnd(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := checkEnd("s", test.last, test.acknowledged, test.settled)
-			lost, other := errors.Is(err, errLostTail), errors.As(err, new(*otherWriterError))
+			lost, other := errors.Is(err, store.ErrLostTail), errors.As(err, new(*otherWriterError))
 			if lost != test.lost || other != test.other || (err != nil) != (lost || other) {
 				t.Errorf("got %v", err)
 			}
@@ -225,12 +226,12 @@ func TestFenceChecksTheEnd(t *testing.T) {
 			}
 		})
 	}
-	for _, err := range []error{nil, refusal(10071), refusal(10158), jetstream.ErrAsyncPublishTimeout, nats.ErrDisconnected, errNoMessage} {
+	for _, err := range []error{nil, refusal(10071), refusal(10158), jetstream.ErrAsyncPublishTimeout, nats.ErrDisconnected, store.ErrNoMessage} {
 		if endsSession(err) {
 			t.Errorf("%v ends the session", err)
 		}
 	}
-	for _, err := range []error{errStorageGone, errClosed} {
+	for _, err := range []error{store.ErrGone, store.ErrClosed} {
 		if !endsSession(fmt.Errorf("look: %w", err)) {
 			t.Errorf("%v does not end the session", err)
 		}
@@ -251,7 +252,7 @@ func TestRemadeEventIsNotRefused(t *testing.T) {
 		t.Fatal(publish, err)
 	}
 	size = f.ev.Msg.Size() - 1000
-	f.answered(nil, refusal(codeMessageTooLarge))
+	f.answered(nil, refusal(store.CodeMessageTooLarge))
 	if !p.remake(f, f.answer.err) || f.ev.Msg.Size() > size {
 		t.Fatalf("the event has %d bytes, want %d at most", f.ev.Msg.Size(), size)
 	}

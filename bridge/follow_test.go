@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -132,13 +133,13 @@ func TestLoadWaitsForTheReplica(t *testing.T) {
 	behind := &laggingJetStream{JetStream: r.js, ends: 3}
 	behind.onIdle = func(n int32) { behind.caughtUp.Store(n == 2) }
 	b := *r.bucket
-	b.js = behind
-	snap, err := b.load(t.Context())
+	b.JS = behind
+	snap, err := b.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snap.records) != 5 || snap.position != 5 || snap.last != 5 || behind.consumers.Load() != 1 {
-		t.Errorf("got %d records up to %d, last sequence %d, with %d consumers", len(snap.records), snap.position, snap.last, behind.consumers.Load())
+	if len(snap.Records) != 5 || snap.Position != 5 || snap.Last != 5 || behind.consumers.Load() != 1 {
+		t.Errorf("got %d records up to %d, last sequence %d, with %d consumers", len(snap.Records), snap.Position, snap.Last, behind.consumers.Load())
 	}
 }
 
@@ -154,20 +155,20 @@ func TestLoadOfRemovedMessages(t *testing.T) {
 	behind.onIdle = func(n int32) {
 		if n == 1 {
 			for i := 3; i < 5; i++ {
-				if err := r.bucket.purgeApp(t.Context(), otherApp(fmt.Sprint("a", i)), uint64(i+1)); err != nil {
+				if err := r.bucket.PurgeApp(t.Context(), otherApp(fmt.Sprint("a", i)), uint64(i+1)); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 	}
 	b := *r.bucket
-	b.js = behind
-	snap, err := b.load(t.Context())
+	b.JS = behind
+	snap, err := b.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snap.records) != 3 || snap.position != 3 || snap.last != 5 {
-		t.Errorf("got %d records up to %d, last sequence %d", len(snap.records), snap.position, snap.last)
+	if len(snap.Records) != 3 || snap.Position != 3 || snap.Last != 5 {
+		t.Errorf("got %d records up to %d, last sequence %d", len(snap.Records), snap.Position, snap.Last)
 	}
 }
 
@@ -187,7 +188,7 @@ func TestCaughtUpWithTheLeader(t *testing.T) {
 		}
 	}
 	b := *r.bucket
-	b.js = behind
+	b.JS = behind
 	r.bucket = &b
 	p := r.follow()
 	select {
@@ -309,7 +310,7 @@ func (c *threeServers) index(name string) int {
 func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 	c := newThreeServers(t)
 	nc := c.connect()
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncMaxPending(500))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncMaxPending(500))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +319,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, History: 1, Replicas: 3, Storage: jetstream.FileStorage})
 		return err
 	})
-	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
+	b := &store.Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
 	const keys = 1200
 	e := testEncoder()
 	write := func(round int) {
@@ -333,7 +334,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			ev.Record.Sequence = uint64(round*keys + i + 1)
-			msg, err := b.entry(id, ev.Record, ev.Msg.Header)
+			msg, err := b.Entry(id, ev.Record, ev.Msg.Header)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -398,13 +399,13 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 		peer := replica() // before the load, so that one more follows the end
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		snap, err := b.load(ctx)
+		snap, err := b.Load(ctx)
 		if err != nil {
 			return err
 		}
 		loads++
-		if want := uint64(2 * keys); snap.position != want || snap.last != want || len(snap.records) != keys {
-			t.Fatalf("%d keys up to %d, last sequence %d; want %d keys up to %d", len(snap.records), snap.position, snap.last, keys, want)
+		if want := uint64(2 * keys); snap.Position != want || snap.Last != want || len(snap.Records) != keys {
+			t.Fatalf("%d keys up to %d, last sequence %d; want %d keys up to %d", len(snap.Records), snap.Position, snap.Last, keys, want)
 		}
 		if peer == nil || !peer.Current || peer.Lag > 0 {
 			return errors.New("it is behind")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"go.uber.org/zap"
 )
 
@@ -20,11 +21,11 @@ const (
 // one of them is gone, was replaced or must not be used any more. If another client wrote to the
 // bucket or removed keys, the projector reads the bucket again. The audit finds what that does not
 // repair.
-func (s *session) guard(ctx context.Context, known storage) error {
+func (s *session) guard(ctx context.Context, known store.Storage) error {
 	tick := time.NewTicker(reconnectCheck)
 	defer tick.Stop()
-	messages, last := known.stream.State.Msgs, time.Now()
-	keys := s.projector.newKeyCheck(known.bucket.State.NumSubjects)
+	messages, last := known.Stream.State.Msgs, time.Now()
+	keys := s.projector.newKeyCheck(known.Bucket.State.NumSubjects)
 	for {
 		select {
 		case <-ctx.Done():
@@ -32,7 +33,7 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		case <-tick.C:
 		}
 		if s.nc.IsClosed() {
-			return errClosed
+			return store.ErrClosed
 		}
 		reconnects := s.nc.Stats().Reconnects
 		if !s.nc.IsConnected() || (time.Since(last) < storageCheck && reconnects == s.memory.checked.Load()) {
@@ -41,9 +42,9 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		last = time.Now()
 		// Before the look: what is there by then stays.
 		keys.begin()
-		acknowledged := s.acknowledged.get()
-		look, cancel := context.WithTimeout(ctx, jetStreamTimeout)
-		stream, bucket, err := known.present(look)
+		acknowledged := s.acknowledged.Witness()
+		look, cancel := context.WithTimeout(ctx, store.JetStreamTimeout)
+		stream, bucket, err := known.Present(look)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -53,7 +54,7 @@ func (s *session) guard(ctx context.Context, known storage) error {
 		case stream == nil || bucket == nil:
 			continue // NATS is unavailable, which readiness reports
 		}
-		if err := acknowledged.checkTails(stream, bucket); err != nil {
+		if err := acknowledged.CheckTails(stream, bucket); err != nil {
 			return err
 		}
 		s.memory.checked.Store(reconnects)

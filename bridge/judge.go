@@ -38,17 +38,17 @@ func (t *Target) judge(s *sides) ([]Difference, []Note) {
 		refused:  t.refused(s),
 		believed: s.believed,
 	}
-	if s.storage.stream == nil {
+	if s.storage.Stream == nil {
 		c.noStream = true
 		differences = append(differences, Difference{
 			Kind: DifferenceStreamMissing, Side: SideStream, Detail: fmt.Sprintf("there is no stream %s", t.Stream),
 		})
 	} else {
-		c.streamEnd = s.storage.stream.State.LastSeq
-		c.streamFirst = s.storage.stream.State.FirstSeq
-		c.keepsNewest = s.storage.stream.Config.Retention == jetstream.LimitsPolicy
+		c.streamEnd = s.storage.Stream.State.LastSeq
+		c.streamFirst = s.storage.Stream.State.FirstSeq
+		c.keepsNewest = s.storage.Stream.Config.Retention == jetstream.LimitsPolicy
 	}
-	if s.storage.bucket == nil {
+	if s.storage.Bucket == nil {
 		c.noBucket = true
 		differences = append(differences, Difference{
 			Kind: DifferenceBucketMissing, Side: SideBucket, Detail: fmt.Sprintf("there is no bucket %s", t.Bucket),
@@ -79,18 +79,18 @@ func (t *Target) judgeWhole(s *sides) (differences []Difference) {
 	for _, i := range []struct {
 		side Side
 		info *jetstream.StreamInfo
-	}{{SideStream, s.storage.stream}, {SideBucket, s.storage.bucket}} {
+	}{{SideStream, s.storage.Stream}, {SideBucket, s.storage.Bucket}} {
 		if i.info == nil {
 			continue
 		}
-		if name := s.storage.otherName(i.info.Config); name != "" {
+		if name := s.storage.OtherName(i.info.Config); name != "" {
 			differences = append(differences, Difference{
 				Kind: DifferenceClusterName, Side: i.side,
 				Detail: fmt.Sprintf("it names the cluster %q, --cluster-name is %q: a bridge with this name would change ce-source", name, t.ClusterName),
 			})
 		}
 	}
-	if err := app.CheckHistory(lastPublished(s.events, s.entries), s.version, s.storage.accepted()); err != nil {
+	if err := app.CheckHistory(lastPublished(s.events, s.entries), s.version, s.storage.Accepted()); err != nil {
 		differences = append(differences, Difference{Kind: DifferenceHistory, Side: SideCluster, Detail: err.Error()})
 	}
 	return differences
@@ -99,8 +99,8 @@ func (t *Target) judgeWhole(s *sides) (differences []Difference) {
 // refused returns a function that reports why the publisher could not publish a state.
 func (t *Target) refused(s *sides) func(subjects.AppID, app.State, *app.Record) error {
 	var limit int64
-	if s.storage.stream != nil {
-		limit = int64(s.storage.stream.Config.MaxMsgSize)
+	if s.storage.Stream != nil {
+		limit = int64(s.storage.Stream.Config.MaxMsgSize)
 	}
 	e := t.Encoder(limit)
 	return func(id subjects.AppID, now app.State, prev *app.Record) error {

@@ -8,24 +8,25 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // key is what the projector knows of an app's key in the bucket. Keys do not expire.
 type key struct {
-	exists bool     // the app does: it is no delete marker
-	event  uint64   // the stream sequence that it reflects, 0 if that is not known
-	at     storedAt // zero if that is not known: what the bucket holds is compared with the stream
-	swept  bool     // an old delete marker that is being removed
+	exists bool           // the app does: it is no delete marker
+	event  uint64         // the stream sequence that it reflects, 0 if that is not known
+	at     store.StoredAt // zero if that is not known: what the bucket holds is compared with the stream
+	swept  bool           // an old delete marker that is being removed
 }
 
 // marker reports whether the key is known to be a delete marker.
-func (k key) marker() bool { return !k.exists && k.event > 0 && k.at.sequence > 0 }
+func (k key) marker() bool { return !k.exists && k.event > 0 && k.at.Sequence > 0 }
 
 // setKey notes what the bucket holds of an app. A delete marker is noted while markers have to be
 // removed at some age. mu must be held.
 func (p *projector) setKey(id subjects.AppID, k key) {
-	if k.exists || p.bucket.markerMaxAge > 0 {
+	if k.exists || p.bucket.MarkerMaxAge > 0 {
 		p.keys[id] = k
 	} else {
 		delete(p.keys, id)
@@ -40,7 +41,7 @@ func (p *projector) stored(id subjects.AppID, k key, first bool) {
 		p.atLeast.Add(1)
 	}
 	p.setKey(id, k)
-	delete(p.flying, k.at.sequence)
+	delete(p.flying, k.at.Sequence)
 	delete(p.refused, id)
 }
 
@@ -60,13 +61,13 @@ func (p *projector) fly(sequence uint64, w flying) {
 // refly checks the writes whose fate was open when the bucket was read. If another writer took the
 // sequence of one, that write is refused, but the one behind it, which expected a message there, is
 // not. So the bucket may reflect a later event without an earlier one. mu must be held.
-func (p *projector) refly(snap *snapshot, suspects map[subjects.AppID]bool) {
+func (p *projector) refly(snap *store.Snapshot, suspects map[subjects.AppID]bool) {
 	for _, w := range p.flying {
-		r, m := snap.records[w.app], snap.markers[w.app]
+		r, m := snap.Records[w.app], snap.Markers[w.app]
 		switch {
-		case w.event > snap.position || m.event >= w.event:
+		case w.event > snap.Position || m.Event >= w.event:
 		case r == nil:
-			snap.records[w.app] = &app.Record{Damaged: true, Lost: p.keys[w.app].exists}
+			snap.Records[w.app] = &app.Record{Damaged: true, Lost: p.keys[w.app].exists}
 		case !r.Damaged && r.Sequence < w.event:
 			if _, suspect := suspects[w.app]; !suspect {
 				suspects[w.app] = true
@@ -79,7 +80,7 @@ func (p *projector) refly(snap *snapshot, suspects map[subjects.AppID]bool) {
 // wrote reports whether this projector wrote the message of an app's key at a sequence of the bucket's
 // stream. mu must be held.
 func (p *projector) wrote(id subjects.AppID, at uint64) bool {
-	if k := p.keys[id]; k.at.sequence == at && at > 0 {
+	if k := p.keys[id]; k.at.Sequence == at && at > 0 {
 		return true
 	}
 	w, ok := p.flying[at]
@@ -88,18 +89,18 @@ func (p *projector) wrote(id subjects.AppID, at uint64) bool {
 
 // markersNeeded selects the delete markers that a read of the bucket has to return: those that are
 // removed at some age, those that another bridge wrote, and those in the place of an entry.
-func (p *projector) markersNeeded() func(subjects.AppID, marker) bool {
+func (p *projector) markersNeeded() func(subjects.AppID, store.Marker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	under := map[subjects.AppID]bool{}
 	for _, w := range p.flying {
 		under[w.app] = true
 	}
-	return func(id subjects.AppID, m marker) bool {
+	return func(id subjects.AppID, m store.Marker) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		_, known := p.keys[id]
-		return known || under[id] || p.bucket.markerMaxAge > 0 || m.event > p.followed.Load()
+		return known || under[id] || p.bucket.MarkerMaxAge > 0 || m.Event > p.followed.Load()
 	}
 }
 
@@ -137,58 +138,58 @@ func (p *projector) disown(ids ...subjects.AppID) {
 // admit compares a bucket that was just read with what it held before. Keys that are gone count as
 // damaged. It returns the suspects: keys that this projector did not write, although it has followed
 // the stream that far. The value is true if it had written the key before.
-func (p *projector) admit(snap *snapshot) (suspects map[subjects.AppID]bool) {
+func (p *projector) admit(snap *store.Snapshot) (suspects map[subjects.AppID]bool) {
 	suspects = map[subjects.AppID]bool{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	followed, missing := p.followed.Load(), 0
-	for id, r := range snap.records {
+	for id, r := range snap.Records {
 		k, had := p.keys[id]
-		at := snap.stored[id]
+		at := snap.Stored[id]
 		switch {
 		case r.Damaged:
 			r.Lost = k.exists
 			if k.exists {
 				p.keys[id] = key{exists: true}
 			}
-		case p.admitted && r.Sequence <= followed && !p.wrote(id, at.sequence):
+		case p.admitted && r.Sequence <= followed && !p.wrote(id, at.Sequence):
 			suspects[id] = had
 		default:
 			p.keys[id] = key{exists: true, event: r.Sequence, at: at}
 		}
 	}
 	for id, k := range p.keys {
-		if snap.records[id] != nil {
+		if snap.Records[id] != nil {
 			continue
 		}
-		m, marked := snap.markers[id]
+		m, marked := snap.Markers[id]
 		switch {
-		case marked && (m.event > followed || p.wrote(id, m.at.sequence)):
-			p.setKey(id, key{event: m.event, at: m.at})
+		case marked && (m.Event > followed || p.wrote(id, m.At.Sequence)):
+			p.setKey(id, key{event: m.Event, at: m.At})
 		case marked:
 			suspects[id] = true
 		case k.swept:
 			delete(p.keys, id)
 		default:
 			missing++
-			snap.records[id] = &app.Record{Damaged: true, Lost: k.exists}
+			snap.Records[id] = &app.Record{Damaged: true, Lost: k.exists}
 			p.keys[id] = key{exists: k.exists}
 		}
 	}
-	for id, m := range snap.markers {
+	for id, m := range snap.Markers {
 		if _, had := p.keys[id]; !had {
-			p.setKey(id, key{event: m.event, at: m.at})
+			p.setKey(id, key{event: m.Event, at: m.At})
 		}
 	}
 	p.admitted = true
-	p.atLeast.Store(int64(snap.keys + snap.foreign))
+	p.atLeast.Store(int64(snap.Keys + snap.Foreign))
 	p.refly(snap, suspects)
 	if missing > 0 {
 		p.log.Error("keys are missing in the bucket; writing them again", zap.Int("keys", missing))
 	}
-	if written := p.written.Load(); written > snap.position {
+	if written := p.written.Load(); written > snap.Position {
 		p.lag.note(written, time.Now())
-		p.written.Store(snap.position) // the rest has to be written again
+		p.written.Store(snap.Position) // the rest has to be written again
 	}
 	return suspects
 }
@@ -201,7 +202,7 @@ func (p *projector) purge(ctx context.Context, id subjects.AppID, sequence uint6
 	}
 	p.purging.Add(1)
 	p.atLeast.Add(-1)
-	if err := p.bucket.purgeApp(ctx, id, sequence); err != nil {
+	if err := p.bucket.PurgeApp(ctx, id, sequence); err != nil {
 		return err
 	}
 	p.purged.Add(1)

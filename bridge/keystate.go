@@ -19,7 +19,7 @@ func (p *projector) keyStates(ids []subjects.AppID) (states map[subjects.AppID]k
 	states = make(map[subjects.AppID]keyState, len(ids))
 	for _, id := range ids {
 		k, ok := p.keys[id]
-		states[id] = keyState{known: ok, exists: k.exists, event: k.event, entry: k.at.sequence, touched: p.touched[id]}
+		states[id] = keyState{known: ok, exists: k.exists, event: k.event, entry: k.at.Sequence, touched: p.touched[id]}
 	}
 	return states, p.written.Load()
 }

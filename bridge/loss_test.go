@@ -17,17 +17,18 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // session is one of a bridge that has just started and has read a witness from the Lease.
-func (r *rig) session(known witness, log *zap.Logger) *session {
+func (r *rig) session(known store.Witness, log *zap.Logger) *session {
 	r.t.Helper()
 	b := &Bridge{
-		cfg: r.cfg, subjects: r.storage.subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
+		cfg: r.cfg, subjects: r.storage.Subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
 		metrics: testMetrics(), clusterUID: testCluster,
 	}
-	b.memory.acknowledged.merge(known)
+	b.memory.acknowledged.Merge(known)
 	return b.newSession(nil)
 }
 
@@ -53,11 +54,11 @@ func TestFillWithoutAnAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- far.storage.fill(ctx, 20) }()
+	go func() { done <- far.storage.Fill(ctx, 20) }()
 	select {
 	case err := <-done:
 		t.Log("ended:", err)
-	case <-time.After(3 * jetStreamTimeout):
+	case <-time.After(3 * store.JetStreamTimeout):
 		t.Error("the filling waits for ever for an acknowledgement")
 		cancel()
 		t.Log("cancelled:", <-done)
@@ -73,14 +74,14 @@ func TestFillOnAClosedConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- far.storage.fill(ctx, 1_000_000) }()
+	go func() { done <- far.storage.Fill(ctx, 1_000_000) }()
 	for r.endsAt() < 50 {
 	}
 	far.nc.Close()
 	select {
 	case err := <-done:
 		t.Log("ended:", err)
-	case <-time.After(3 * jetStreamTimeout):
+	case <-time.After(3 * store.JetStreamTimeout):
 		t.Error("the filling waits for ever although the connection is closed")
 		cancel()
 		t.Log("cancelled:", <-done)
@@ -126,12 +127,12 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.append(r.event("1", nil))
-	if err := r.storage.lookUp(t.Context()); err != nil {
+	if err := r.storage.LookUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.storage.healStream(t.Context(), subjects.LostRange{From: 2, To: 100_000})
+		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 100_000})
 		done <- err
 	}()
 	for r.endsAt() < 2000 {
@@ -189,7 +190,7 @@ func TestOpenBesideABusyWriter(t *testing.T) {
 	var failed []string
 	const tries = 5
 	for range tries {
-		if _, err := r.session(witness{}, zap.NewNop()).open(t.Context()); err != nil {
+		if _, err := r.session(store.Witness{}, zap.NewNop()).open(t.Context()); err != nil {
 			failed = append(failed, err.Error())
 		}
 	}
@@ -230,8 +231,8 @@ func TestSettleBesideAnother(t *testing.T) {
 	lost, looks := 0, 100
 	var last error
 	for range looks {
-		late.settled = late.known.get().Stream
-		if err := late.look(t.Context()); errors.Is(err, errLostTail) {
+		late.settled = late.known.Witness().Stream
+		if err := late.look(t.Context()); errors.Is(err, store.ErrLostTail) {
 			lost++
 			last = err
 		}
@@ -253,11 +254,11 @@ func TestWitnessOfAnotherStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.project()
-	first := r.session(witness{}, zap.NewNop())
+	first := r.session(store.Witness{}, zap.NewNop())
 	if _, err := first.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lease := first.acknowledged.get() // what the Lease holds
+	lease := first.acknowledged.Witness() // what the Lease holds
 
 	cfg := r.stream.CachedInfo().Config
 	cfg.Name, cfg.Subjects = "AWAY", []string{"away.>"} // out of the way
@@ -276,10 +277,10 @@ func TestWitnessOfAnotherStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second.acknowledged.noteStream(ack.Sequence)
+		second.acknowledged.NoteStream(ack.Sequence)
 	}
-	t.Logf("first %+v, trial %+v", lease, second.acknowledged.get())
-	lease = second.acknowledged.get()
+	t.Logf("first %+v, trial %+v", lease, second.acknowledged.Witness())
+	lease = second.acknowledged.Witness()
 
 	before := r.endsAt()
 	core, logs := observer.New(zap.InfoLevel)
@@ -301,11 +302,11 @@ func TestBucketDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.project()
-	s := r.session(witness{}, zap.NewNop())
+	s := r.session(store.Witness{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.acknowledged.noteBucket(10)
+	s.acknowledged.NoteBucket(10)
 	if err := r.js.DeleteKeyValue(t.Context(), subjects.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
@@ -324,12 +325,12 @@ func TestBucketDeleted(t *testing.T) {
 // witness of the present one when it takes over.
 func TestStandbyWithAnOldIdentity(t *testing.T) {
 	t.Parallel()
-	standby := &acknowledged{}
+	standby := &store.Acknowledged{}
 	old, now := history(100, 100), history(20, 30)
 	old.StreamID = "old"
-	standby.merge(old)
-	standby.merge(now) // the Lease as the leader writes it by now
-	if got := standby.get(); got != now {
+	standby.Merge(old)
+	standby.Merge(now) // the Lease as the leader writes it by now
+	if got := standby.Witness(); got != now {
 		t.Errorf("the standby goes by %+v, the Lease holds %+v", got, now)
 	}
 }
@@ -344,27 +345,27 @@ func TestConfirmsTheBucket(t *testing.T) {
 	}
 	r.project()
 	core, logs := observer.New(zap.InfoLevel)
-	s := r.session(witness{}, zap.New(core))
+	s := r.session(store.Witness{}, zap.New(core))
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.acknowledged.noteBucket(12) // two more are on their way
+	s.acknowledged.NoteBucket(12) // two more are on their way
 	r.renew(s)
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.open(t.Context())
 		done <- err
 	}()
-	<-time.After(tailConfirm / 2)
-	m, err := lastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
+	<-time.After(store.TailConfirm / 2)
+	m, err := store.LastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.subject, Header: nats.Header{
-			subjects.CEType: m.header[subjects.CEType], subjects.HeaderUID: m.header[subjects.HeaderUID], subjects.CEDataContentType: m.header[subjects.CEDataContentType],
-			subjects.HeaderResourceVersion: m.header[subjects.HeaderResourceVersion], subjects.HeaderEventSequence: m.header[subjects.HeaderEventSequence], subjects.CEID: m.header[subjects.CEID],
-		}, Data: m.data}); err != nil {
+		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.Subject, Header: nats.Header{
+			subjects.CEType: m.Header[subjects.CEType], subjects.HeaderUID: m.Header[subjects.HeaderUID], subjects.CEDataContentType: m.Header[subjects.CEDataContentType],
+			subjects.HeaderResourceVersion: m.Header[subjects.HeaderResourceVersion], subjects.HeaderEventSequence: m.Header[subjects.HeaderEventSequence], subjects.CEID: m.Header[subjects.CEID],
+		}, Data: m.Data}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -384,16 +385,16 @@ func TestMetadataAboveTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.project()
-	if err := r.storage.lookUp(t.Context()); err != nil {
+	if err := r.storage.LookUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if r.storage.stream, err = r.storage.mark(t.Context(), "stream", r.storage.stream, map[string]string{
+	if r.storage.Stream, err = r.storage.Mark(t.Context(), "stream", r.storage.Stream, map[string]string{
 		subjects.MetadataLostRanges: subjects.FormatLostRanges([]subjects.LostRange{{From: 12, To: 20}}),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s := r.session(witness{}, zap.NewNop())
+	s := r.session(store.Witness{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +413,7 @@ func TestFillWhereNothingCanBePurged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := r.storage.fill(t.Context(), 20); err == nil {
+		if err := r.storage.Fill(t.Context(), 20); err == nil {
 			return
 		} else {
 			t.Logf("try %d: %v", i, err)
@@ -441,10 +442,10 @@ func (r *rig) healedWell(to uint64) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if info.State.Subjects[r.storage.subjects.Lost()] > 0 {
-		r.t.Errorf("the stream still holds %d fillers", info.State.Subjects[r.storage.subjects.Lost()])
+	if info.State.Subjects[r.storage.Subjects.Lost()] > 0 {
+		r.t.Errorf("the stream still holds %d fillers", info.State.Subjects[r.storage.Subjects.Lost()])
 	}
-	if n := info.State.Subjects[r.storage.subjects.Notice()]; n != 1 {
+	if n := info.State.Subjects[r.storage.Subjects.Notice()]; n != 1 {
 		r.t.Errorf("the stream holds %d notices", n)
 	}
 	if info.State.LastSeq <= to {
@@ -460,19 +461,19 @@ func TestInterruptedHeal(t *testing.T) {
 	t.Parallel()
 	for round := range 3 {
 		r := rolledBack(t)
-		if err := r.storage.lookUp(t.Context()); err != nil {
+		if err := r.storage.LookUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s := r.session(witness{}, zap.NewNop())
+		s := r.session(store.Witness{}, zap.NewNop())
 		if _, err := s.open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		to := uint64(60_000)
-		s.acknowledged.noteStream(to)
-		s.acknowledged.noteBucket(3_000)
+		s.acknowledged.NoteStream(to)
+		s.acknowledged.NoteBucket(3_000)
 		tries := 0
 		for ; ; tries++ {
-			ctx, cancel := context.WithTimeout(t.Context(), tailConfirm+time.Duration(20+60*(tries+round))*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), store.TailConfirm+time.Duration(20+60*(tries+round))*time.Millisecond)
 			r.renew(s)
 			_, err := s.open(ctx)
 			cancel()
@@ -490,14 +491,14 @@ func TestTwoHealAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 2 {
 		r := rolledBack(t)
-		a, b := r.session(witness{}, zap.NewNop()), r.session(witness{}, zap.NewNop())
+		a, b := r.session(store.Witness{}, zap.NewNop()), r.session(store.Witness{}, zap.NewNop())
 		for _, s := range []*session{a, b} {
 			if _, err := s.open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a.acknowledged.noteStream(5000)
-		b.memory.acknowledged.noteStream(4990)
+		a.acknowledged.NoteStream(5000)
+		b.memory.acknowledged.NoteStream(4990)
 		var both sync.WaitGroup
 		for _, s := range []*session{a, b} {
 			both.Go(func() {
@@ -517,7 +518,7 @@ func TestTwoHealAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Log(info.State.LastSeq, info.State.Subjects, info.Config.Metadata)
-		if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || !strings.Contains(m[subjects.MetadataLostRanges], "5000") || info.State.Subjects[r.storage.subjects.Lost()] > 0 {
+		if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || !strings.Contains(m[subjects.MetadataLostRanges], "5000") || info.State.Subjects[r.storage.Subjects.Lost()] > 0 {
 			t.Errorf("the metadata are %v; the stream holds %v", m, info.State.Subjects)
 		}
 	}
@@ -528,22 +529,22 @@ func TestTwoHealAtOnce(t *testing.T) {
 func TestEntryAheadByHand(t *testing.T) {
 	t.Parallel()
 	r := rolledBack(t)
-	s := r.session(witness{}, zap.NewNop())
+	s := r.session(store.Witness{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m, err := lastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
+	m, err := store.LastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.header.Set(subjects.HeaderEventSequence, "1000000000000")
-	m.header.Del(subjects.HeaderExpectedLastSequence)
-	if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.subject, Header: m.header, Data: m.data}); err != nil {
+	m.Header.Set(subjects.HeaderEventSequence, "1000000000000")
+	m.Header.Del(subjects.HeaderExpectedLastSequence)
+	if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	s = r.session(witness{}, zap.NewNop())
+	s = r.session(store.Witness{}, zap.NewNop())
 	_, err = s.open(ctx)
 	if end := r.endsAt(); end > 10 {
 		t.Errorf("after 5 s the stream ends at %d, no event was appended to it: %v", end, err)
@@ -554,13 +555,13 @@ func TestEntryAheadByHand(t *testing.T) {
 func TestOtherStreamID(t *testing.T) {
 	t.Parallel()
 	r := rolledBack(t)
-	if err := r.storage.lookUp(t.Context()); err != nil {
+	if err := r.storage.LookUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.storage.mark(t.Context(), "stream", r.storage.stream, map[string]string{subjects.MetadataStreamID: "another"}); err != nil {
+	if _, err := r.storage.Mark(t.Context(), "stream", r.storage.Stream, map[string]string{subjects.MetadataStreamID: "another"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.session(witness{}, zap.NewNop()).open(t.Context())
+	_, err := r.session(store.Witness{}, zap.NewNop()).open(t.Context())
 	var config *app.ConfigError
 	if !errors.As(err, &config) || config.Field != "bucket" || !strings.Contains(config.Problem, "stream FLYTE_APPS has id another") {
 		t.Errorf("got %v, want a ConfigError of the bucket", err)
@@ -580,11 +581,11 @@ func TestFillFullStream(t *testing.T) {
 		}
 	}
 	limit(10)
-	s := r.session(witness{}, zap.NewNop())
+	s := r.session(store.Witness{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.acknowledged.noteStream(50)
+	s.acknowledged.NoteStream(50)
 	r.renew(s)
 	if _, err := s.open(t.Context()); err == nil || r.endsAt() != 10 || r.count() != 10 {
 		t.Errorf("got %v; the stream ends at %d and holds %d messages, want 10 of 10", err, r.endsAt(), r.count())

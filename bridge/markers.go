@@ -10,12 +10,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // sweepMarkers removes old delete markers now and then, until ctx is done.
 func (p *projector) sweepMarkers(ctx context.Context) {
-	age := p.bucket.markerMaxAge
+	age := p.bucket.MarkerMaxAge
 	if age <= 0 {
 		return
 	}
@@ -37,7 +38,7 @@ func (p *projector) sweepMarkers(ctx context.Context) {
 // oldMarker is a delete marker that may go.
 type oldMarker struct {
 	app subjects.AppID
-	at  storedAt
+	at  store.StoredAt
 }
 
 // removeMarkers removes the delete markers that were stored before a time,
@@ -48,17 +49,17 @@ func (p *projector) removeMarkers(ctx context.Context, before time.Time) error {
 	if len(old) == 0 {
 		return nil
 	}
-	newest, err := newestSequence(ctx, p.bucket.js.Conn(), subjects.BucketStream(p.bucket.name), subjects.BucketFilter(p.bucket.name))
+	newest, err := store.LastSequence(ctx, p.bucket.JS.Conn(), subjects.BucketStream(p.bucket.Name), subjects.BucketFilter(p.bucket.Name))
 	if err != nil {
 		return err
 	}
 	removed := 0
 	for _, m := range old {
-		if m.at.sequence >= newest || !p.sweep(m) {
+		if m.at.Sequence >= newest || !p.sweep(m) {
 			continue
 		}
 		// Not what was written since: the app may exist again.
-		if err := p.purge(ctx, m.app, m.at.sequence); err != nil {
+		if err := p.purge(ctx, m.app, m.at.Sequence); err != nil {
 			return fmt.Errorf("remove the delete marker of %s: %w", m.app, err)
 		}
 		p.swept(m)
@@ -83,11 +84,11 @@ func (p *projector) oldMarkers(before time.Time) []oldMarker {
 	}
 	var old []oldMarker
 	for id, k := range p.keys {
-		if k.marker() && k.event < highest && k.at.time.Before(before) {
+		if k.marker() && k.event < highest && k.at.Time.Before(before) {
 			old = append(old, oldMarker{id, k.at})
 		}
 	}
-	slices.SortFunc(old, func(a, b oldMarker) int { return cmp.Compare(a.at.sequence, b.at.sequence) })
+	slices.SortFunc(old, func(a, b oldMarker) int { return cmp.Compare(a.at.Sequence, b.at.Sequence) })
 	return old
 }
 
@@ -97,7 +98,7 @@ func (p *projector) sweep(m oldMarker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[m.app]
-	if !k.marker() || k.at.sequence != m.at.sequence {
+	if !k.marker() || k.at.Sequence != m.at.Sequence {
 		return false
 	}
 	k.swept = true
@@ -109,7 +110,7 @@ func (p *projector) sweep(m oldMarker) bool {
 func (p *projector) swept(m oldMarker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k := p.keys[m.app]; k.swept && k.at.sequence == m.at.sequence {
+	if k := p.keys[m.app]; k.swept && k.at.Sequence == m.at.Sequence {
 		delete(p.keys, m.app)
 	}
 }

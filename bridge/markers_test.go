@@ -9,13 +9,14 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // keysIn lists the apps whose keys the bucket holds.
 func (r *rig) keysIn() []string {
 	r.t.Helper()
-	names, err := subjectsOf(r.t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), ">")
+	names, err := store.Subjects(r.t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), ">")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func (r *rig) bucketKeys() uint64 {
 func TestRemoveMarkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.bucket.markerMaxAge = time.Hour
+	r.bucket.MarkerMaxAge = time.Hour
 	core, logs := observer.New(zap.ErrorLevel)
 	p, snap := r.newProjector(zap.New(core))
 	r.run(p, snap)
@@ -88,8 +89,8 @@ func TestRemoveMarkers(t *testing.T) {
 	create("d", "9")
 	sweep(later, "a", "b", "c", "d")
 	for _, name := range []string{"a", "b", "c", "d"} {
-		if h := r.held(otherApp(name)); h.marker() || h.sequence() != records[name].Sequence {
-			t.Errorf("the bucket holds %+v of %s", h.record, name)
+		if h := r.held(otherApp(name)); h.Marker() || h.Sequence() != records[name].Sequence {
+			t.Errorf("the bucket holds %+v of %s", h.Record, name)
 		}
 	}
 
@@ -107,10 +108,10 @@ func TestRemoveMarkers(t *testing.T) {
 	if p.sweep(old[0]) {
 		t.Error("it removes the marker of an app that exists again")
 	}
-	if err := r.bucket.purgeApp(t.Context(), old[0].app, old[0].at.sequence); err != nil {
+	if err := r.bucket.PurgeApp(t.Context(), old[0].app, old[0].at.Sequence); err != nil {
 		t.Fatal(err)
 	}
-	if r.held(otherApp("c")).sequence() != records["c"].Sequence {
+	if r.held(otherApp("c")).Sequence() != records["c"].Sequence {
 		t.Error("the entry is gone with the marker")
 	}
 	if logs.Len() > 0 {
@@ -139,7 +140,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 	if got := r.keysIn(); !slices.Equal(got, []string{"a", "b"}) {
 		t.Fatalf("the bucket holds %v", got)
 	}
-	r.bucket.markerMaxAge = time.Millisecond
+	r.bucket.MarkerMaxAge = time.Millisecond
 	core, logs := observer.New(zap.WarnLevel)
 	p, snap := r.newProjector(zap.New(core))
 	stop := r.start(p, snap)
@@ -161,7 +162,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 
 	// Another bridge starts, and finds that the bucket does not know the app.
 	p, snap = r.newProjector(zap.New(core))
-	snap.records[a] = &app.Record{Damaged: true}
+	snap.Records[a] = &app.Record{Damaged: true}
 	stop = r.start(p, snap)
 	r.poll("it does not catch up", func() bool { return isClosed(p.caughtUp) })
 	if got := r.keysIn(); !slices.Equal(got, []string{"b"}) {
@@ -170,7 +171,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 	if got := taken(p)[a]; got != nil {
 		t.Errorf("the record of a deleted app is %+v", got)
 	}
-	got, err := publishedReader{reader{r.nc, subjects.DefaultStream, p.subjects}, r.bucket}.publishedOf(t.Context(), a)
+	got, err := store.NewPublishedReader(store.NewReader(r.nc, subjects.DefaultStream, p.subjects), r.bucket).PublishedOf(t.Context(), a)
 	if err != nil || got.Exists() || got.Fence() != gone.Sequence {
 		t.Errorf("got %+v, %v, want the delete at %d", got, err, gone.Sequence)
 	}
@@ -186,12 +187,12 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 	stop()
 
 	// Without that option it belongs there.
-	r.bucket.markerMaxAge = 0
+	r.bucket.MarkerMaxAge = 0
 	if _, differs := r.differs(a); !differs {
 		t.Error("verify does not miss the marker")
 	}
 	p, snap = r.newProjector(zap.New(core))
-	snap.records[a] = &app.Record{Damaged: true}
+	snap.Records[a] = &app.Record{Damaged: true}
 	stop = r.start(p, snap)
 	r.poll("the marker is not restored", func() bool { return slices.Equal(r.keysIn(), []string{"a", "b"}) })
 	stop()
@@ -227,9 +228,9 @@ func TestMarkerRemovedByAnotherClock(t *testing.T) {
 		{2 * time.Second, 500 * time.Millisecond, false},
 		{0, 1000 * time.Hour, false},
 	} {
-		b, now := &bucket{markerMaxAge: test.age}, time.Now()
-		e := &lastEvent{record: &app.Record{Kind: subjects.Deleted}, stored: now.Add(-test.stored)}
-		if got := b.keepsNoMarker(e, now); got != test.want {
+		b, now := &store.Bucket{MarkerMaxAge: test.age}, time.Now()
+		e := &store.LastEvent{Record: &app.Record{Kind: subjects.Deleted}, Stored: now.Add(-test.stored)}
+		if got := b.KeepsNoMarker(e, now); got != test.want {
 			t.Errorf("%+v: got %t", test, got)
 		}
 	}

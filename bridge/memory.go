@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // memory is what a session leaves for the next one of the same bridge.
 type memory struct {
-	acknowledged acknowledged // by stream and bucket, over all sessions
+	acknowledged store.Acknowledged // by stream and bucket, over all sessions
 	doubts       doubts
 	// pending is the queue of the last session that was live, also after its end: what it holds is
 	// still to be published. Nil while this bridge does not lead.
@@ -21,7 +22,7 @@ type memory struct {
 	// later reconnect another server, or another store, may be behind the connection.
 	checked  atomic.Uint64
 	removed  []subjects.LostRange // ranges that were reported as removed from the stream
-	reported loss                 // the loss that was reported last and is not healed yet
+	reported store.Loss           // the loss that was reported last and is not healed yet
 }
 
 // setRemoved keeps the last of the ranges.
@@ -37,7 +38,7 @@ const removedRanges = 1000
 type doubts struct {
 	mu    sync.Mutex
 	wrong map[subjects.AppID]struct{}       // by the audit
-	found map[subjects.AppID]*storedMessage // the last messages that appends of past sessions ran into
+	found map[subjects.AppID]*store.Message // the last messages that appends of past sessions ran into
 }
 
 // add notes apps whose entry, or last event, the audit found to be wrong.
@@ -53,11 +54,11 @@ func (d *doubts) add(ids []subjects.AppID) {
 }
 
 // addFound notes messages that appends ran into.
-func (d *doubts) addFound(found map[subjects.AppID]*storedMessage) {
+func (d *doubts) addFound(found map[subjects.AppID]*store.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.found == nil {
-		d.found = map[subjects.AppID]*storedMessage{}
+		d.found = map[subjects.AppID]*store.Message{}
 	}
 	maps.Copy(d.found, found)
 }
@@ -82,17 +83,17 @@ func (d *doubts) ids() []subjects.AppID {
 
 // mark marks the entries of these apps as damaged, so that what was published of them is read from
 // the stream. What the audit found counts once.
-func (d *doubts) mark(snap *snapshot, s subjects.Subjects) {
+func (d *doubts) mark(snap *store.Snapshot, s subjects.Subjects) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, m := range d.found {
-		had := snap.records[id] // of an app without a record, confirm reads the last event
-		if _, err := m.record(s); err == nil && had != nil && had.Fence() < m.sequence && m.sequence <= snap.position {
-			snap.records[id] = &app.Record{Damaged: true} // the bucket should have shown it
+		had := snap.Records[id] // of an app without a record, confirm reads the last event
+		if _, err := m.Record(s); err == nil && had != nil && had.Fence() < m.Sequence && m.Sequence <= snap.Position {
+			snap.Records[id] = &app.Record{Damaged: true} // the bucket should have shown it
 		}
 	}
 	for id := range d.wrong {
-		snap.doubtEntry(id)
+		snap.DoubtEntry(id)
 	}
 	clear(d.wrong)
 }
@@ -103,12 +104,12 @@ func (d *doubts) correct(records map[subjects.AppID]*app.Record, s subjects.Subj
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, m := range d.found {
-		if records[id].Fence() >= m.sequence {
+		if records[id].Fence() >= m.Sequence {
 			delete(d.found, id)
-		} else if r, err := m.record(s); err == nil {
+		} else if r, err := m.Record(s); err == nil {
 			records[id] = r
 		} else {
-			records[id] = records[id].Behind(m.sequence) // it counts for the fence only
+			records[id] = records[id].Behind(m.Sequence) // it counts for the fence only
 		}
 	}
 }

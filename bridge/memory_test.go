@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -15,12 +16,12 @@ func TestCorrect(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := &app.Record{Kind: subjects.Created, Sequence: 4, UID: "u1", ResourceVersion: "5"}
-	ours := &storedMessage{subject: event.Msg.Subject, sequence: 9, header: event.Msg.Header, data: event.Msg.Data}
-	foreign := &storedMessage{subject: event.Msg.Subject, sequence: 9, data: []byte("hello")}
+	ours := &store.Message{Subject: event.Msg.Subject, Sequence: 9, Header: event.Msg.Header, Data: event.Msg.Data}
+	foreign := &store.Message{Subject: event.Msg.Subject, Sequence: 9, Data: []byte("hello")}
 	for _, test := range []struct {
 		name    string
 		had     *app.Record
-		message *storedMessage
+		message *store.Message
 		fence   uint64
 		version string
 		exists  bool
@@ -37,7 +38,7 @@ func TestCorrect(t *testing.T) {
 				records[testID] = test.had
 			}
 			var d doubts
-			d.addFound(map[subjects.AppID]*storedMessage{testID: test.message})
+			d.addFound(map[subjects.AppID]*store.Message{testID: test.message})
 			d.correct(records, s)
 			got := records[testID]
 			if got.Fence() != test.fence || got.ResourceVersion != test.version || got.Exists() != test.exists {

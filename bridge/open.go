@@ -7,16 +7,17 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // open makes sure that stream and bucket exist, belong here and fit together,
 // and reads the bucket. Everything is looked at before anything is made or
 // marked: what is refused stays as it was.
-func (s *session) open(ctx context.Context) (*snapshot, error) {
+func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	st := s.storage
-	s.bucket.lost = nil
-	if err := st.inspect(ctx); err != nil {
+	s.bucket.Lost = nil
+	if err := st.Inspect(ctx); err != nil {
 		return nil, err
 	}
 	snap, err := s.loadBucket(ctx)
@@ -24,47 +25,47 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	// Again: another bridge may have gone on while the bucket was read.
-	if err := st.lookUp(ctx); err != nil {
+	if err := st.LookUp(ctx); err != nil {
 		return nil, err
 	}
-	if err := st.identify(s.acknowledged.get(), snap.position); err != nil {
+	if err := st.Identify(s.acknowledged.Witness(), snap.Position); err != nil {
 		return nil, err
 	}
-	missing, err := st.lossOf(s.acknowledged, snap.position, snap.last)
+	missing, err := st.LossOf(s.acknowledged, snap.Position, snap.Last)
 	if err != nil {
 		return nil, err
 	}
-	if missing.stream.To > 0 {
+	if missing.Stream.To > 0 {
 		// What the entries of the lost range reflect cannot be compared with the stream.
-		s.bucket.lost = append(s.bucket.lost, missing.stream)
+		s.bucket.Lost = append(s.bucket.Lost, missing.Stream)
 		if snap, err = s.loadBucket(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := st.checkPosition(ctx, snap); err != nil {
+	if err := st.CheckPosition(ctx, snap); err != nil {
 		return nil, err
 	}
-	if missing.stream.To == 0 {
-		s.memory.reported.stream = subjects.LostRange{}
+	if missing.Stream.To == 0 {
+		s.memory.reported.Stream = subjects.LostRange{}
 	}
-	if missing.bucket.To == 0 {
-		s.memory.reported.bucket = subjects.LostRange{}
+	if missing.Bucket.To == 0 {
+		s.memory.reported.Bucket = subjects.LostRange{}
 	}
-	if missing != (loss{}) {
-		if err := st.confirmLoss(ctx, snap.last); err != nil {
+	if missing != (store.Loss{}) {
+		if err := st.ConfirmLoss(ctx, snap.Last); err != nil {
 			return nil, err
 		}
 		s.reportLoss(missing)
 	}
-	known := s.acknowledged.adopt(st.witness())
-	s.acknowledged.noteStream(snap.position)
-	known.Stream = max(s.acknowledged.reached(), snap.position) // what was sent may have been delivered
-	made := st.bucket == nil
-	if err := st.establish(ctx, known); err != nil {
+	known := s.acknowledged.Adopt(st.Witness())
+	s.acknowledged.NoteStream(snap.Position)
+	known.Stream = max(s.acknowledged.Reached(), snap.Position) // what was sent may have been delivered
+	made := st.Bucket == nil
+	if err := st.Establish(ctx, known); err != nil {
 		return nil, err
 	}
 	if made {
-		snap.last = st.bucket.State.LastSeq
+		snap.Last = st.Bucket.State.LastSeq
 	}
 	if err := s.heal(ctx, missing, snap); err != nil {
 		return nil, err
@@ -73,24 +74,24 @@ func (s *session) open(ctx context.Context) (*snapshot, error) {
 }
 
 // loadBucket reads the bucket, if there is one.
-func (s *session) loadBucket(ctx context.Context) (*snapshot, error) {
-	if s.storage.bucket == nil {
-		return &snapshot{records: map[subjects.AppID]*app.Record{}}, nil
+func (s *session) loadBucket(ctx context.Context) (*store.Snapshot, error) {
+	if s.storage.Bucket == nil {
+		return &store.Snapshot{Records: map[subjects.AppID]*app.Record{}}, nil
 	}
-	s.bucket.accepted = s.storage.accepted()
-	s.bucket.lost = appendMissing(s.bucket.lost, s.storage.lost())
-	return s.bucket.load(ctx)
+	s.bucket.Accepted = s.storage.Accepted()
+	s.bucket.Lost = store.MergeRanges(s.bucket.Lost, s.storage.Lost())
+	return s.bucket.Load(ctx)
 }
 
 // reportLoss names what is lost, once for each range.
-func (s *session) reportLoss(missing loss) {
+func (s *session) reportLoss(missing store.Loss) {
 	for _, l := range []struct {
 		lost, reported *subjects.LostRange
 		storage, text  string
 		name           zap.Field
 	}{
-		{&missing.stream, &s.memory.reported.stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream)},
-		{&missing.bucket, &s.memory.reported.bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket)},
+		{&missing.Stream, &s.memory.reported.Stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream)},
+		{&missing.Bucket, &s.memory.reported.Bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket)},
 	} {
 		if l.lost.To == 0 || l.reported.Contains(l.lost.From) && l.reported.Contains(l.lost.To) {
 			continue // an earlier try to heal it was interrupted
@@ -102,25 +103,25 @@ func (s *session) reportLoss(missing loss) {
 }
 
 // heal carries stream and bucket past what they lost.
-func (s *session) heal(ctx context.Context, missing loss, snap *snapshot) error {
-	if lost := missing.stream; lost.To > 0 {
+func (s *session) heal(ctx context.Context, missing store.Loss, snap *store.Snapshot) error {
+	if lost := missing.Stream; lost.To > 0 {
 		s.setStatus(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
-		noticed, err := s.storage.healStream(ctx, lost)
+		noticed, err := s.storage.HealStream(ctx, lost)
 		if err != nil {
 			return err
 		}
-		s.acknowledged.noteStream(noticed)
+		s.acknowledged.NoteStream(noticed)
 		s.log.Info("the lost range is filled", zap.Stringer("lost", lost), zap.Uint64("notice", noticed))
-		s.memory.reported.stream = subjects.LostRange{}
+		s.memory.reported.Stream = subjects.LostRange{}
 	}
-	if lost := missing.bucket; lost.To > 0 {
+	if lost := missing.Bucket; lost.To > 0 {
 		s.setStatus(fmt.Sprintf("the bucket lost acknowledged entries %s; carrying it past them", lost))
-		last, err := s.storage.healBucket(ctx, snap, lost.To)
+		last, err := s.storage.HealBucket(ctx, snap, lost.To)
 		if err != nil {
 			return err
 		}
-		snap.last = last
-		s.memory.reported.bucket = subjects.LostRange{}
+		snap.Last = last
+		s.memory.reported.Bucket = subjects.LostRange{}
 	}
 	return nil
 }

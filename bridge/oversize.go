@@ -7,17 +7,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // entryOf makes the bucket's message for an event, nil if it cannot be made:
 // one app must not keep the others out of the bucket. mu must be held.
 func (p *projector) entryOf(id subjects.AppID, r *app.Record, h nats.Header) *nats.Msg {
-	limit := p.bucket.limit()
+	limit := p.bucket.Limit()
 	if refused := p.refused[id]; refused > 0 && (limit <= 0 || refused <= limit) {
 		limit = refused - 1
 	}
-	msg, err := p.bucket.entryWithin(id, r, h, limit)
+	msg, err := p.bucket.EntryWithin(id, r, h, limit)
 	if err != nil {
 		p.metrics.skipped.Inc()
 		p.log.Error("skipped a bucket entry that cannot be encoded or does not fit", zap.Stringer("app", id), zap.Uint64("sequence", r.Sequence), zap.Error(err))
@@ -45,10 +46,10 @@ func (p *projector) wasRefused(e entry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	refused := p.refused[e.app]
-	return refused > 0 && sizeOfEntry(e.msg) >= refused
+	return refused > 0 && store.SizeOfEntry(e.msg) >= refused
 }
 
 // isTooLarge reports whether the client or the server refused a message for its size.
 func isTooLarge(err error) bool {
-	return errors.Is(err, nats.ErrMaxPayload) || errorCode(err) == codeMessageTooLarge
+	return errors.Is(err, nats.ErrMaxPayload) || store.ErrorCodeOf(err) == store.CodeMessageTooLarge
 }

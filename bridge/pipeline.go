@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -124,7 +125,7 @@ func (p *publisher) launch(ctx context.Context, f *flight) error {
 		return fmt.Errorf("append an event of app %s: %w", f.id, err)
 	}
 	p.chain++
-	p.known.noteSent(p.chain)
+	p.known.NoteSent(p.chain)
 	f.ok, f.failed = future.Ok(), future.Err()
 	p.flights = append(p.flights, f)
 	return nil
@@ -132,14 +133,14 @@ func (p *publisher) launch(ctx context.Context, f *flight) error {
 
 // isGone reports whether the stream no longer has the message at sequence.
 func (p *publisher) isGone(sequence uint64) bool {
-	return sequence > 0 && sequence < p.first || contains(p.cfg.Lost, sequence)
+	return sequence > 0 && sequence < p.first || store.InRanges(p.cfg.Lost, sequence)
 }
 
 // stored makes an event that is in the stream the app's last event.
 func (p *publisher) stored(f *flight) {
 	r := f.ev.Record
 	r.Sequence = f.landed
-	p.known.noteStream(r.Sequence)
+	p.known.NoteStream(r.Sequence)
 	p.cfg.Stored(r.Sequence)
 	p.highestStored.Store(max(p.highest(), r.Sequence))
 	p.failure.Store(nil)

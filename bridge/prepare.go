@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ func (p *publisher) take(ctx context.Context, taken chan<- *flight) error {
 func (p *publisher) readPublished(ctx context.Context, id subjects.AppID) (r *app.Record) {
 	_ = retry.Do(ctx, func() (err error) {
 		if p.nc.IsClosed() {
-			return retry.Permanent(errClosed) // which ends the session
+			return retry.Permanent(store.ErrClosed) // which ends the session
 		}
 		r, err = p.cfg.Published(ctx, id)
 		return err
@@ -68,7 +69,7 @@ func (p *publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 				return nil
 			}
 			if p.nc.IsClosed() {
-				return errClosed
+				return store.ErrClosed
 			}
 			var ours bool
 			// Behind another bridge's event the stream refuses the append, and settle reads why.

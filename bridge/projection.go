@@ -11,13 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // projection is one stretch of a projector: from a read of the bucket until something fails.
 type projection struct {
 	*projector
-	snap   *snapshot
+	snap   *store.Snapshot
 	window chan write // the writes whose fate is open, oldest first
 }
 
@@ -45,12 +46,12 @@ type entry struct {
 }
 
 // project follows the stream from snap on until something fails.
-func (p *projector) project(ctx context.Context, snap *snapshot) error {
+func (p *projector) project(ctx context.Context, snap *store.Snapshot) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
-	run := &projection{p, snap, make(chan write, writeWindow)}
+	run := &projection{p, snap, make(chan write, store.WriteWindow)}
 	helpers.Go(func() {
 		for w := range run.window {
 			if err := p.await(ctx, w); err != nil {
@@ -71,14 +72,14 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 
 	suspects := p.admit(snap) // first: what snap lacks is known from here on
 	p.adopt(snap)
-	p.sent.Store(snap.last)
+	p.sent.Store(snap.Last)
 	if err := p.checkStream(ctx, snap); err != nil {
 		return err
 	}
 	helpers.Go(func() { p.sweepMarkers(open) })
-	for _, r := range snap.rewrites {
-		e := entry{msg: r.msg, app: r.app, exists: true}
-		if _, suspect := suspects[r.app]; suspect || p.wasRefused(e) {
+	for _, r := range snap.Rewrites {
+		e := entry{msg: r.Msg, app: r.App, exists: true}
+		if _, suspect := suspects[r.App]; suspect || p.wasRefused(e) {
 			continue // repair writes it, or it keeps its encoding
 		}
 		if err := run.send(ctx, e, 0); err != nil {
@@ -89,15 +90,15 @@ func (p *projector) project(ctx context.Context, snap *snapshot) error {
 		return err
 	}
 	// The bucket reflects this much, whichever bridge wrote it.
-	p.followed.Store(max(p.followed.Load(), snap.position))
-	if err := run.send(ctx, entry{}, snap.position); err != nil {
+	p.followed.Store(max(p.followed.Load(), snap.Position))
+	if err := run.send(ctx, entry{}, snap.Position); err != nil {
 		return err
 	}
 	return run.follow(ctx)
 }
 
 // checkStream compares the ends of the stream and of the bucket's stream with what they acknowledged.
-func (p *projector) checkStream(ctx context.Context, snap *snapshot) error {
+func (p *projector) checkStream(ctx context.Context, snap *store.Snapshot) error {
 	stream, err := p.lookUp(ctx)
 	if err != nil {
 		return err
@@ -107,8 +108,8 @@ func (p *projector) checkStream(ctx context.Context, snap *snapshot) error {
 	}
 	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
 	return cmp.Or(
-		checkTail(subjects.BucketStream(p.bucket.name), snap.last, p.known.get().Bucket),
-		checkTail(p.stream, stream.State.LastSeq, snap.position),
+		store.CheckTail(subjects.BucketStream(p.bucket.Name), snap.Last, p.known.Witness().Bucket),
+		store.CheckTail(p.stream, stream.State.LastSeq, snap.Position),
 	)
 }
 
@@ -117,12 +118,12 @@ func (p *projector) checkStream(ctx context.Context, snap *snapshot) error {
 func (p *projection) send(ctx context.Context, e entry, sequence uint64) error {
 	w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 	if e.msg != nil {
-		w.size = sizeOfEntry(e.msg)
+		w.size = store.SizeOfEntry(e.msg)
 		w.first = e.exists && e.msg.Header.Get(subjects.HeaderPreviousSequence) == ""
 		w.event, _ = strconv.ParseUint(e.msg.Header.Get(subjects.HeaderEventSequence), 10, 64)
 		e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 		p.fly(p.sent.Add(1), flying{e.app, w.event}) // first: the guard must never see more than this
-		future, err := p.bucket.js.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
+		future, err := p.bucket.JS.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
 		if isTooLarge(err) {
 			p.tooLarge(w.app, w.size)
 		}
@@ -147,10 +148,10 @@ func (p *projector) await(ctx context.Context, w write) error {
 	if w.future != nil {
 		select {
 		case ack := <-w.future.Ok():
-			p.known.noteBucket(ack.Sequence)
+			p.known.NoteBucket(ack.Sequence)
 			p.metrics.writes.Inc()
 			p.failures.Store(0)
-			p.stored(w.app, key{exists: w.exists, event: w.event, at: storedAt{ack.Sequence, time.Now()}}, w.first)
+			p.stored(w.app, key{exists: w.exists, event: w.event, at: store.StoredAt{Sequence: ack.Sequence, Time: time.Now()}}, w.first)
 		case err := <-w.future.Err():
 			if isTooLarge(err) {
 				p.tooLarge(w.app, w.size)
@@ -174,11 +175,11 @@ func (p *projector) await(ctx context.Context, w write) error {
 // follow projects the messages of the stream behind the bucket's position.
 func (p *projection) follow(ctx context.Context) error {
 	// The end of the stream is that of its leader: the consumer may be on a replica that is behind.
-	target, err := newestSequence(ctx, p.bucket.js.Conn(), p.stream, allMessages)
+	target, err := store.LastSequence(ctx, p.bucket.JS.Conn(), p.stream, store.AllMessages)
 	if err != nil {
 		return err
 	}
-	position := p.snap.position
+	position := p.snap.Position
 	t := &tail{projector: p.projector, target: target, at: position, checked: max(position, p.reflected.Load())}
 	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: position + 1}
 	if position == 0 {
@@ -189,7 +190,7 @@ func (p *projection) follow(ctx context.Context) error {
 		}
 		t.skips = true
 	}
-	return follow(ctx, p.bucket.js, p.stream, from, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	return store.Follow(ctx, p.bucket.JS, p.stream, from, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		sequence := meta.Sequence.Stream
 		if sequence <= t.at {
 			return nil // the bucket reflects it
@@ -208,7 +209,7 @@ func (p *projection) follow(ctx context.Context) error {
 			return err
 		}
 		p.followed.Store(max(p.followed.Load(), sequence))
-		p.known.noteStream(sequence)
+		p.known.NoteStream(sequence)
 		if sequence >= t.target && meta.NumPending == 0 {
 			t.caughtUp()
 		}
@@ -218,7 +219,7 @@ func (p *projection) follow(ctx context.Context) error {
 
 // lookUp reads the stream's state from its leader.
 func (p *projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
-	stream, err := p.bucket.js.Stream(ctx, p.stream)
+	stream, err := p.bucket.JS.Stream(ctx, p.stream)
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", p.stream, err)
 	}

@@ -14,15 +14,16 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // projectorConfig is what a projector needs. All of it is required, but for Lost and Accepted.
 type projectorConfig struct {
-	Bucket       *bucket // its JetStream context is for one projector at a time
+	Bucket       *store.Bucket // its JetStream context is for one projector at a time
 	Stream       string
 	Subjects     subjects.Subjects
-	Acknowledged *acknowledged        // is notified of what the stream delivers and the bucket acknowledges
+	Acknowledged *store.Acknowledged  // is notified of what the stream delivers and the bucket acknowledges
 	Lost         []subjects.LostRange // missing ranges of the stream that are reported already
 	Accepted     uint64               // the last sequence of a history of the cluster that is over, 0 if none is
 	Log          *zap.Logger
@@ -36,7 +37,7 @@ type projectorConfig struct {
 // one is lost, or another client writes, all later ones are refused. The projector then reads the
 // bucket again and goes on from there.
 type projector struct {
-	bucket   *bucket
+	bucket   *store.Bucket
 	stream   string
 	subjects subjects.Subjects
 	log      *zap.Logger
@@ -49,7 +50,7 @@ type projector struct {
 	caughtUp chan struct{}          // closed once everything the stream held has been read
 	once     sync.Once
 
-	known   *acknowledged
+	known   *store.Acknowledged
 	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
 	lag     lag           // of the bucket behind what this bridge appended
 	restart chan error    // receives why the bucket has to be read again
@@ -86,27 +87,29 @@ type projector struct {
 }
 
 // newProjector makes a projector that goes on from snap, which it is then run with.
-func newProjector(cfg projectorConfig, snap *snapshot) *projector {
+func newProjector(cfg projectorConfig, snap *store.Snapshot) *projector {
 	p := &projector{
 		bucket: cfg.Bucket, stream: cfg.Stream, subjects: cfg.Subjects, known: cfg.Acknowledged, lost: cfg.Lost,
 		accepted: cfg.Accepted, log: cfg.Log, metrics: cfg.Metrics,
 		caughtUp: make(chan struct{}),
 		restart:  make(chan error, 1),
-		records:  maps.Clone(snap.records),
-		deleted:  snap.deleted,
+		records:  maps.Clone(snap.Records),
+		deleted:  snap.Deleted,
 		keys:     map[subjects.AppID]key{},
 		flying:   map[uint64]flying{},
 		touched:  map[subjects.AppID]uint64{},
 		refused:  map[subjects.AppID]int{},
 	}
-	p.followed.Store(snap.position)
-	p.written.Store(snap.position)
-	p.reflected.Store(snap.position)
+	p.followed.Store(snap.Position)
+	p.written.Store(snap.Position)
+	p.reflected.Store(snap.Position)
 	return p
 }
 
 // reader reads single events of the stream that is followed.
-func (p *projector) reader() reader { return reader{p.bucket.js.Conn(), p.stream, p.subjects} }
+func (p *projector) reader() store.Reader {
+	return store.NewReader(p.bucket.JS.Conn(), p.stream, p.subjects)
+}
 
 // position is the sequence of the stream up to which the bucket is written.
 func (p *projector) position() uint64 { return p.written.Load() }
@@ -143,13 +146,13 @@ func (p *projector) take() (map[subjects.AppID]*app.Record, app.Deletion) {
 
 // run projects until ctx is done, starting from snap. It returns an error
 // only when the stream or the bucket is gone, or an entry or events for good.
-func (p *projector) run(ctx context.Context, snap *snapshot) error {
+func (p *projector) run(ctx context.Context, snap *store.Snapshot) error {
 	pause, report := retry.NewPause(), retry.Log{Logger: p.log}
 	for {
 		before := p.written.Load()
 		var err error
 		if snap == nil {
-			snap, err = p.bucket.loadKeeping(ctx, p.markersNeeded())
+			snap, err = p.bucket.LoadKeeping(ctx, p.markersNeeded())
 		}
 		if err == nil {
 			err = p.project(ctx, snap)
@@ -159,9 +162,9 @@ func (p *projector) run(ctx context.Context, snap *snapshot) error {
 			return nil
 		}
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("%w: %w", errStorageGone, err)
+			return fmt.Errorf("%w: %w", store.ErrGone, err)
 		}
-		if errors.Is(err, errEntryLost) || errors.Is(err, errRemoved) || errors.Is(err, errLostTail) {
+		if errors.Is(err, errEntryLost) || errors.Is(err, errRemoved) || errors.Is(err, store.ErrLostTail) {
 			return err
 		}
 		if p.written.Load() > before {

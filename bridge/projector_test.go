@@ -11,26 +11,27 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // follow has a projector run until the test is over.
 func (r *rig) follow() *projector {
 	r.t.Helper()
-	empty := &snapshot{records: map[subjects.AppID]*app.Record{}}
+	empty := &store.Snapshot{Records: map[subjects.AppID]*app.Record{}}
 	p := newProjector(r.projectorConfig(zap.NewNop()), empty)
 	r.run(p, nil)
 	return p
 }
 
 // run has a projector run from snap until the test is over.
-func (r *rig) run(p *projector, snap *snapshot) {
+func (r *rig) run(p *projector, snap *store.Snapshot) {
 	r.t.Helper()
 	r.t.Cleanup(r.start(p, snap))
 }
 
 // start has a projector run from snap until it is stopped.
-func (r *rig) start(p *projector, snap *snapshot) (stop func()) {
+func (r *rig) start(p *projector, snap *store.Snapshot) (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	done := make(chan error, 1)
@@ -86,15 +87,15 @@ func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
 
 // A bucket that has to be written again is behind from then on.
 func TestBucketThatSteppedBackIsBehind(t *testing.T) {
-	none := &snapshot{records: map[subjects.AppID]*app.Record{}}
-	p := newProjector(projectorConfig{Bucket: &bucket{}, Log: zap.NewNop()}, none)
+	none := &store.Snapshot{Records: map[subjects.AppID]*app.Record{}}
+	p := newProjector(projectorConfig{Bucket: &store.Bucket{}, Log: zap.NewNop()}, none)
 	p.stored(testID, key{exists: true}, true)
 	p.lag.note(100, time.Now())
 	p.written.Store(100)
 	if !p.lag.since(100).IsZero() {
 		t.Fatal("it is behind although it reflects everything")
 	}
-	p.admit(&snapshot{records: map[subjects.AppID]*app.Record{}})
+	p.admit(&store.Snapshot{Records: map[subjects.AppID]*app.Record{}})
 	if p.written.Load() != 0 || p.lag.since(0).IsZero() {
 		t.Errorf("it reflects %d of 100 and is not behind", p.written.Load())
 	}
@@ -106,20 +107,20 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	r := newRig(t)
 	first := r.append(r.event("1", nil))
 	r.project()
-	snap, err := r.bucket.load(t.Context())
+	snap, err := r.bucket.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := newProjector(r.projectorConfig(zap.NewNop()), snap)
 	second := r.append(r.eventOn(otherApp("ghost"), "9", nil))
 	r.project() // by the other bridge
-	msg, err := r.bucket.entry(testID, first, r.event("1", nil).Msg.Header)
+	msg, err := r.bucket.Entry(testID, first, r.event("1", nil).Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The first write is refused, as after any write of another.
-	snap.rewrites = append(snap.rewrites, rewrite{testID, msg})
-	snap.last--
+	snap.Rewrites = append(snap.Rewrites, store.Rewrite{App: testID, Msg: msg})
+	snap.Last--
 	r.run(p, snap)
 	select {
 	case <-p.caughtUp:
@@ -133,7 +134,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 
 	// Once they are taken, the session has to learn of it.
 	p.takeTouched()
-	p.adopt(&snapshot{records: map[subjects.AppID]*app.Record{testID: first, otherApp("ghost"): {Sequence: second.Sequence + 1}}})
+	p.adopt(&store.Snapshot{Records: map[subjects.AppID]*app.Record{testID: first, otherApp("ghost"): {Sequence: second.Sequence + 1}}})
 	if got := p.takeTouched(); len(got) != 1 || got[otherApp("ghost")] != second.Sequence+1 {
 		t.Errorf("touched are %v", got)
 	}
@@ -198,7 +199,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("%d events count as removed", got)
 	}
 	collected := taken(p)
-	snap, err := r.bucket.loadKeeping(t.Context(), func(subjects.AppID, marker) bool { return true })
+	snap, err := r.bucket.LoadKeeping(t.Context(), func(subjects.AppID, store.Marker) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func TestRebuild(t *testing.T) {
 			if got := collected[id]; got != nil {
 				t.Errorf("%s: the record of a deleted app is %+v", id, got)
 			}
-			if got := snap.markers[id]; got.event != want.Sequence {
+			if got := snap.Markers[id]; got.Event != want.Sequence {
 				t.Errorf("%s: the bucket holds %+v, want a marker of sequence %d", id, got, want.Sequence)
 			}
 			continue
@@ -222,7 +223,7 @@ func TestRebuild(t *testing.T) {
 		if got := collected[id]; got.Previous() != want.Sequence || got.Kind != want.Kind || got.Fence() != fence {
 			t.Errorf("%s: the record is %+v, want sequence %d and fence %d", id, got, want.Sequence, fence)
 		}
-		if got := snap.records[id]; got.Previous() != want.Sequence || got.Kind != want.Kind {
+		if got := snap.Records[id]; got.Previous() != want.Sequence || got.Kind != want.Kind {
 			t.Errorf("%s: the bucket holds %+v, want sequence %d", id, got, want.Sequence)
 		}
 	}
@@ -234,7 +235,7 @@ func TestRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.reflects(p, last+1)
-	if got := r.held(id).sequence(); got != last+1 {
+	if got := r.held(id).Sequence(); got != last+1 {
 		t.Errorf("the bucket reflects %d of %s, want %d", got, id, last+1)
 	}
 }

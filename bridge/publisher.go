@@ -14,6 +14,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -39,7 +40,7 @@ type publisherConfig struct {
 	App        kservice.Config
 	NewEncoder func(maxSize func() int) *app.Encoder // maxSize returns the present limit of a message in bytes
 	Queue      *queue
-	Known      *acknowledged
+	Known      *store.Acknowledged
 	Log        *zap.Logger
 	Metrics    *publisherMetrics
 
@@ -72,7 +73,7 @@ type publisher struct {
 	js      jetstream.JetStream
 	encoder *app.Encoder
 	queue   *queue
-	known   *acknowledged
+	known   *store.Acknowledged
 	log     *zap.Logger
 	metrics *publisherMetrics
 
@@ -94,7 +95,7 @@ type publisher struct {
 // newAppends is a JetStream client for a publisher. It gives up on an acknowledgement after
 // publishTimeout.
 func newAppends(nc *nats.Conn) (jetstream.JetStream, error) {
-	return jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
+	return jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
 }
 
 func newPublisher(c publisherConfig) *publisher {
@@ -102,7 +103,7 @@ func newPublisher(c publisherConfig) *publisher {
 		cfg: c, nc: c.NATS, js: c.Appends, queue: c.Queue, known: c.Known, log: c.Log, metrics: c.Metrics,
 		chain: c.State.LastSeq, settled: c.State.LastSeq, first: c.State.FirstSeq, window: publishWindow,
 	}
-	p.encoder = c.NewEncoder(func() int { return maxMessage(p.nc, p.maxMsgSize.Load()) })
+	p.encoder = c.NewEncoder(func() int { return store.MaxMessage(p.nc, p.maxMsgSize.Load()) })
 	p.maxMsgSize.Store(int64(c.MaxMsgSize))
 	p.highestStored.Store(c.State.LastSeq)
 	return p
@@ -124,7 +125,7 @@ func (p *publisher) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, p.queue.close)
 	defer stop()
-	taken := make(chan *flight, readWindow)
+	taken := make(chan *flight, store.ReadWindow)
 	encoded := make(chan *flight, encodeAhead)
 	g.Go(func() error { return p.take(ctx, taken) })
 	g.Go(func() error { return p.encode(ctx, taken, encoded) })

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
@@ -25,7 +26,7 @@ func (r *stage) impatient(p *publisher, nc *nats.Conn, timeout time.Duration) {
 	r.t.Helper()
 	var err error
 	p.nc = nc
-	if p.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(timeout)); err != nil {
+	if p.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(timeout)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -130,13 +131,13 @@ func (r *stage) other(nc *nats.Conn, apps, versions int) *publisher {
 	r.impatient(p, nc, publishTimeout)
 	for i := range apps {
 		name, from := fmt.Sprint("a", i), 1
-		m, err := lastMessage(r.t.Context(), nc, subjects.DefaultStream, "flyte.apps.events.p.d."+name+".*")
+		m, err := store.LastMessage(r.t.Context(), nc, subjects.DefaultStream, "flyte.apps.events.p.d."+name+".*")
 		switch {
-		case errors.Is(err, errNoMessage):
+		case errors.Is(err, store.ErrNoMessage):
 		case err != nil:
 			r.t.Fatal(err)
-		case m.sequence <= p.settled:
-			record, err := m.record(p.encoder.Subjects)
+		case m.Sequence <= p.settled:
+			record, err := m.Record(p.encoder.Subjects)
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"slices"
 	"strings"
 	"testing"
@@ -61,7 +62,7 @@ func newStageOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string,
 	try("make the stream", func() (err error) {
 		r.stream, err = js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
 			Name: subjects.DefaultStream, Subjects: []string{testEncoder().Subjects.Events()}, Replicas: replicas,
-			Storage: jetstream.FileStorage, AllowDirect: true, Duplicates: duplicateWindow,
+			Storage: jetstream.FileStorage, AllowDirect: true, Duplicates: store.DuplicateWindow,
 		})
 		return err
 	})
@@ -100,7 +101,7 @@ func (r *stage) next() *publisher {
 			return e
 		},
 		Queue: newQueue(queueConfig{PerApp: 10, MaxBytes: 1 << 30, Empty: last == 0, Reached: last, Metrics: m}),
-		Known: &acknowledged{}, Log: zap.NewNop(), Metrics: m,
+		Known: &store.Acknowledged{}, Log: zap.NewNop(), Metrics: m,
 		State: jetstream.StreamState{LastSeq: last}, // the first sequence is found when an append is refused
 		Leads: func(context.Context) error { return nil }, Published: r.published, Stored: func(uint64) {}, KeyMissing: func(subjects.AppID) {},
 	})
@@ -108,11 +109,11 @@ func (r *stage) next() *publisher {
 
 // lastEventOf reads an app's last event, without a bucket.
 func (r *stage) lastEventOf(ctx context.Context, id subjects.AppID) (*app.Record, error) {
-	e, err := reader{r.nc, subjects.DefaultStream, testEncoder().Subjects}.lastEventOf(ctx, id, 0)
+	e, err := store.NewReader(r.nc, subjects.DefaultStream, testEncoder().Subjects).LastEvent(ctx, id, 0)
 	if e == nil {
 		return nil, err
 	}
-	return e.record, err
+	return e.Record, err
 }
 
 // after is a publisher that knows what p knew at its end.
@@ -183,26 +184,26 @@ func (r *stage) story() []string {
 	group.SetLimit(32)
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		group.Go(func() error {
-			var m *storedMessage
+			var m *store.Message
 			err := retry.Do(ctx, func() (err error) {
-				m, err = messageAt(ctx, r.nc, subjects.DefaultStream, sequence)
-				if errors.Is(err, errNoMessage) {
+				m, err = store.MessageAt(ctx, r.nc, subjects.DefaultStream, sequence)
+				if errors.Is(err, store.ErrNoMessage) {
 					return retry.Permanent(err)
 				}
 				return err
 			}, func(error, time.Duration) {})
-			if errors.Is(err, errNoMessage) {
+			if errors.Is(err, store.ErrNoMessage) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			id, kind, err := testEncoder().Subjects.ParseEvent(m.subject)
+			id, kind, err := testEncoder().Subjects.ParseEvent(m.Subject)
 			if err != nil {
-				lines[sequence] = m.subject
+				lines[sequence] = m.Subject
 				return nil //nolint:nilerr // a message of somebody else
 			}
-			lines[sequence] = fmt.Sprintf("%s/%s/%s", id.Name, kind, m.header.Get(subjects.HeaderResourceVersion))
+			lines[sequence] = fmt.Sprintf("%s/%s/%s", id.Name, kind, m.Header.Get(subjects.HeaderResourceVersion))
 			return nil
 		})
 	}
@@ -277,11 +278,11 @@ func (r *stage) publishAll(p *publisher) *publisher {
 
 func (r *stage) header(sequence uint64, name string) string {
 	r.t.Helper()
-	m, err := messageAt(r.t.Context(), r.nc, subjects.DefaultStream, sequence)
+	m, err := store.MessageAt(r.t.Context(), r.nc, subjects.DefaultStream, sequence)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return m.header.Get(name)
+	return m.Header.Get(name)
 }
 
 func (r *stage) count() uint64 {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -22,7 +23,7 @@ func TestPublisherKeepsOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.checkStory(400, 8)
-	if got := r.pub.known.get().Stream; got != 3200 {
+	if got := r.pub.known.Witness().Stream; got != 3200 {
 		t.Errorf("acknowledged up to %d, want 3200", got)
 	}
 }
@@ -61,11 +62,11 @@ func TestPublisherAfterPurge(t *testing.T) {
 	if got := r.count(); got != 600 {
 		t.Errorf("the stream holds %d events, want 600", got)
 	}
-	m, err := lastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a7.*")
+	m, err := store.LastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a7.*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := m.header.Get(subjects.HeaderMsgID); !strings.HasPrefix(got, "uid-a7/3/") || m.header.Get(subjects.HeaderPreviousSequence) == "" {
+	if got := m.Header.Get(subjects.HeaderMsgID); !strings.HasPrefix(got, "uid-a7/3/") || m.Header.Get(subjects.HeaderPreviousSequence) == "" {
 		t.Errorf("the last event of an app is %s", got)
 	}
 }
@@ -88,11 +89,11 @@ func TestPublisherAfterLastRemoved(t *testing.T) {
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
 	}
-	m, err := messageAt(t.Context(), r.nc, subjects.DefaultStream, 3)
+	m, err := store.MessageAt(t.Context(), r.nc, subjects.DefaultStream, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := m.header.Get(subjects.HeaderPreviousSequence); got != "2" || r.count() != 2 {
+	if got := m.Header.Get(subjects.HeaderPreviousSequence); got != "2" || r.count() != 2 {
 		t.Errorf("the event at 3 follows %s; the stream holds %d messages", got, r.count())
 	}
 }
@@ -203,11 +204,11 @@ func TestPublisherDuplicateOfRemoved(t *testing.T) {
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
 	}
-	m, err := lastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a.*")
+	m, err := store.LastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a.*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := m.header.Get(subjects.HeaderMsgID), "uid-a/1/1"; got != want || r.count() != 2 {
+	if got, want := m.Header.Get(subjects.HeaderMsgID), "uid-a/1/1"; got != want || r.count() != 2 {
 		t.Errorf("the event has id %s, want %s; the stream holds %d messages", got, want, r.count())
 	}
 }
@@ -229,7 +230,7 @@ func TestPublisherLostTail(t *testing.T) {
 	}
 	p := r.after(r.pub)
 	observe(p, "b", "1", true)
-	if err := r.publish(p); !errors.Is(err, errLostTail) || r.count() != 0 {
+	if err := r.publish(p); !errors.Is(err, store.ErrLostTail) || r.count() != 0 {
 		t.Errorf("got %v; the stream holds %d messages", err, r.count())
 	}
 }

@@ -7,16 +7,17 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // adopt takes what another bridge has projected, and this one has not followed, into the records. Once
 // they are taken it notes the apps, so that the session finds the other writer.
-func (p *projector) adopt(snap *snapshot) {
+func (p *projector) adopt(snap *store.Snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	followed := p.followed.Load()
-	for id, r := range snap.records {
+	for id, r := range snap.Records {
 		switch had := p.records[id]; {
 		case r.Damaged, r.Sequence <= followed && !had.IsDamaged():
 		case p.records == nil:
@@ -28,17 +29,17 @@ func (p *projector) adopt(snap *snapshot) {
 			}
 		}
 	}
-	for id, m := range snap.markers {
+	for id, m := range snap.Markers {
 		switch {
-		case m.event <= followed:
+		case m.Event <= followed:
 		case p.records == nil:
-			p.touched[id] = max(p.touched[id], m.event)
+			p.touched[id] = max(p.touched[id], m.Event)
 		default:
 			delete(p.records, id)
 		}
 	}
-	if snap.position > followed {
-		p.deleted.Note(snap.deleted.App, snap.deleted.Version)
+	if snap.Position > followed {
+		p.deleted.Note(snap.Deleted.App, snap.Deleted.Version)
 	}
 }
 
@@ -97,19 +98,19 @@ func (p *projector) collect(id subjects.AppID, r *app.Record) {
 // behindForeign makes the entry of an app whose last event the message at
 // sequence, which is none, superseded.
 func (p *projector) behindForeign(ctx context.Context, e *entry, sequence uint64) error {
-	last, err := p.reader().lastEventOf(ctx, e.app, 0)
-	if err != nil || last == nil || last.record == nil || last.record.Sequence > sequence {
+	last, err := p.reader().LastEvent(ctx, e.app, 0)
+	if err != nil || last == nil || last.Record == nil || last.Record.Sequence > sequence {
 		return err
 	}
 	p.restored(e.app, last)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.msg, e.exists = p.entryOf(e.app, last.record, last.header), last.record.Exists()
+	e.msg, e.exists = p.entryOf(e.app, last.Record, last.Header), last.Record.Exists()
 	return nil
 }
 
 // keep takes an app into the records whose only event the stream lost.
-func (p *projector) keep(id subjects.AppID, held *app.Record, last *lastEvent) {
+func (p *projector) keep(id subjects.AppID, held *app.Record, last *store.LastEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > held.Sequence) {
@@ -118,21 +119,21 @@ func (p *projector) keep(id subjects.AppID, held *app.Record, last *lastEvent) {
 	kept := *held
 	kept.EventLost = true
 	if last != nil {
-		kept.Foreign = last.foreign
+		kept.Foreign = last.Foreign
 	}
 	p.records[id] = &kept
 }
 
 // restored takes what was read of an app into the records.
-func (p *projector) restored(id subjects.AppID, last *lastEvent) {
+func (p *projector) restored(id subjects.AppID, last *store.LastEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > last.record.Sequence) {
+	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > last.Record.Sequence) {
 		return
 	}
-	r := last.record
-	if last.foreign > 0 {
-		r = r.Behind(last.foreign)
+	r := last.Record
+	if last.Foreign > 0 {
+		r = r.Behind(last.Foreign)
 	}
 	p.collect(id, r)
 }

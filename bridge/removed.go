@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -21,7 +22,7 @@ var errRemoved = errors.New(logRemoved)
 // finds what they were about. For all others it returns an error.
 func (p *projector) removed(from, to uint64) error {
 	var err error
-	for _, gap := range without(subjects.LostRange{From: from, To: to}, p.lost) {
+	for _, gap := range store.WithoutRanges(subjects.LostRange{From: from, To: to}, p.lost) {
 		p.metrics.removedSequences.Add(float64(gap.To - gap.From + 1))
 		if p.supersedes {
 			continue // what removed them is a newer event of the same subject

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -27,15 +28,15 @@ func counted(t *testing.T, c prometheus.Counter) int {
 
 func (r *rig) projectorConfig(log *zap.Logger) projectorConfig {
 	return projectorConfig{
-		Bucket: r.bucket, Stream: subjects.DefaultStream, Subjects: r.storage.subjects, Acknowledged: &acknowledged{},
+		Bucket: r.bucket, Stream: subjects.DefaultStream, Subjects: r.storage.Subjects, Acknowledged: &store.Acknowledged{},
 		Log: log, Metrics: r.metrics.projector,
 	}
 }
 
 // newProjector makes one for what the bucket holds.
-func (r *rig) newProjector(log *zap.Logger) (*projector, *snapshot) {
+func (r *rig) newProjector(log *zap.Logger) (*projector, *store.Snapshot) {
 	r.t.Helper()
-	snap, err := r.bucket.load(r.t.Context())
+	snap, err := r.bucket.Load(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func taken(p *projector) map[subjects.AppID]*app.Record {
 }
 
 // runUntil runs a projector until the bucket reflects sequence or it ends by itself.
-func (r *rig) runUntil(p *projector, snap *snapshot, sequence uint64) error {
+func (r *rig) runUntil(p *projector, snap *store.Snapshot, sequence uint64) error {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
@@ -209,7 +210,7 @@ func TestWithout(t *testing.T) {
 		{"the ends", []subjects.LostRange{r(1, 10), r(20, 20)}, "11-19"},
 		{"the middle", []subjects.LostRange{r(12, 13), r(15, 15)}, "10-11,14-14,16-20"},
 	} {
-		if got := subjects.FormatLostRanges(without(r(10, 20), test.others)); got != test.want {
+		if got := subjects.FormatLostRanges(store.WithoutRanges(r(10, 20), test.others)); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}
 	}

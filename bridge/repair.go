@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -37,9 +38,9 @@ func (v *Verifier) repair(ctx context.Context) error {
 		return nil
 	}
 	wait := v.Options.Timeout
-	if now.storage.stream != nil {
+	if now.storage.Stream != nil {
 		// For so long the server remembers an event that was removed from the stream, and rejects it.
-		wait += now.storage.stream.Config.Duplicates
+		wait += now.storage.Stream.Config.Duplicates
 	}
 	if err := v.Session(ctx, wait); err != nil {
 		return fmt.Errorf("publish what the stream lacks: %w", err)
@@ -52,7 +53,7 @@ func undecided(differences []Difference, now *sides) error {
 	for _, d := range differences {
 		switch {
 		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
-		case d.Kind == DifferenceBucketAhead && now.entries[d.id].sequence() > now.end():
+		case d.Kind == DifferenceBucketAhead && now.entries[d.id].Sequence() > now.end():
 			// A bridge fills what the stream lost; only the entry shows how much that is.
 		default:
 			continue
@@ -64,10 +65,10 @@ func undecided(differences []Difference, now *sides) error {
 
 // end is the last sequence of the stream.
 func (s *sides) end() uint64 {
-	if s.storage.stream == nil {
+	if s.storage.Stream == nil {
 		return 0
 	}
-	return s.storage.stream.State.LastSeq
+	return s.storage.Stream.State.LastSeq
 }
 
 // among returns the differences of subjects that differed before: a later one may be a change in
@@ -84,7 +85,7 @@ func among(differences, known []Difference) []Difference {
 // session reads the stream, or has it refuse the bucket. Nor can a purge before the session: until
 // the session has written the entry, readers of the bucket would miss the app.
 func (v *Verifier) repairBucket(ctx context.Context, now *sides) error {
-	if now.storage.stream == nil || now.storage.bucket == nil {
+	if now.storage.Stream == nil || now.storage.Bucket == nil {
 		return nil // the session makes the one that is missing
 	}
 	found, _ := v.Target.judge(now)
@@ -122,12 +123,12 @@ func (s *sides) projected(found []Difference) uint64 {
 		e := s.events[id]
 		d, differs := wrong[id]
 		switch {
-		case h.record == nil:
-		case differs && (h.other != "" || (e != nil && h.record.Sequence > e.record.Previous())):
+		case h.Record == nil:
+		case differs && (h.Other != "" || (e != nil && h.Record.Sequence > e.Record.Previous())):
 			// The entry's recorded position is wrong: the position of its last event counts.
 			limit = max(limit, d.StreamSequence)
 		default:
-			limit = max(limit, h.record.Sequence)
+			limit = max(limit, h.Record.Sequence)
 		}
 	}
 	return limit
@@ -141,7 +142,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 	return v.until(ctx, "NATS", func(ctx context.Context) error {
 		handle, err := v.Target.JetStream.Stream(ctx, stream)
 		if err != nil {
-			return unavailable("look up bucket "+v.Target.Bucket, err)
+			return store.Unavailable("look up bucket "+v.Target.Bucket, err)
 		}
 		last := handle.CachedInfo().State.LastSeq
 		s := v.Target.newSides()
@@ -153,23 +154,23 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			return err
 		}
 		e, h := s.events[d.id], s.entries[d.id]
-		if e == nil || e.record == nil {
+		if e == nil || e.Record == nil {
 			if err := v.Target.readDoubtful(ctx, s); err != nil {
 				return err
 			}
-			if h == nil || (h.record != nil && h.other == "") {
+			if h == nil || (h.Record != nil && h.Other == "") {
 				return nil // it may be all that is known of the app
 			}
-			subject, err := b.subject(d.id)
+			subject, err := b.Subject(d.id)
 			if err != nil {
 				return retry.Permanent(err)
 			}
-			return v.purgeKey(ctx, d, subject, h.stored)
+			return v.purgeKey(ctx, d, subject, h.Stored)
 		}
-		if b.mismatch(d.id, e, h, time.Now()) == nil || e.record.Sequence > limit {
+		if b.Mismatch(d.id, e, h, time.Now()) == nil || e.Record.Sequence > limit {
 			return nil // a bridge has written it, or the session will
 		}
-		msg, err := b.entry(d.id, e.record, e.header)
+		msg, err := b.Entry(d.id, e.Record, e.Header)
 		if err != nil {
 			return retry.Permanent(err)
 		}
@@ -178,10 +179,10 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			return fmt.Errorf("write the bucket: %w", err)
 		}
 		what := "entry"
-		if e.record.Kind == subjects.Deleted {
+		if e.Record.Kind == subjects.Deleted {
 			what = "delete marker"
 		}
-		v.repaired(d, "wrote the bucket's %s from the event %s at %d", what, e.record.Kind, e.record.Sequence)
+		v.repaired(d, "wrote the bucket's %s from the event %s at %d", what, e.Record.Kind, e.Record.Sequence)
 		return nil
 	})
 }
@@ -192,7 +193,7 @@ func (v *Verifier) purgeKey(ctx context.Context, d Difference, subject string, s
 	if strings.ContainsAny(subject, "*>") {
 		return nil // a purge would match other keys; the key stays in the report
 	}
-	if err := v.Target.Entries.purge(ctx, subject, stored); err != nil {
+	if err := v.Target.Entries.Purge(ctx, subject, stored); err != nil {
 		return err
 	}
 	v.repaired(d, "purged from the bucket")
@@ -214,7 +215,7 @@ func (v *Verifier) reportSession(ctx context.Context, differences []Difference, 
 		}
 		switch {
 		case d.Kind == DifferenceStreamMissing:
-			v.repaired(d, "made stream %s, which begins at %d", v.Target.Stream, max(now.storage.stream.State.FirstSeq, 1))
+			v.repaired(d, "made stream %s, which begins at %d", v.Target.Stream, max(now.storage.Stream.State.FirstSeq, 1))
 		case d.Kind == DifferenceBucketMissing:
 			v.repaired(d, "made bucket %s and wrote %d entries", v.Target.Bucket, len(now.entries))
 		case d.App == nil:
@@ -225,25 +226,25 @@ func (v *Verifier) reportSession(ctx context.Context, differences []Difference, 
 			}
 			v.repaired(d, "published %s", published)
 		default:
-			v.repaired(d, "the bucket reflects %d", now.entries[d.id].sequence())
+			v.repaired(d, "the bucket reflects %d", now.entries[d.id].Sequence())
 		}
 	}
 	return nil
 }
 
 // published names the events of an app after the one that was its last.
-func (v *Verifier) published(ctx context.Context, id subjects.AppID, before *lastEvent, end uint64) (string, error) {
+func (v *Verifier) published(ctx context.Context, id subjects.AppID, before *store.LastEvent, end uint64) (string, error) {
 	filter, err := v.Target.Subjects.EventFilter(id)
 	if err != nil {
 		return "", err
 	}
 	var from uint64 = 1
 	if before != nil {
-		from = max(before.record.Previous(), before.foreign) + 1
+		from = max(before.Record.Previous(), before.Foreign) + 1
 	}
 	var names []string
-	err = v.Target.reader().eachMessage(ctx, filter, from, end+1, func(m *storedMessage) {
-		if r, err := m.record(v.Target.Subjects); err == nil {
+	err = v.Target.reader().EachMessage(ctx, filter, from, end+1, func(m *store.Message) {
+		if r, err := m.Record(v.Target.Subjects); err == nil {
 			names = append(names, fmt.Sprintf("%s at %d", r.Kind, r.Sequence))
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -47,9 +48,9 @@ type session struct {
 	publishes       func(*session)              // the session has a queue and a publisher
 	newEncoder      func(maxSize func() int) *app.Encoder
 
-	acknowledged *acknowledged // that of memory
-	storage      *storage
-	bucket       *bucket
+	acknowledged *store.Acknowledged // that of memory
+	storage      *store.Storage
+	bucket       *store.Bucket
 	queue        *queue
 	publisher    *publisher
 	projector    *projector
@@ -117,19 +118,19 @@ func (s *session) run(lead, stop context.Context) error {
 func (s *session) start(ctx context.Context) error {
 	s.setStatus("waiting for JetStream")
 	s.memory.checked.Store(s.nc.Stats().Reconnects)
-	var snap *snapshot
+	var snap *store.Snapshot
 	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
 		snap, err = s.open(ctx)
 		return err
 	})); err != nil {
 		return err
 	}
-	s.publishFrom = s.storage.stream.State.LastSeq
+	s.publishFrom = s.storage.Stream.State.LastSeq
 	s.memory.doubts.mark(snap, s.subjects)
 
 	s.setStatus("reading the stream past the bucket")
 	s.projector = s.newProjector(snap)
-	s.empty = s.storage.stream.State.Msgs == 0 && snap.keys == 0
+	s.empty = s.storage.Stream.State.Msgs == 0 && snap.Keys == 0
 	s.group.Go(func() error { return s.projector.run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
 	s.group.Go(func() error { return s.guard(ctx, known) })
@@ -188,11 +189,11 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 		}
 	}
 	version = serviceVersion(listings)
-	if err = app.CheckHistory(records, version, s.storage.accepted()); err == nil {
+	if err = app.CheckHistory(records, version, s.storage.Accepted()); err == nil {
 		err = app.CheckDeletion(deleted, version)
 	}
 	if err != nil && s.cfg.AcceptReset {
-		err = s.until(ctx, "JetStream", s.connected(s.storage.acceptReset))
+		err = s.until(ctx, "JetStream", s.connected(s.storage.AcceptReset))
 	}
 	return version, err
 }
@@ -201,7 +202,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State) {
 	before := s.memory.pending.Load()
 	s.queue = newQueue(queueConfig{
-		StreamID: s.storage.id, Empty: s.empty, Reached: s.publishFrom,
+		StreamID: s.storage.ID, Empty: s.empty, Reached: s.publishFrom,
 		PerApp: s.cfg.WatchBufferSize, MaxBytes: s.cfg.PendingBytes, Metrics: s.metrics.publisher,
 	})
 	s.publisher = s.newPublisher()
@@ -218,7 +219,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 		}
 	}
 	s.setStatus("publishing the differences between the cluster and the stream")
-	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.lost, s.cfg.App, app.Watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, s.cfg.App, app.Watching(s.kube.namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
@@ -240,23 +241,23 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 }
 
 // newProjector makes the projector of the session, which goes on from snap.
-func (s *session) newProjector(snap *snapshot) *projector {
+func (s *session) newProjector(snap *store.Snapshot) *projector {
 	return newProjector(projectorConfig{
 		Bucket: s.bucket, Stream: s.cfg.Stream, Subjects: s.subjects, Acknowledged: s.acknowledged,
-		Lost: appendMissing(slices.Clone(s.bucket.lost), s.memory.removed), Accepted: s.storage.accepted(), Log: s.log, Metrics: s.metrics.projector,
+		Lost: store.MergeRanges(slices.Clone(s.bucket.Lost), s.memory.removed), Accepted: s.storage.Accepted(), Log: s.log, Metrics: s.metrics.projector,
 	}, snap)
 }
 
 // newPublisher makes the publisher of the session, which goes on behind what has been read.
 func (s *session) newPublisher() *publisher {
-	state := s.storage.stream.State
+	state := s.storage.Stream.State
 	state.LastSeq = s.publishFrom
 	return newPublisher(publisherConfig{
 		NATS: s.nc, Appends: s.appends, Stream: s.cfg.Stream, Subjects: s.subjects, App: s.cfg.App, NewEncoder: s.newEncoder,
 		Queue: s.queue, Known: s.acknowledged, Log: s.log, Metrics: s.metrics.publisher,
-		State: state, MaxMsgSize: s.storage.stream.Config.MaxMsgSize, Lost: s.bucket.lost,
+		State: state, MaxMsgSize: s.storage.Stream.Config.MaxMsgSize, Lost: s.bucket.Lost,
 		Leads:      s.leads,
-		Published:  s.published().publishedOf,
+		Published:  s.published().PublishedOf,
 		Stored:     func(sequence uint64) { s.projector.lag.note(sequence, time.Now()) },
 		KeyMissing: func(id subjects.AppID) { s.projector.distrust(true, id) },
 	})

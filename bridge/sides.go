@@ -13,6 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -23,14 +24,14 @@ type sides struct {
 	version string                  // of the list of Knative Services
 	skipped []Note
 
-	storage *storage // nil infos: missing
+	storage *store.Storage // nil infos: missing
 	// blocked are differences that make the content of stream or bucket meaningless.
 	blocked []Difference
 
-	events  map[subjects.AppID]*lastEvent
+	events  map[subjects.AppID]*store.LastEvent
 	foreign []Note
 
-	entries map[subjects.AppID]*held
+	entries map[subjects.AppID]*store.Entry
 	// keys are the subjects of the bucket that are no app's key, with their last sequence.
 	keys map[string]uint64
 
@@ -52,19 +53,19 @@ type Target struct {
 	// Connected returns why JetStream cannot be read at present.
 	Connected func() error
 	// Storage returns stream and bucket, not read yet.
-	Storage func() *storage
+	Storage func() *store.Storage
 	// Entries makes and purges entries as the projector does.
-	Entries *bucket
+	Entries *store.Bucket
 	// Encoder makes the events for a stream that takes messages of maxSize bytes, if that is not 0.
 	Encoder func(maxSize int64) *app.Encoder
 }
 
-func (t *Target) reader() reader { return reader{t.NATS, t.Stream, t.Subjects} }
+func (t *Target) reader() store.Reader { return store.NewReader(t.NATS, t.Stream, t.Subjects) }
 
 func (t *Target) newSides() *sides {
 	return &sides{
 		storage: t.Storage(), current: map[subjects.AppID]app.State{},
-		events: map[subjects.AppID]*lastEvent{}, entries: map[subjects.AppID]*held{}, keys: map[string]uint64{},
+		events: map[subjects.AppID]*store.LastEvent{}, entries: map[subjects.AppID]*store.Entry{}, keys: map[string]uint64{},
 	}
 }
 
@@ -81,30 +82,30 @@ func (t *Target) readNATS(ctx context.Context, s *sides, only *selection) error 
 	if err := t.inspect(ctx, s); err != nil || len(s.blocked) > 0 {
 		return err
 	}
-	if s.storage.bucket != nil {
+	if s.storage.Bucket != nil {
 		if err := t.readBucket(ctx, s, only); err != nil {
 			return err
 		}
 	}
-	if s.storage.stream == nil {
+	if s.storage.Stream == nil {
 		return nil
 	}
 	// Again: what the bucket reflects is in the stream by now.
-	stream, err := s.storage.info(ctx, t.Stream)
+	stream, err := s.storage.Info(ctx, t.Stream)
 	if err != nil {
 		return err
 	}
 	if stream == nil {
 		return fmt.Errorf("stream %s is gone", t.Stream)
 	}
-	s.storage.stream = stream
+	s.storage.Stream = stream
 	return t.readStream(ctx, s, only)
 }
 
 // inspect checks stream and bucket as a whole.
 func (t *Target) inspect(ctx context.Context, s *sides) error {
 	st := s.storage
-	if err := st.lookUp(ctx); err != nil {
+	if err := st.LookUp(ctx); err != nil {
 		return err
 	}
 	block := func(side Side, err error) error {
@@ -120,12 +121,12 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 		name    string
 		info    *jetstream.StreamInfo
 		inspect func() error
-	}{{SideStream, t.Stream, st.stream, st.inspectStream}, {SideBucket, t.Bucket, st.bucket, st.inspectBucket}}
+	}{{SideStream, t.Stream, st.Stream, st.InspectStream}, {SideBucket, t.Bucket, st.Bucket, st.InspectBucket}}
 	for _, i := range inspections {
 		if i.info == nil {
 			continue
 		}
-		if err := st.checkCluster(string(i.side), i.name, i.info.Config); err != nil {
+		if err := st.CheckCluster(string(i.side), i.name, i.info.Config); err != nil {
 			s.blocked = append(s.blocked, Difference{Kind: DifferenceOtherCluster, Side: i.side, Detail: err.Error()})
 			continue
 		}
@@ -133,10 +134,10 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 			return err
 		}
 	}
-	if st.stream != nil {
+	if st.Stream != nil {
 		return nil
 	}
-	other, err := st.holder(ctx)
+	other, err := st.Holder(ctx)
 	if err == nil && other != "" {
 		s.blocked = append(s.blocked, Difference{
 			Kind: DifferenceUnfit, Side: SideStream,
@@ -153,12 +154,12 @@ func (t *Target) readBucket(ctx context.Context, s *sides, only *selection) erro
 	var err error
 	if only == nil {
 		// Everything in the bucket's stream, also what is no key.
-		if names, err = subjectsOf(ctx, t.JetStream, stream, ">"); err != nil {
+		if names, err = store.Subjects(ctx, t.JetStream, stream, ">"); err != nil {
 			return err
 		}
 	} else {
 		for id := range only.apps {
-			name, err := t.Entries.subject(id)
+			name, err := t.Entries.Subject(id)
 			if err != nil {
 				return err
 			}
@@ -168,13 +169,13 @@ func (t *Target) readBucket(ctx context.Context, s *sides, only *selection) erro
 			names = append(names, subject)
 		}
 	}
-	return t.readLast(ctx, stream, names, func(subject string, m *storedMessage) {
+	return t.readLast(ctx, stream, names, func(subject string, m *store.Message) {
 		id, err := t.parseEntry(subject)
 		if err != nil {
-			s.keys[subject] = m.sequence
+			s.keys[subject] = m.Sequence
 			return
 		}
-		s.entries[id] = heldBy(m)
+		s.entries[id] = store.EntryOf(m)
 	})
 }
 
@@ -193,7 +194,7 @@ func (t *Target) readStream(ctx context.Context, s *sides, only *selection) erro
 	if only != nil {
 		apps = only.apps
 	} else {
-		names, err := subjectsOf(ctx, t.JetStream, t.Stream, t.Subjects.Events())
+		names, err := store.Subjects(ctx, t.JetStream, t.Stream, t.Subjects.Events())
 		if err != nil {
 			return err
 		}
@@ -205,11 +206,11 @@ func (t *Target) readStream(ctx context.Context, s *sides, only *selection) erro
 				strange = append(strange, subject)
 			}
 		}
-		if err := t.readLast(ctx, t.Stream, strange, func(subject string, m *storedMessage) {
+		if err := t.readLast(ctx, t.Stream, strange, func(subject string, m *store.Message) {
 			s.foreign = append(s.foreign, Note{
 				Kind: NoteForeignMessage,
 				Detail: fmt.Sprintf("the stream holds a message that is no app event, it is passed over: sequence %d, subject %s",
-					m.sequence, printable(subject)),
+					m.Sequence, store.Printable(subject)),
 			})
 		}); err != nil {
 			return err
@@ -225,19 +226,19 @@ func (t *Target) readStream(ctx context.Context, s *sides, only *selection) erro
 func (t *Target) readEvents(ctx context.Context, s *sides, apps map[subjects.AppID]struct{}) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readWindow)
+	g.SetLimit(store.ReadWindow)
 	for id := range apps {
 		g.Go(func() error {
-			e, err := t.reader().lastEventOf(ctx, id, s.entries[id].sequence())
+			e, err := t.reader().LastEvent(ctx, id, s.entries[id].Sequence())
 			if err != nil || e == nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			s.events[id] = e
-			if e.foreign > 0 {
+			if e.Foreign > 0 {
 				s.foreign = append(s.foreign, noteOn(id, NoteForeignMessage,
-					"its last message in the stream is no event of appbridge, it is passed over: sequence %d", e.foreign))
+					"its last message in the stream is no event of appbridge, it is passed over: sequence %d", e.Foreign))
 			}
 			return nil
 		})
@@ -249,22 +250,22 @@ func (t *Target) readEvents(ctx context.Context, s *sides, apps map[subjects.App
 // that do not reflect their app's last event.
 func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readWindow)
+	g.SetLimit(store.ReadWindow)
 	for id, h := range s.entries {
-		if e := s.events[id]; h.record == nil || (e != nil && e.record.Previous() == h.record.Sequence) {
+		if e := s.events[id]; h.Record == nil || (e != nil && e.Record.Previous() == h.Record.Sequence) {
 			continue
 		}
 		g.Go(func() error {
-			m, err := messageAt(ctx, t.NATS, t.Stream, h.record.Sequence)
-			if errors.Is(err, errNoMessage) {
+			m, err := store.MessageAt(ctx, t.NATS, t.Stream, h.Record.Sequence)
+			if errors.Is(err, store.ErrNoMessage) {
 				return nil // retention took it, or it is ahead
 			}
 			if err != nil {
 				return err
 			}
-			of, _, err := t.Subjects.ParseEvent(m.subject)
-			if err != nil || of != id || m.header.Get(subjects.CEID) != h.header.Get(subjects.CEID) {
-				h.other = fmt.Sprintf("%q on %s", m.header.Get(subjects.CEID), printable(m.subject))
+			of, _, err := t.Subjects.ParseEvent(m.Subject)
+			if err != nil || of != id || m.Header.Get(subjects.CEID) != h.Header.Get(subjects.CEID) {
+				h.Other = fmt.Sprintf("%q on %s", m.Header.Get(subjects.CEID), store.Printable(m.Subject))
 			}
 			return nil
 		})
@@ -273,14 +274,14 @@ func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 }
 
 // readLast reads the last message of each subject and calls visit with it, one at a time.
-func (t *Target) readLast(ctx context.Context, stream string, names []string, visit func(string, *storedMessage)) error {
+func (t *Target) readLast(ctx context.Context, stream string, names []string, visit func(string, *store.Message)) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readWindow)
+	g.SetLimit(store.ReadWindow)
 	for _, subject := range names {
 		g.Go(func() error {
-			m, err := lastMessage(ctx, t.NATS, stream, subject)
-			if errors.Is(err, errNoMessage) {
+			m, err := store.LastMessage(ctx, t.NATS, stream, subject)
+			if errors.Is(err, store.ErrNoMessage) {
 				return nil // removed meanwhile
 			}
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -29,34 +30,34 @@ func (r *rig) fatEvent(id subjects.AppID, n int, prev *app.Record) *app.Event {
 }
 
 // held reads an app's entry.
-func (r *rig) held(id subjects.AppID) *held {
+func (r *rig) held(id subjects.AppID) *store.Entry {
 	r.t.Helper()
-	subject, err := r.bucket.subject(id)
+	subject, err := r.bucket.Subject(id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m, err := lastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
-	if errors.Is(err, errNoMessage) {
+	m, err := store.LastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
+	if errors.Is(err, store.ErrNoMessage) {
 		return nil
 	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return heldBy(m)
+	return store.EntryOf(m)
 }
 
 // differs compares an app's entry with its last event as verify does.
 func (r *rig) differs(id subjects.AppID) (detail string, differs bool) {
 	r.t.Helper()
-	last, err := (reader{r.nc, subjects.DefaultStream, r.pub.encoder.Subjects}).lastEventOf(r.t.Context(), id, 0)
+	last, err := store.NewReader(r.nc, subjects.DefaultStream, r.pub.encoder.Subjects).LastEvent(r.t.Context(), id, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := r.bucket.mismatch(id, last, r.held(id), time.Now())
+	m := r.bucket.Mismatch(id, last, r.held(id), time.Now())
 	if m == nil {
 		return "", false
 	}
-	return m.detail, true
+	return m.Detail, true
 }
 
 // An entry that does not fit keeps the event's encoding or leaves fields out.
@@ -78,13 +79,13 @@ func TestEntryWithin(t *testing.T) {
 		{"it cannot be made", subjects.ContentTypeJSON, "", 100, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := &bucket{name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, maxSize: func() int { return test.limit }}
+			b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, MaxSize: func() int { return test.limit }}
 			r := &app.Record{Kind: subjects.Updated, Sequence: 5, ContentType: test.eventForm, Truncated: test.eventLacks, App: fat}
 			h := nats.Header{subjects.HeaderUID: {"u1"}}
 			if test.eventLacks != "" {
 				h.Set(subjects.HeaderTruncated, test.eventLacks)
 			}
-			msg, err := b.entry(id, r, h)
+			msg, err := b.Entry(id, r, h)
 			if test.form == "" {
 				if !errors.Is(err, app.ErrTooLarge) {
 					t.Errorf("got %v, %v", msg, err)
@@ -119,7 +120,7 @@ func TestFatAppStopsNobody(t *testing.T) {
 		name  string
 		limit func(*testing.T, *rig)
 	}{
-		{"the client", func(_ *testing.T, r *rig) { r.bucket.maxSize = func() int { return 8 << 10 } }},
+		{"the client", func(_ *testing.T, r *rig) { r.bucket.MaxSize = func() int { return 8 << 10 } }},
 		{"the server", func(t *testing.T, r *rig) {
 			stream, err := r.js.Stream(t.Context(), subjects.BucketStream(subjects.DefaultBucket))
 			if err != nil {
@@ -146,16 +147,16 @@ func TestFatAppStopsNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := r.held(fat)
-			if got.record == nil || got.record.Truncated != "old_app,spec,status" && got.record.Truncated != "spec,status" || got.record.Sequence != 2 {
-				t.Errorf("the bucket holds %+v of %v", got, got.record)
+			if got.Record == nil || got.Record.Truncated != "old_app,spec,status" && got.Record.Truncated != "spec,status" || got.Record.Sequence != 2 {
+				t.Errorf("the bucket holds %+v of %v", got, got.Record)
 			}
-			if r.held(other).sequence() != last.Sequence {
+			if r.held(other).Sequence() != last.Sequence {
 				t.Error("the other app is not in the bucket")
 			}
 			if d, differs := r.differs(other); differs {
 				t.Error(d)
 			}
-			if d, differs := r.differs(fat); differs != (r.bucket.maxSize == nil) {
+			if d, differs := r.differs(fat); differs != (r.bucket.MaxSize == nil) {
 				t.Errorf("verify says %v", d)
 			}
 			if got := taken(p)[fat]; got.Truncated != "" && got.Truncated != "old_app" {
@@ -181,7 +182,7 @@ func TestEntryThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	limit := 10
-	r.bucket.maxSize = func() int { return limit }
+	r.bucket.MaxSize = func() int { return limit }
 	first := r.append(r.event("1", nil))
 	p, snap := r.newProjector(zap.NewNop())
 	if err := r.runUntil(p, snap, first.Sequence); err != nil {
@@ -208,19 +209,19 @@ func TestEncodingChangeThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	fat, other := otherApp("fat"), otherApp("other")
-	r.pub.encoder.Form, r.bucket.form = subjects.ContentTypeProtobuf, subjects.ContentTypeProtobuf
+	r.pub.encoder.Form, r.bucket.ContentType = subjects.ContentTypeProtobuf, subjects.ContentTypeProtobuf
 	r.append(r.fatEvent(fat, 5000, nil))
 	r.append(r.fatEvent(other, 10, nil))
 	r.project()
-	r.pub.encoder.Form, r.bucket.form = subjects.ContentTypeJSON, subjects.ContentTypeJSON
-	r.bucket.maxSize = func() int { return 8 << 10 }
+	r.pub.encoder.Form, r.bucket.ContentType = subjects.ContentTypeJSON, subjects.ContentTypeJSON
+	r.bucket.MaxSize = func() int { return 8 << 10 }
 	last := r.append(r.event("3", nil))
 	p := r.project()
-	if r.held(testID).sequence() != last.Sequence || p.metrics == nil {
+	if r.held(testID).Sequence() != last.Sequence || p.metrics == nil {
 		t.Error("the new event is not in the bucket")
 	}
 	for id, want := range map[subjects.AppID]string{fat: subjects.ContentTypeProtobuf, other: subjects.ContentTypeJSON} {
-		if got := r.held(id); got.record == nil || got.record.ContentType != want || got.record.Truncated != "" {
+		if got := r.held(id); got.Record == nil || got.Record.ContentType != want || got.Record.Truncated != "" {
 			t.Errorf("%s: the bucket holds %+v", id, got)
 		}
 		if d, differs := r.differs(id); differs {
@@ -235,12 +236,12 @@ func TestEncodingChangeThatDoesNotFit(t *testing.T) {
 // What a bucket may not have.
 func TestBucketProblems(t *testing.T) {
 	fit := jetstream.StreamConfig{Retention: jetstream.LimitsPolicy, MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1}
-	if got := bucketProblems(fit); len(got) > 0 {
+	if got := store.BucketProblems(fit); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 	limited := fit
 	limited.MaxMsgSize = 8192
-	if got := bucketProblems(limited); len(got) != 1 || !strings.Contains(got[0], "8192 bytes") {
+	if got := store.BucketProblems(limited); len(got) != 1 || !strings.Contains(got[0], "8192 bytes") {
 		t.Errorf("got %v", got)
 	}
 }

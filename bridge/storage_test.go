@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -32,8 +33,8 @@ const testCluster = "c1"
 type rig struct {
 	*stage
 	cfg     Config
-	storage *storage
-	bucket  *bucket
+	storage *store.Storage
+	bucket  *store.Bucket
 	metrics *metrics
 }
 
@@ -70,18 +71,18 @@ func newRigOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, o
 		ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket,
 		StreamReplicas: replicas, Encoding: EncodingJSON,
 	}
-	store := (&Bridge{cfg: cfg, js: js, log: zap.NewNop(), subjects: e.Subjects, clusterUID: testCluster}).newStorage()
+	storage := (&Bridge{cfg: cfg, js: js, log: zap.NewNop(), subjects: e.Subjects, clusterUID: testCluster}).newStorage()
 	var stream jetstream.Stream
 	try("make the stream and the bucket", func() (err error) {
-		if err := errors.Join(store.inspect(t.Context()), store.identify(witness{}, 0), store.establish(t.Context(), witness{})); err != nil {
+		if err := errors.Join(storage.Inspect(t.Context()), storage.Identify(store.Witness{}, 0), storage.Establish(t.Context(), store.Witness{})); err != nil {
 			return err
 		}
 		stream, err = js.Stream(t.Context(), subjects.DefaultStream)
 		return err
 	})
-	b := &bucket{js: js, name: subjects.DefaultBucket, form: subjects.ContentTypeJSON, log: zap.NewNop()}
-	r := &rig{&stage{t: t, nc: nc, js: js, stream: stream}, cfg, store, b, testMetrics()}
-	r.published = publishedReader{reader{nc, subjects.DefaultStream, e.Subjects}, b}.publishedOf
+	b := &store.Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
+	r := &rig{&stage{t: t, nc: nc, js: js, stream: stream}, cfg, storage, b, testMetrics()}
+	r.published = store.NewPublishedReader(store.NewReader(nc, subjects.DefaultStream, e.Subjects), b).PublishedOf
 	r.pub = r.next()
 	return r
 }
@@ -111,7 +112,7 @@ func (r *rig) project() *projector {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	snap, err := r.bucket.load(ctx)
+	snap, err := r.bucket.Load(ctx)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func (r *rig) project() *projector {
 func TestProjectionGoesOn(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	snap, err := r.bucket.load(ctx)
+	snap, err := r.bucket.Load(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,11 +165,11 @@ func TestProjectionGoesOn(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	entry, err := lastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subjects.BucketSubject(subjects.DefaultBucket, "vision.development.stream=2Elit"))
+	entry, err := store.LastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subjects.BucketSubject(subjects.DefaultBucket, "vision.development.stream=2Elit"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := entry.header.Get(subjects.HeaderEventSequence), strconv.FormatUint(prev.Sequence, 10); got != want {
+	if got, want := entry.Header.Get(subjects.HeaderEventSequence), strconv.FormatUint(prev.Sequence, 10); got != want {
 		t.Errorf("the bucket reflects %s, want %s", got, want)
 	}
 }
@@ -193,11 +194,11 @@ func TestDamagedEntryIsRestored(t *testing.T) {
 	other.Msg.Header.Set(subjects.HeaderExpectedLastSubjectSequenceSubject, "flyte.apps.events.vision.development.other.*")
 	r.append(other)
 	p := r.project()
-	snap, err := r.bucket.load(t.Context())
+	snap, err := r.bucket.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := snap.records[testID]
+	got := snap.Records[testID]
 	if got.Damaged || got.Sequence != two.Sequence || got.ResourceVersion != "2" {
 		t.Errorf("the bucket holds %+v, want version 2 of sequence %d", got, two.Sequence)
 	}
@@ -225,7 +226,7 @@ func TestForeignMessage(t *testing.T) {
 		t.Errorf("the records are %v, that of x %+v; want none", got, got[x])
 	}
 	// What counts for its fence is read when it gets an event.
-	read, err := publishedReader{reader{r.nc, subjects.DefaultStream, p.subjects}, r.bucket}.publishedOf(t.Context(), x)
+	read, err := store.NewPublishedReader(store.NewReader(r.nc, subjects.DefaultStream, p.subjects), r.bucket).PublishedOf(t.Context(), x)
 	if err != nil || read.Exists() || read.Fence() != 2 || read.Previous() != 0 {
 		t.Errorf("got %+v, %v, want the fence at 2", read, err)
 	}
@@ -239,9 +240,9 @@ func TestClusterRenamed(t *testing.T) {
 	r := newRig(t)
 	core, logs := observer.New(zap.WarnLevel)
 	for _, name := range []string{"test", "other"} {
-		store := *r.storage
-		store.log, store.cfg.ClusterName = zap.New(core), name
-		if err := errors.Join(store.inspect(t.Context()), store.establish(t.Context(), witness{})); err != nil {
+		storage := *r.storage
+		storage.Log, storage.Config.ClusterName = zap.New(core), name
+		if err := errors.Join(storage.Inspect(t.Context()), storage.Establish(t.Context(), store.Witness{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,23 +12,24 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // forge writes an entry with the headers of the one that is there and another body.
 func (r *rig) forge(id subjects.AppID, change func(nats.Header, []byte) []byte) {
 	r.t.Helper()
-	subject, err := r.bucket.subject(id)
+	subject, err := r.bucket.Subject(id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m, err := lastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
+	m, err := store.LastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	h := maps.Clone(m.header)
+	h := maps.Clone(m.Header)
 	h.Del(subjects.HeaderExpectedLastSequence)
-	data := change(h, m.data)
+	data := change(h, m.Data)
 	if _, err := r.js.PublishMsg(r.t.Context(), &nats.Msg{Subject: subject, Header: h, Data: data}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 			entry := r.held(a)
 			r.forge(gone, func(h nats.Header, _ []byte) []byte {
 				clear(h)
-				maps.Copy(h, entry.header)
+				maps.Copy(h, entry.Header)
 				h.Del(subjects.HeaderExpectedLastSequence)
 				return []byte("{}")
 			})
@@ -80,7 +81,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 			marker := r.held(gone)
 			r.forge(a, func(h nats.Header, _ []byte) []byte {
 				clear(h)
-				maps.Copy(h, marker.header)
+				maps.Copy(h, marker.Header)
 				h.Del(subjects.HeaderExpectedLastSequence)
 				return nil
 			})
@@ -96,7 +97,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 			t.Run(test.name+" with marker age "+age.String(), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				r.bucket.markerMaxAge = age
+				r.bucket.MarkerMaxAge = age
 				r.append(r.event("2", r.append(r.event("1", nil))))
 				r.append(r.removalOn(gone, r.append(r.eventOn(gone, "3", nil))))
 				first := r.append(r.eventOn(b, "8", nil)) // the bucket's position is none that is forged
@@ -207,7 +208,7 @@ func TestDisplacedWrite(t *testing.T) {
 			if _, err := r.js.Publish(t.Context(), subjects.BucketSubject(subjects.DefaultBucket, "hand"), []byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			msg, err := r.bucket.entry(b, last, r.eventOn(b, "3", nil).Msg.Header)
+			msg, err := r.bucket.Entry(b, last, r.eventOn(b, "3", nil).Msg.Header)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,12 +232,12 @@ func TestGuardNoticesKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	core, logs := observer.New(zap.DebugLevel)
-	s := r.session(witness{}, zap.New(core))
+	s := r.session(store.Witness{}, zap.New(core))
 	r.append(r.event("1", nil))
 	gone := otherApp("gone")
 	r.append(r.removalOn(gone, r.append(r.eventOn(gone, "2", nil))))
 	last := r.append(r.eventOn(otherApp("b"), "3", nil))
-	r.bucket.markerMaxAge = time.Hour
+	r.bucket.MarkerMaxAge = time.Hour
 	p, snap := r.newProjector(zap.NewNop())
 	r.run(p, snap)
 	r.reflects(p, last.Sequence)
@@ -257,11 +258,11 @@ func TestGuardNoticesKeys(t *testing.T) {
 	looked := func() int { return logs.FilterMessage("an audit of stream and bucket is requested").Len() }
 	before := s.nc.Stats().Reconnects
 	r.poll("it does not look", func() bool { return s.memory.checked.Load() == before && p.purged.Load() == 1 })
-	if err := r.bucket.purgeApp(t.Context(), testID, r.bucketEnd()); err != nil {
+	if err := r.bucket.PurgeApp(t.Context(), testID, r.bucketEnd()); err != nil {
 		t.Fatal(err)
 	}
 	r.poll("it does not notice", func() bool { return looked() > 0 })
-	r.poll("the key is not written again", func() bool { return r.held(testID).sequence() == 1 })
+	r.poll("the key is not written again", func() bool { return r.held(testID).Sequence() == 1 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

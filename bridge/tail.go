@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -76,7 +77,7 @@ func (t *tail) idle(ctx context.Context) error {
 	info, err := t.lookUp(ctx) // before the newest message: what it counts has been removed or is that
 	var newest uint64
 	if err == nil {
-		newest, err = newestSequence(ctx, t.bucket.js.Conn(), t.stream, allMessages)
+		newest, err = store.LastSequence(ctx, t.bucket.JS.Conn(), t.stream, store.AllMessages)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -84,8 +85,8 @@ func (t *tail) idle(ctx context.Context) error {
 	case err != nil:
 		return nil // NATS is unavailable for the moment
 	case newest > t.at:
-		if t.quiet++; t.quiet >= maxIdle {
-			return fmt.Errorf("%w: it stands at sequence %d of %d of stream %s", errReplicaBehind, t.at, newest, t.stream)
+		if t.quiet++; t.quiet >= store.MaxIdle {
+			return fmt.Errorf("%w: it stands at sequence %d of %d of stream %s", store.ErrReplicaBehind, t.at, newest, t.stream)
 		}
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -70,7 +71,7 @@ func (b *Bridge) target(namespaces []string) *Target {
 		ClusterName: b.cfg.ClusterName, Stream: b.cfg.Stream, Bucket: b.cfg.Bucket,
 		Watched: app.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
 		Encoder: func(maxSize int64) *app.Encoder {
-			return b.newEncoder(func() int { return maxMessage(b.nc, maxSize) })
+			return b.newEncoder(func() int { return store.MaxMessage(b.nc, maxSize) })
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -23,18 +24,18 @@ const (
 
 // The kinds of difference between the bucket and the end of the stream.
 const (
-	DifferenceMissingEntry     DifferenceKind = DifferenceKind(mismatchMissingEntry)
-	DifferenceMissingMarker    DifferenceKind = DifferenceKind(mismatchMissingMarker)
-	DifferenceEntryForMarker   DifferenceKind = DifferenceKind(mismatchEntryForMarker) // a value although the last event is a delete
-	DifferenceMarkerForEntry   DifferenceKind = DifferenceKind(mismatchMarkerForEntry) // a delete marker although it is not
-	DifferenceBucketBehind     DifferenceKind = DifferenceKind(mismatchBehind)
-	DifferenceBucketAhead      DifferenceKind = DifferenceKind(mismatchAhead) // it reflects an event that the stream does not have
-	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event"          // the stream has another event at that sequence
-	DifferenceBucketVersion    DifferenceKind = DifferenceKind(mismatchVersion)
-	DifferenceBucketApp        DifferenceKind = DifferenceKind(mismatchApp)
-	DifferenceBucketHeaders    DifferenceKind = DifferenceKind(mismatchHeaders)
-	DifferenceBucketEncoding   DifferenceKind = DifferenceKind(mismatchEncoding)
-	DifferenceDamagedEntry     DifferenceKind = DifferenceKind(mismatchDamaged)
+	DifferenceMissingEntry     DifferenceKind = DifferenceKind(store.MismatchMissingEntry)
+	DifferenceMissingMarker    DifferenceKind = DifferenceKind(store.MismatchMissingMarker)
+	DifferenceEntryForMarker   DifferenceKind = DifferenceKind(store.MismatchEntryForMarker) // a value although the last event is a delete
+	DifferenceMarkerForEntry   DifferenceKind = DifferenceKind(store.MismatchMarkerForEntry) // a delete marker although it is not
+	DifferenceBucketBehind     DifferenceKind = DifferenceKind(store.MismatchBehind)
+	DifferenceBucketAhead      DifferenceKind = DifferenceKind(store.MismatchAhead) // it reflects an event that the stream does not have
+	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event"                // the stream has another event at that sequence
+	DifferenceBucketVersion    DifferenceKind = DifferenceKind(store.MismatchVersion)
+	DifferenceBucketApp        DifferenceKind = DifferenceKind(store.MismatchApp)
+	DifferenceBucketHeaders    DifferenceKind = DifferenceKind(store.MismatchHeaders)
+	DifferenceBucketEncoding   DifferenceKind = DifferenceKind(store.MismatchEncoding)
+	DifferenceDamagedEntry     DifferenceKind = DifferenceKind(store.MismatchDamaged)
 	DifferenceForeignKey       DifferenceKind = "foreign_key"
 )
 
@@ -152,9 +153,9 @@ func NewReport() *Report {
 func line(app *AppName, key string, side Side, detail string) string {
 	switch {
 	case app != nil:
-		return printable(app.Project+"/"+app.Domain+"/"+app.Name) + "  " + detail
+		return store.Printable(app.Project+"/"+app.Domain+"/"+app.Name) + "  " + detail
 	case key != "":
-		return printable(key) + "  " + detail
+		return store.Printable(key) + "  " + detail
 	case side != "":
 		return string(side) + "  " + detail
 	default:

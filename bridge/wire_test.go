@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
@@ -23,7 +24,7 @@ func (r *rig) through(delay time.Duration, lose func([]byte) bool) *rig {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(jetStreamTimeout), jetstream.WithPublishAsyncTimeout(jetStreamTimeout)) // as New does
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout)) // as New does
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func (r *rig) through(delay time.Duration, lose func([]byte) bool) *rig {
 		r.t.Fatal(err)
 	}
 	store := *r.storage
-	store.js = js
+	store.JS = js
 	far.storage = &store
 	return &far
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,9 +18,9 @@ const witnessAnnotation = "appbridge.flyte.org/acknowledged"
 // right more.
 type witnessLeases struct {
 	coordinationv1client.LeasesGetter
-	known *acknowledged
+	known *store.Acknowledged
 	// of is what the witness has to be of; its StreamID and sequences do not count.
-	of  witness
+	of  store.Witness
 	log *zap.Logger
 }
 
@@ -53,22 +54,22 @@ func (l witnessLease) read(lease *coordinationv1.Lease) {
 	if text == "" {
 		return
 	}
-	var w witness
+	var w store.Witness
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
 		l.leases.log.Warn("the Lease's annotation cannot be read", zap.String("annotation", witnessAnnotation), zap.String("value", text), zap.Error(err))
 		return
 	}
 	of := l.leases.of
 	of.StreamID = w.StreamID
-	if w.sameHistory(of) {
-		l.leases.known.merge(w)
+	if w.SameHistory(of) {
+		l.leases.known.Merge(w)
 	}
 }
 
 // annotated is the Lease with the present witness. A bridge that knows of no acknowledgement leaves
 // the annotation as it is.
 func (l witnessLease) annotated(lease *coordinationv1.Lease) *coordinationv1.Lease {
-	now := l.leases.known.get()
+	now := l.leases.known.Witness()
 	if now.StreamID == "" {
 		return lease
 	}

@@ -1,4 +1,4 @@
-package bridge
+package store
 
 import (
 	"context"
@@ -15,41 +15,41 @@ const (
 	consumerIdle = time.Minute
 	// quietTime is how long no message comes before a reader is idle.
 	quietTime = 2 * time.Second
-	// maxIdle is how often in a row a reader may be idle although the leader has
+	// MaxIdle is how often in a row a reader may be idle although the leader has
 	// more, before it gives up its consumer: the replica that the consumer is on
 	// may never get there.
-	maxIdle = 4
+	MaxIdle = 4
 )
 
-// allMessages matches every message of a stream.
-const allMessages = ">"
+// AllMessages matches every message of a stream.
+const AllMessages = ">"
 
 var (
 	// errEnd ends a follow without an error.
 	errEnd = errors.New("end")
-	// errReplicaBehind reports that a consumer did not show what the stream's leader has.
-	errReplicaBehind = errors.New("the consumer is behind the stream's leader")
+	// ErrReplicaBehind reports that a consumer did not show what the stream's leader has.
+	ErrReplicaBehind = errors.New("the consumer is behind the stream's leader")
 )
 
-// newestSequence returns the sequence of the newest message that matches filter
+// LastSequence returns the sequence of the newest message that matches filter
 // and still exists, read from the stream's leader; 0 if there is none.
-func newestSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (uint64, error) {
-	m, err := lastMessage(ctx, nc, stream, filter)
-	if errors.Is(err, errNoMessage) {
+func LastSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (uint64, error) {
+	m, err := LastMessage(ctx, nc, stream, filter)
+	if errors.Is(err, ErrNoMessage) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	return m.sequence, nil
+	return m.Sequence, nil
 }
 
-// follow calls visit with the messages of a stream, in order and without gaps,
+// Follow calls visit with the messages of a stream, in order and without gaps,
 // until visit, idle or the context ends it. It calls idle at the start if the
 // consumer has nothing to deliver, and whenever no message has come for
 // quietTime. That alone does not mean that the end of the stream is reached:
 // the server may have placed the consumer on a replica that is catching up.
-func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
+func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
 	idle func() error, visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
 ) (err error) {
 	cfg.InactiveThreshold = consumerIdle
@@ -102,28 +102,28 @@ func follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 	}
 }
 
-// followLast calls visit with the newest message of each subject that matches filter, at least as far
+// FollowLast calls visit with the newest message of each subject that matches filter, at least as far
 // as the stream's leader has them. A subject may come more than once.
-func followLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool,
+func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool,
 	visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
 ) error {
-	target, err := newestSequence(ctx, js.Conn(), stream, filter)
+	target, err := LastSequence(ctx, js.Conn(), stream, filter)
 	if err != nil || target == 0 {
 		return err
 	}
 	var read uint64
 	idle := 0
-	return follow(ctx, js, stream, jetstream.OrderedConsumerConfig{
+	return Follow(ctx, js, stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{filter}, HeadersOnly: headersOnly,
 	}, func() error {
 		// What is missing may have been removed since.
-		if target, err = newestSequence(ctx, js.Conn(), stream, filter); err != nil {
+		if target, err = LastSequence(ctx, js.Conn(), stream, filter); err != nil {
 			return err
 		}
 		if idle++; target <= read {
 			return errEnd
-		} else if idle >= maxIdle {
-			return fmt.Errorf("%w: it stands at sequence %d of %d", errReplicaBehind, read, target)
+		} else if idle >= MaxIdle {
+			return fmt.Errorf("%w: it stands at sequence %d of %d", ErrReplicaBehind, read, target)
 		}
 		return nil
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
@@ -145,7 +145,7 @@ const subjectTime = 10 * time.Microsecond
 // createConsumer makes an ordered consumer. One that begins with the last message of each subject
 // has the server go over all subjects before it answers.
 func createConsumer(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
-	timeout := jetStreamTimeout
+	timeout := JetStreamTimeout
 	if cfg.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy {
 		known, err := js.Stream(ctx, stream)
 		if err != nil {

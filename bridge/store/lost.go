@@ -1,4 +1,4 @@
-package bridge
+package store
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// tailConfirm is how long a stream has to end before what it acknowledged to count as lost: a
+	// TailConfirm is how long a stream has to end before what it acknowledged to count as lost: a
 	// leader that was just elected may not have applied everything yet.
-	tailConfirm = time.Second
+	TailConfirm = time.Second
 	// farAhead is how far the bucket may be ahead of everything else that is known. Entries beyond that
 	// are not of this stream, or were made up.
 	farAhead = 1_000_000
@@ -26,71 +26,71 @@ const (
 	fillChunk = 10_000
 	// fillerBytes is what a filler takes of a stream's limit, with some room.
 	fillerBytes = 512
-	// writeWindow is how many writes may be unacknowledged.
-	writeWindow = 256
+	// WriteWindow is how many writes may be unacknowledged.
+	WriteWindow = 256
 	// lostRanges is how many ranges the stream's metadata keep.
 	lostRanges = 16
 )
 
-// loss is what stream and bucket lack of what they acknowledged.
-type loss struct {
-	stream subjects.LostRange // zero: nothing
-	bucket subjects.LostRange // of sequences of the bucket's stream
+// Loss is what stream and bucket lack of what they acknowledged.
+type Loss struct {
+	Stream subjects.LostRange // zero: nothing
+	Bucket subjects.LostRange // of sequences of the bucket's stream
 }
 
-// lossOf compares what was acknowledged with what stream and bucket have. position is the highest
+// LossOf compares what was acknowledged with what stream and bucket have. position is the highest
 // one that an entry of the bucket reflects.
-func (s *storage) lossOf(acknowledged *acknowledged, position, bucketLast uint64) (loss, error) {
-	var l loss
-	known, reached := acknowledged.get(), acknowledged.reached()
-	if !known.sameHistory(s.witness()) {
-		known, reached = witness{}, 0
+func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64) (Loss, error) {
+	var l Loss
+	known, reached := acknowledged.Witness(), acknowledged.Reached()
+	if !known.SameHistory(s.Witness()) {
+		known, reached = Witness{}, 0
 	}
-	if s.bucket != nil && bucketLast < known.Bucket {
-		l.bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
+	if s.Bucket != nil && bucketLast < known.Bucket {
+		l.Bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
 	}
-	if s.stream == nil {
+	if s.Stream == nil {
 		return l, nil // it is created behind what was acknowledged
 	}
 	pending, unfinished := s.pendingRange()
-	highest, last := max(position, known.Stream), s.stream.State.LastSeq
+	highest, last := max(position, known.Stream), s.Stream.State.LastSeq
 	if unfinished {
 		highest = max(highest, pending.To)
 	}
-	for _, r := range s.lost() {
+	for _, r := range s.Lost() {
 		highest = max(highest, r.To) // the metadata may outlive the messages
 	}
 	switch {
 	case last >= highest && unfinished:
-		l.stream = pending // filled, but there is no notice yet
+		l.Stream = pending // filled, but there is no notice yet
 	case last >= highest:
 	case s.madeByHand(), position > max(last, known.Stream)+farAhead:
-		return loss{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
-			highest, s.cfg.Stream, last))
+		return Loss{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
+			highest, s.Config.Stream, last))
 	default:
 		// What was not acknowledged may have been delivered all the same.
-		l.stream = subjects.LostRange{From: last + 1, To: max(highest, reached)}
+		l.Stream = subjects.LostRange{From: last + 1, To: max(highest, reached)}
 		if unfinished {
-			l.stream.From = min(l.stream.From, pending.From)
+			l.Stream.From = min(l.Stream.From, pending.From)
 		}
 	}
 	return l, nil
 }
 
 // pendingRange is the lost range of which there is no notice yet.
-func (s *storage) pendingRange() (subjects.LostRange, bool) {
-	pending, err := subjects.ParseLostRange(s.stream.Config.Metadata[subjects.MetadataLostPending])
+func (s *Storage) pendingRange() (subjects.LostRange, bool) {
+	pending, err := subjects.ParseLostRange(s.Stream.Config.Metadata[subjects.MetadataLostPending])
 	return pending, err == nil
 }
 
-// lost are the ranges that the stream is known to have lost, oldest first.
-func (s *storage) lost() []subjects.LostRange {
-	if s.stream == nil {
+// Lost are the ranges that the stream is known to have lost, oldest first.
+func (s *Storage) Lost() []subjects.LostRange {
+	if s.Stream == nil {
 		return nil
 	}
-	ranges, err := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostRanges])
+	ranges, err := subjects.ParseLostRanges(s.Stream.Config.Metadata[subjects.MetadataLostRanges])
 	if err != nil {
-		s.log.Warn("cannot parse the stream's metadata", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
+		s.Log.Warn("cannot parse the stream's metadata", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
 	}
 	if pending, ok := s.pendingRange(); ok {
 		ranges = append(ranges, pending)
@@ -98,56 +98,56 @@ func (s *storage) lost() []subjects.LostRange {
 	return ranges
 }
 
-// confirmLoss reads the ends of stream and bucket again after a while. It returns an error if one has
+// ConfirmLoss reads the ends of stream and bucket again after a while. It returns an error if one has
 // changed.
-func (s *storage) confirmLoss(ctx context.Context, bucketLast uint64) error {
-	stream := s.stream
+func (s *Storage) ConfirmLoss(ctx context.Context, bucketLast uint64) error {
+	stream := s.Stream
 	select {
-	case <-time.After(tailConfirm):
+	case <-time.After(TailConfirm):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := s.lookUp(ctx); err != nil {
+	if err := s.LookUp(ctx); err != nil {
 		return err
 	}
-	if (stream == nil) != (s.stream == nil) || (stream != nil && s.stream.State.LastSeq != stream.State.LastSeq) {
-		return fmt.Errorf("stream %s has changed meanwhile: reading it again", s.cfg.Stream)
+	if (stream == nil) != (s.Stream == nil) || (stream != nil && s.Stream.State.LastSeq != stream.State.LastSeq) {
+		return fmt.Errorf("stream %s has changed meanwhile: reading it again", s.Config.Stream)
 	}
-	if s.bucket != nil && s.bucket.State.LastSeq != bucketLast {
-		return fmt.Errorf("bucket %s has changed meanwhile: reading it again", s.cfg.Bucket)
+	if s.Bucket != nil && s.Bucket.State.LastSeq != bucketLast {
+		return fmt.Errorf("bucket %s has changed meanwhile: reading it again", s.Config.Bucket)
 	}
 	return nil
 }
 
-// healStream fills the lost sequences, so that no event ever gets one of them, and appends a notice
+// HealStream fills the lost sequences, so that no event ever gets one of them, and appends a notice
 // of the loss. It can be interrupted at any point: the next call goes on.
-func (s *storage) healStream(ctx context.Context, lost subjects.LostRange) (noticed uint64, err error) {
+func (s *Storage) HealStream(ctx context.Context, lost subjects.LostRange) (noticed uint64, err error) {
 	if pending, ok := s.pendingRange(); !ok || pending != lost {
-		if s.stream, err = s.mark(ctx, "stream", s.stream, map[string]string{subjects.MetadataLostPending: lost.String()}); err != nil {
+		if s.Stream, err = s.Mark(ctx, "stream", s.Stream, map[string]string{subjects.MetadataLostPending: lost.String()}); err != nil {
 			return 0, err
 		}
 	}
-	if err := s.fill(ctx, lost.To); err != nil {
-		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.cfg.Stream, err)
+	if err := s.Fill(ctx, lost.To); err != nil {
+		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.Config.Stream, err)
 	}
 	noticed, err = s.notice(ctx, lost)
 	if err != nil {
 		return 0, fmt.Errorf("append the notice of the lost range %s: %w", lost, err)
 	}
-	ranges, _ := subjects.ParseLostRanges(s.stream.Config.Metadata[subjects.MetadataLostRanges])
+	ranges, _ := subjects.ParseLostRanges(s.Stream.Config.Metadata[subjects.MetadataLostRanges])
 	if !slices.Contains(ranges, lost) {
 		ranges = append(ranges, lost)
 	}
 	ranges = ranges[max(0, len(ranges)-lostRanges):]
-	s.stream, err = s.mark(ctx, "stream", s.stream, map[string]string{
+	s.Stream, err = s.Mark(ctx, "stream", s.Stream, map[string]string{
 		subjects.MetadataLostRanges: subjects.FormatLostRanges(ranges), subjects.MetadataLostPending: "",
 	})
 	return noticed, err
 }
 
-// fill carries the stream's end to sequence to.
-func (s *storage) fill(ctx context.Context, to uint64) error {
-	handle, err := s.js.Stream(ctx, s.cfg.Stream)
+// Fill carries the stream's end to sequence to.
+func (s *Storage) Fill(ctx context.Context, to uint64) error {
+	handle, err := s.JS.Stream(ctx, s.Config.Stream)
 	if err != nil {
 		return err
 	}
@@ -159,12 +159,12 @@ func (s *storage) fill(ctx context.Context, to uint64) error {
 		if cfg.DenyPurge {
 			return nil // the fillers stay
 		}
-		return handle.Purge(ctx, jetstream.WithPurgeSubject(s.subjects.Lost()))
+		return handle.Purge(ctx, jetstream.WithPurgeSubject(s.Subjects.Lost()))
 	}
-	filler := &nats.Msg{Subject: s.subjects.Lost(), Header: nats.Header{subjects.HeaderExpectedStream: {s.cfg.Stream}}}
+	filler := &nats.Msg{Subject: s.Subjects.Lost(), Header: nats.Header{subjects.HeaderExpectedStream: {s.Config.Stream}}}
 	for last := state.LastSeq; last < to; {
 		n := min(to-last, roomFor(cfg, state))
-		if err := appendChain(ctx, s.js, filler, last, int(n)); err != nil {
+		if err := appendChain(ctx, s.JS, filler, last, int(n)); err != nil {
 			return errors.Join(err, purge())
 		}
 		last += n
@@ -190,21 +190,21 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 
 // notice appends the notice of a lost range, unless the newest one is of the same range, and returns
 // its sequence.
-func (s *storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
+func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
 	from, to := subjects.FormatNotice(lost)
-	m, err := lastMessage(ctx, s.js.Conn(), s.cfg.Stream, s.subjects.Notice())
+	m, err := LastMessage(ctx, s.JS.Conn(), s.Config.Stream, s.Subjects.Notice())
 	switch {
-	case err == nil && m.header.Get(subjects.HeaderLostFrom) == from && m.header.Get(subjects.HeaderLostTo) == to:
-		return m.sequence, nil
-	case err != nil && !errors.Is(err, errNoMessage):
+	case err == nil && m.Header.Get(subjects.HeaderLostFrom) == from && m.Header.Get(subjects.HeaderLostTo) == to:
+		return m.Sequence, nil
+	case err != nil && !errors.Is(err, ErrNoMessage):
 		return 0, err
 	}
-	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	stream, err := s.JS.Stream(ctx, s.Config.Stream)
 	if err != nil {
 		return 0, err
 	}
-	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: s.subjects.Notice(), Header: nats.Header{
-		subjects.HeaderExpectedStream:       {s.cfg.Stream},
+	ack, err := s.JS.PublishMsg(ctx, &nats.Msg{Subject: s.Subjects.Notice(), Header: nats.Header{
+		subjects.HeaderExpectedStream:       {s.Config.Stream},
 		subjects.HeaderExpectedLastSequence: {strconv.FormatUint(stream.CachedInfo().State.LastSeq, 10)},
 		subjects.HeaderLostFrom:             {from},
 		subjects.HeaderLostTo:               {to},
@@ -215,14 +215,14 @@ func (s *storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, 
 	return ack.Sequence, nil
 }
 
-// healBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so that
+// HealBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so that
 // none is assigned twice: it writes an existing entry again. It returns the new last sequence.
-func (s *storage) healBucket(ctx context.Context, snap *snapshot, to uint64) (uint64, error) {
+func (s *Storage) HealBucket(ctx context.Context, snap *Snapshot, to uint64) (uint64, error) {
 	if snap.smallest == nil {
 		return to, s.carryEmptyBucket(ctx, to)
 	}
-	if err := appendChain(ctx, s.js, snap.smallest, snap.last, int(to-snap.last)); err != nil {
-		return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.cfg.Bucket, to, err)
+	if err := appendChain(ctx, s.JS, snap.smallest, snap.Last, int(to-snap.Last)); err != nil {
+		return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
 	}
 	return to, nil
 }
@@ -231,7 +231,7 @@ func (s *storage) healBucket(ctx context.Context, snap *snapshot, to uint64) (ui
 // the one before it.
 func appendChain(ctx context.Context, js jetstream.JetStream, msg *nats.Msg, last uint64, n int) error {
 	for n > 0 {
-		batch := make([]jetstream.PubAckFuture, 0, min(n, writeWindow))
+		batch := make([]jetstream.PubAckFuture, 0, min(n, WriteWindow))
 		for range cap(batch) {
 			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
 			future, err := js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))

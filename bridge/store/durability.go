@@ -1,4 +1,4 @@
-package bridge
+package store
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 // checkDurability refuses what loses acknowledged events or breaks the fence.
-func (s *storage) checkDurability(cfg jetstream.StreamConfig) error {
+func (s *Storage) checkDurability(cfg jetstream.StreamConfig) error {
 	var broken, unsafe []string
 	if cfg.Sealed {
 		broken = append(broken, "it is sealed")
@@ -40,22 +40,22 @@ func (s *storage) checkDurability(cfg jetstream.StreamConfig) error {
 		unsafe = append(unsafe, "persist_mode async acknowledges before it writes")
 	}
 	if len(broken) > 0 {
-		return &app.ConfigError{Field: "stream", Value: s.cfg.Stream, Problem: strings.Join(broken, "; "), Repair: "choose another --stream or change this one"}
+		return &app.ConfigError{Field: "stream", Value: s.Config.Stream, Problem: strings.Join(broken, "; "), Repair: "choose another --stream or change this one"}
 	}
 	if len(unsafe) > 0 {
-		if !s.cfg.AllowUnsafeStream {
+		if !s.Config.AllowUnsafeStream {
 			return &app.ConfigError{
-				Field: "stream", Value: s.cfg.Stream, Problem: strings.Join(unsafe, "; "),
+				Field: "stream", Value: s.Config.Stream, Problem: strings.Join(unsafe, "; "),
 				Repair: "change the stream, or accept the loss with --allow-unsafe-stream",
 			}
 		}
-		s.log.Warn("the stream can lose acknowledged events", zap.String("stream", s.cfg.Stream), zap.Strings("because", unsafe))
+		s.Log.Warn("the stream can lose acknowledged events", zap.String("stream", s.Config.Stream), zap.Strings("because", unsafe))
 	}
 	return nil
 }
 
-// bucketProblems lists what makes a bucket unfit.
-func bucketProblems(cfg jetstream.StreamConfig) []string {
+// BucketProblems lists what makes a bucket unfit.
+func BucketProblems(cfg jetstream.StreamConfig) []string {
 	var problems []string
 	if cfg.MaxAge != 0 {
 		problems = append(problems, fmt.Sprintf("ttl %s makes entries vanish", cfg.MaxAge))
@@ -90,8 +90,8 @@ func ackMeaning(cfg jetstream.StreamConfig) string {
 	return fmt.Sprintf("stored %s by one server, which flushes every sync_interval", where)
 }
 
-// unavailable explains an error if JetStream does not answer.
-func unavailable(what string, err error) error {
+// Unavailable explains an error if JetStream does not answer.
+func Unavailable(what string, err error) error {
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return fmt.Errorf("%s: JetStream does not answer; is it enabled on the server and for this account? (%w)", what, err)
 	}

@@ -1,4 +1,4 @@
-package bridge
+package store
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// codeMessageTooLarge is the error code of a stream that refuses a message for its size.
-const codeMessageTooLarge jetstream.ErrorCode = 10054
+// CodeMessageTooLarge is the error code of a stream that refuses a message for its size.
+const CodeMessageTooLarge jetstream.ErrorCode = 10054
 
-func errorCode(err error) jetstream.ErrorCode {
+func ErrorCodeOf(err error) jetstream.ErrorCode {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
 		return api.ErrorCode
@@ -25,28 +25,28 @@ func errorCode(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// errClosed reports that the NATS client has given up, as it does when the server refuses its
+// ErrClosed reports that the NATS client has given up, as it does when the server refuses its
 // credentials.
-var errClosed = errors.New("the NATS connection is closed")
+var ErrClosed = errors.New("the NATS connection is closed")
 
-// errNoMessage reports that the stream has no such message.
-var errNoMessage = errors.New("no message")
+// ErrNoMessage reports that the stream has no such message.
+var ErrNoMessage = errors.New("no message")
 
-// lastMessage reads the newest message that matches filter from the stream's
+// LastMessage reads the newest message that matches filter from the stream's
 // leader. The client's own call uses direct get where a stream allows it, and
 // then a follower that is behind may answer.
-func lastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*storedMessage, error) {
+func LastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*Message, error) {
 	return readMessage(ctx, nc, stream, messageRequest{LastBySubject: filter})
 }
 
 // nextMessage reads the first message at sequence or after it that matches
 // filter, from the stream's leader.
-func nextMessage(ctx context.Context, nc *nats.Conn, stream, filter string, sequence uint64) (*storedMessage, error) {
+func nextMessage(ctx context.Context, nc *nats.Conn, stream, filter string, sequence uint64) (*Message, error) {
 	return readMessage(ctx, nc, stream, messageRequest{NextBySubject: filter, Sequence: sequence})
 }
 
-// messageAt reads the message at sequence from the stream's leader.
-func messageAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (*storedMessage, error) {
+// MessageAt reads the message at sequence from the stream's leader.
+func MessageAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (*Message, error) {
 	return readMessage(ctx, nc, stream, messageRequest{Sequence: sequence})
 }
 
@@ -68,12 +68,12 @@ func (r messageRequest) String() string {
 	}
 }
 
-func readMessage(ctx context.Context, nc *nats.Conn, stream string, want messageRequest) (*storedMessage, error) {
+func readMessage(ctx context.Context, nc *nats.Conn, stream string, want messageRequest) (*Message, error) {
 	body, err := json.Marshal(want)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, jetStreamTimeout)
+	ctx, cancel := context.WithTimeout(ctx, JetStreamTimeout)
 	defer cancel()
 	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
@@ -94,45 +94,45 @@ func readMessage(ctx context.Context, nc *nats.Conn, stream string, want message
 	}
 	switch {
 	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, errNoMessage
+		return nil, ErrNoMessage
 	case answer.Error != nil:
 		return nil, fmt.Errorf("read %s: %w", want, answer.Error)
 	case answer.Message == nil:
 		return nil, fmt.Errorf("read %s: the answer has none", want)
 	}
-	m := &storedMessage{subject: answer.Message.Subject, sequence: answer.Message.Sequence, data: answer.Message.Data, header: nats.Header{}, stored: answer.Message.Time}
+	m := &Message{Subject: answer.Message.Subject, Sequence: answer.Message.Sequence, Data: answer.Message.Data, Header: nats.Header{}, stored: answer.Message.Time}
 	if len(answer.Message.Header) > 0 {
-		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
+		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
 			return nil, fmt.Errorf("read %s: %w", want, err)
 		}
 	}
 	return m, nil
 }
 
-// storedMessage is a message of a stream.
-type storedMessage struct {
-	subject  string
-	sequence uint64
-	header   nats.Header
-	data     []byte
+// Message is a message of a stream.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Header   nats.Header
+	Data     []byte
 	stored   time.Time
 }
 
-// record reads the message as an event.
-func (m *storedMessage) record(s subjects.Subjects) (*app.Record, error) {
-	_, kind, err := s.ParseEvent(m.subject)
+// Record reads the message as an event.
+func (m *Message) Record(s subjects.Subjects) (*app.Record, error) {
+	_, kind, err := s.ParseEvent(m.Subject)
 	if err != nil {
 		return nil, err
 	}
-	return app.ReadEvent(kind, m.sequence, m.header, m.data)
+	return app.ReadEvent(kind, m.Sequence, m.Header, m.Data)
 }
 
 // fenceBytes is room for the headers that are set when a message is sent.
 const fenceBytes = 64
 
-// maxMessage is the largest message in bytes that the server and a stream accept. limit is that of
+// MaxMessage is the largest message in bytes that the server and a stream accept. limit is that of
 // the stream; 0 or less: none.
-func maxMessage(nc *nats.Conn, limit int64) int {
+func MaxMessage(nc *nats.Conn, limit int64) int {
 	payload := nc.MaxPayload()
 	if limit > 0 && limit < payload {
 		payload = limit

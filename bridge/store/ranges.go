@@ -1,4 +1,4 @@
-package bridge
+package store
 
 import (
 	"slices"
@@ -6,13 +6,13 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// contains reports whether a sequence is in one of the ranges.
-func contains(ranges []subjects.LostRange, sequence uint64) bool {
+// InRanges reports whether a sequence is in one of the ranges.
+func InRanges(ranges []subjects.LostRange, sequence uint64) bool {
 	return slices.ContainsFunc(ranges, func(r subjects.LostRange) bool { return r.Contains(sequence) })
 }
 
-// appendMissing appends the ranges that are not there yet.
-func appendMissing(ranges, more []subjects.LostRange) []subjects.LostRange {
+// MergeRanges appends the ranges that are not there yet.
+func MergeRanges(ranges, more []subjects.LostRange) []subjects.LostRange {
 	for _, r := range more {
 		if !slices.Contains(ranges, r) {
 			ranges = append(ranges, r)
@@ -21,8 +21,8 @@ func appendMissing(ranges, more []subjects.LostRange) []subjects.LostRange {
 	return ranges
 }
 
-// without returns what is left of a range without others, in order.
-func without(r subjects.LostRange, others []subjects.LostRange) []subjects.LostRange {
+// WithoutRanges returns what is left of a range without others, in order.
+func WithoutRanges(r subjects.LostRange, others []subjects.LostRange) []subjects.LostRange {
 	left := []subjects.LostRange{r}
 	for _, o := range others {
 		var next []subjects.LostRange

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// DuplicateWindow is how long a stream remembers message ids.
+const DuplicateWindow = 2 * time.Minute
+
+// Establish creates and marks the stream and the bucket if they are missing or not marked. Those that it
+// creates go on behind the sequences that were acknowledged.
+func (s *Storage) Establish(ctx context.Context, known Witness) (err error) {
+	if s.Stream == nil {
+		if s.Stream, err = s.createStream(ctx, known.Stream); err != nil {
+			return err
+		}
+	}
+	if s.Bucket == nil {
+		if s.Bucket, err = s.createBucket(ctx, known.Bucket); err != nil {
+			return err
+		}
+	}
+	if name := s.OtherName(s.Stream.Config); name != "" {
+		s.Log.Warn("the cluster name has changed: new events have another ce-source",
+			zap.String("stream", s.Config.Stream), zap.String("before", name), zap.String("clusterName", s.Config.ClusterName))
+	}
+	if s.Stream, err = s.Mark(ctx, "stream", s.Stream, s.metadata()); err != nil {
+		return err
+	}
+	if s.Bucket, err = s.Mark(ctx, "bucket", s.Bucket, s.bucketMetadata()); err != nil {
+		return err
+	}
+	s.Log.Info("using the stream", zap.String("stream", s.Config.Stream), zap.Uint64("lastSequence", s.Stream.State.LastSeq),
+		zap.String("acknowledged", ackMeaning(s.Stream.Config)))
+	return nil
+}
+
+func (s *Storage) metadata() map[string]string {
+	return map[string]string{
+		subjects.MetadataClusterUID:  s.Config.ClusterUID,
+		subjects.MetadataClusterName: s.Config.ClusterName,
+		subjects.MetadataStreamID:    s.ID,
+	}
+}
+
+func (s *Storage) bucketMetadata() map[string]string {
+	metadata := s.metadata()
+	metadata[subjects.MetadataStream] = s.Config.Stream
+	return metadata
+}
+
+func (s *Storage) createBucket(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
+	if _, err := s.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      s.Config.Bucket,
+		Description: "Current state of Flyte apps, written by appbridge",
+		History:     1,
+		Storage:     jetstream.FileStorage,
+		Replicas:    s.Config.Replicas,
+		Metadata:    s.bucketMetadata(),
+	}); err != nil {
+		return nil, s.explainCreate("create bucket "+s.Config.Bucket, err)
+	}
+	s.Log.Info("created the bucket", zap.String("bucket", s.Config.Bucket))
+	name := subjects.BucketStream(s.Config.Bucket)
+	if known > 0 {
+		if err := s.carryEmptyBucket(ctx, known); err != nil {
+			return nil, err
+		}
+	}
+	info, err := s.Info(ctx, name)
+	if err == nil && info == nil {
+		err = fmt.Errorf("bucket %s is gone already", s.Config.Bucket)
+	}
+	return info, err
+}
+
+// carryEmptyBucket has the stream of a bucket without messages go on behind sequence to.
+func (s *Storage) carryEmptyBucket(ctx context.Context, to uint64) error {
+	stream, err := s.JS.Stream(ctx, subjects.BucketStream(s.Config.Bucket))
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
+	}
+	if err != nil {
+		return fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
+	}
+	return nil
+}
+
+func (s *Storage) createStream(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
+	cfg := jetstream.StreamConfig{
+		Name:        s.Config.Stream,
+		Description: "Changes of Flyte apps, published by appbridge",
+		Subjects:    []string{s.Subjects.Events()},
+		Retention:   jetstream.LimitsPolicy,
+		Storage:     jetstream.FileStorage,
+		Discard:     jetstream.DiscardOld,
+		Replicas:    s.Config.Replicas,
+		MaxAge:      s.Config.MaxAge,
+		MaxBytes:    -1,
+		Duplicates:  DuplicateWindow,
+		AllowDirect: true,
+		Metadata:    s.metadata(),
+	}
+	if s.Config.MaxAge > 0 && s.Config.MaxAge < DuplicateWindow {
+		cfg.Duplicates = s.Config.MaxAge
+	}
+	if s.Config.MaxBytes > 0 {
+		cfg.MaxBytes = s.Config.MaxBytes
+	}
+	if known > 0 {
+		// Positions never step back: consumers keep theirs.
+		cfg.FirstSeq = known + 1
+	}
+	stream, err := s.JS.CreateStream(ctx, cfg)
+	if err != nil {
+		return nil, s.explainCreate("create stream "+s.Config.Stream, err)
+	}
+	s.Log.Info("created the stream", zap.String("stream", s.Config.Stream), zap.Uint64("firstSequence", known+1),
+		zap.Int("replicas", cfg.Replicas))
+	return stream.CachedInfo(), nil
+}
+
+const (
+	codeReplicasNotSupported  jetstream.ErrorCode = 10074 // a single server has no replicas
+	codeInsufficientResources jetstream.ErrorCode = 10005 // "no suitable peers for placement"
+)
+
+// explainCreate returns a ConfigError for an error that only an operator can fix.
+func (s *Storage) explainCreate(what string, err error) error {
+	if code := ErrorCodeOf(err); code == codeReplicasNotSupported || code == codeInsufficientResources {
+		return &app.ConfigError{
+			Field: "stream-replicas", Value: strconv.Itoa(s.Config.Replicas),
+			Problem: fmt.Sprintf("%s: %v", what, err), Repair: "ask for no more replicas than there are JetStream servers",
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Mark writes metadata that a stream lacks. An empty value removes the key.
+func (s *Storage) Mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
+	missing := map[string]string{}
+	for k, v := range metadata {
+		if info.Config.Metadata[k] != v {
+			missing[k] = v
+		}
+	}
+	if len(missing) == 0 {
+		return info, nil
+	}
+	// Read again: the configuration may have changed since.
+	now, err := s.Info(ctx, info.Config.Name)
+	if err == nil && now == nil {
+		err = fmt.Errorf("%s %s is gone", what, info.Config.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg := now.Config
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	maps.Copy(cfg.Metadata, missing)
+	maps.DeleteFunc(cfg.Metadata, func(_, v string) bool { return v == "" })
+	stream, err := s.JS.UpdateStream(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mark %s %s: %w", what, cfg.Name, err)
+	}
+	s.Log.Info("updated the metadata", zap.String(what, cfg.Name), zap.Any("before", now.Config.Metadata), zap.Any("now", missing))
+	return stream.CachedInfo(), nil
+}

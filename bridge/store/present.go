@@ -1,0 +1,86 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+)
+
+var (
+	// ErrGone reports that the stream or the bucket has been deleted.
+	ErrGone = errors.New("the stream or the bucket is gone")
+	// ErrLostTail reports that the stream, or the bucket's stream, ends before what it acknowledged.
+	ErrLostTail = errors.New("acknowledged messages are lost")
+	// ErrSizeChanged reports that events may be too large now, or need not be truncated.
+	ErrSizeChanged = errors.New("the largest message that it takes was changed")
+)
+
+// CheckTail returns errLostTail for a stream that ends at last, before a sequence that it had.
+func CheckTail(stream string, last, had uint64) error {
+	if last >= had {
+		return nil
+	}
+	return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", ErrLostTail, stream, last, had)
+}
+
+// CheckTails is checkTail of the stream and of the bucket's stream.
+func (w Witness) CheckTails(stream, bucket *jetstream.StreamInfo) error {
+	return cmp.Or(CheckTail(stream.Config.Name, stream.State.LastSeq, w.Stream), CheckTail(bucket.Config.Name, bucket.State.LastSeq, w.Bucket))
+}
+
+// Present checks that stream and bucket exist, are the same as before and are fit. Both are nil if
+// NATS does not answer.
+func (s *Storage) Present(ctx context.Context) (stream, bucket *jetstream.StreamInfo, err error) {
+	if stream, err = s.still(ctx, s.Stream); err != nil || stream == nil {
+		return nil, nil, err
+	}
+	if bucket, err = s.still(ctx, s.Bucket); err != nil || bucket == nil {
+		return nil, nil, err
+	}
+	if before := s.Stream.Config; !sameConfig(stream.Config, before) {
+		s.Stream = stream
+		s.Log.Info("the stream's configuration has changed", zap.String("stream", s.Config.Stream))
+		if err := s.InspectStream(); err != nil {
+			return nil, nil, err
+		}
+		if stream.Config.MaxMsgSize != before.MaxMsgSize {
+			return nil, nil, fmt.Errorf("%w: stream %s", ErrSizeChanged, s.Config.Stream)
+		}
+	}
+	if !sameConfig(bucket.Config, s.Bucket.Config) {
+		s.Bucket = bucket
+		s.Log.Info("the bucket's configuration has changed", zap.String("bucket", s.Config.Bucket))
+		if err := s.InspectBucket(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return stream, bucket, nil
+}
+
+func (s *Storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
+	now, err := s.Info(ctx, known.Config.Name)
+	switch {
+	case err != nil:
+		return nil, nil //nolint:nilerr // no answer is none of the findings
+	case now == nil:
+		return nil, fmt.Errorf("%w: %s", ErrGone, known.Config.Name)
+	}
+	if err := CheckTail(known.Config.Name, now.State.LastSeq, known.State.LastSeq); err != nil {
+		return nil, err
+	}
+	if !now.Created.Equal(known.Created) {
+		return nil, fmt.Errorf("%w: %s is another one than before", ErrGone, known.Config.Name)
+	}
+	return now, nil
+}
+
+// sameConfig compares all but the metadata, which bridges and servers write.
+func sameConfig(a, b jetstream.StreamConfig) bool {
+	a.Metadata, b.Metadata = nil, nil
+	return reflect.DeepEqual(a, b)
+}

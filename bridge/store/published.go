@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// PublishedReader reads what was published of single apps, from the leaders of the streams.
+type PublishedReader struct {
+	Reader
+	bucket *Bucket
+}
+
+// NewPublishedReader returns a PublishedReader of a stream and its bucket.
+func NewPublishedReader(events Reader, b *Bucket) PublishedReader {
+	return PublishedReader{Reader: events, bucket: b}
+}
+
+// PublishedOf reads the record of an app that the bucket has no entry of: its last event, or what a
+// delete marker shows whose event was removed. It is nil if nothing is known of the app.
+func (h PublishedReader) PublishedOf(ctx context.Context, id subjects.AppID) (*app.Record, error) {
+	last, err := h.LastEvent(ctx, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	r := last.Published()
+	if r == nil || r.Exists() {
+		marker, err := h.markerOf(ctx, id, r.Previous())
+		if err != nil {
+			return nil, err
+		}
+		if marker != nil {
+			r = marker
+		}
+	}
+	if last != nil && last.Foreign > 0 {
+		r = r.Behind(last.Foreign)
+	}
+	if r != nil && r.Kind == subjects.Deleted && r.App != nil {
+		gone := *r
+		gone.App = nil // a create follows, which does not need it
+		r = &gone
+	}
+	return r, nil
+}
+
+// Published is the record of the event, nil if there is none.
+func (e *LastEvent) Published() *app.Record {
+	if e == nil {
+		return nil
+	}
+	return e.Record
+}
+
+// claimed is what was published of an app, and whether its entry in the bucket names an event of
+// another app.
+type claimed struct {
+	*app.Record
+	Wrongly bool
+}
+
+// confirmedBy reads what was published of an app whose entry shows had; nil: the bucket has no entry.
+func (h PublishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had *app.Record) (claimed, error) {
+	if had == nil || had.Damaged || had.EventLost {
+		r, err := h.PublishedOf(ctx, id)
+		return claimed{Record: r}, err
+	}
+	last, err := h.LastEvent(ctx, id, had.Sequence)
+	if err != nil {
+		return claimed{}, err
+	}
+	c := claimed{Record: last.Published()}
+	if c.Previous() < had.Sequence {
+		c.Wrongly, err = h.BelongsToAnother(ctx, id, had.Sequence)
+	}
+	if last != nil && last.Foreign > 0 {
+		c.Record = c.Behind(last.Foreign)
+	}
+	return c, err
+}
+
+// markerOf reads the delete marker of an app if it reflects an event behind a sequence, which was
+// removed then; nil if there is none. An event of a lost range, or of another app, counts for nothing.
+func (h PublishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*app.Record, error) {
+	m, err := h.bucket.Last(ctx, id)
+	if errors.Is(err, ErrNoMessage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := app.ReadEntry(m.Header, m.Data)
+	if err != nil || r.Kind != subjects.Deleted || r.Sequence <= behind || InRanges(h.bucket.Lost, r.Sequence) {
+		return nil, nil //nolint:nilerr // an unreadable marker does not count
+	}
+	if other, err := h.BelongsToAnother(ctx, id, r.Sequence); err != nil || other {
+		return nil, err
+	}
+	return r, nil
+}
+
+// ReadAll reads what was published of apps, whose entries show records.
+func (h PublishedReader) ReadAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*app.Record) (map[subjects.AppID]claimed, error) {
+	var mu sync.Mutex
+	read := make(map[subjects.AppID]claimed, len(ids))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ReadWindow)
+	for id := range ids {
+		g.Go(func() error {
+			c, err := h.confirmedBy(ctx, id, records[id])
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			read[id] = c
+			return nil
+		})
+	}
+	return read, g.Wait()
+}

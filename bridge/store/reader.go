@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// ReadWindow is how many messages are requested at one time.
+const ReadWindow = 64
+
+// Subjects lists the subjects that a stream holds messages of.
+func Subjects(ctx context.Context, js jetstream.JetStream, stream, filter string) ([]string, error) {
+	handle, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, Unavailable("look up stream "+stream, err)
+	}
+	info, err := handle.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, Unavailable("list the subjects of stream "+stream, err)
+	}
+	names := make([]string, 0, len(info.State.Subjects))
+	for name := range info.State.Subjects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// LastEvent is the end of the stream as far as one app is concerned.
+type LastEvent struct {
+	Record  *app.Record // of the app's last event; nil: there is none
+	Header  nats.Header
+	Stored  time.Time // when the server stored that event
+	Foreign uint64    // sequence of a later message that is no event, 0 if none
+}
+
+// Sequence is that of the app's last event, 0 if there is none.
+func (e *LastEvent) Sequence() uint64 {
+	if e == nil {
+		return 0
+	}
+	return e.Record.Previous()
+}
+
+// Reader reads single events of the stream, from its leader.
+type Reader struct {
+	nc       *nats.Conn
+	stream   string
+	subjects subjects.Subjects
+}
+
+// NewReader returns a Reader of a stream.
+func NewReader(nc *nats.Conn, stream string, s subjects.Subjects) Reader {
+	return Reader{nc: nc, stream: stream, subjects: s}
+}
+
+// LastEvent reads an app's last event, nil if the stream has no message of
+// it. hint is where its last event is supposed to be.
+func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (*LastEvent, error) {
+	filter, err := r.subjects.EventFilter(id)
+	if err != nil {
+		return nil, err
+	}
+	last, err := LastMessage(ctx, r.nc, r.stream, filter)
+	if errors.Is(err, ErrNoMessage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if record, err := last.Record(r.subjects); err == nil {
+		return &LastEvent{Record: record, Header: last.Header, Stored: last.stored}, nil
+	}
+	// A foreign message is behind it. The stream can only be read forwards: from the hint if that leads
+	// to an event, else from the start.
+	e := &LastEvent{Foreign: last.Sequence}
+	for _, from := range []uint64{hint, 1} {
+		if from == 0 || from >= last.Sequence {
+			continue
+		}
+		if err := r.EachMessage(ctx, filter, from, last.Sequence, func(m *Message) {
+			if record, err := m.Record(r.subjects); err == nil {
+				e.Record, e.Header, e.Stored = record, m.Header, m.stored
+			}
+		}); err != nil {
+			return nil, err
+		}
+		if e.Record != nil {
+			break
+		}
+	}
+	return e, nil
+}
+
+// BelongsToAnother reports whether the stream has another app's event at the sequence that an app's
+// entry in the bucket reflects.
+func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequence uint64) (bool, error) {
+	m, err := MessageAt(ctx, r.nc, r.stream, sequence)
+	if errors.Is(err, ErrNoMessage) {
+		return false, nil // it was removed
+	}
+	if err != nil {
+		return false, err
+	}
+	of, _, err := r.subjects.ParseEvent(m.Subject)
+	return err == nil && of != id, nil
+}
+
+// EachMessage hands the messages that match filter from sequence from on, and
+// before end, to visit.
+func (r Reader) EachMessage(ctx context.Context, filter string, from, end uint64, visit func(*Message)) error {
+	for from < end {
+		m, err := nextMessage(ctx, r.nc, r.stream, filter, from)
+		if errors.Is(err, ErrNoMessage) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if m.Sequence >= end {
+			return nil
+		}
+		visit(m)
+		from = m.Sequence + 1
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// JetStreamTimeout bounds one request to JetStream.
+const JetStreamTimeout = 10 * time.Second
+
+// Config names the stream and the bucket, and describes those that are created.
+type Config struct {
+	Stream, Bucket, Prefix  string
+	ClusterName, ClusterUID string
+
+	Replicas int
+	MaxAge   time.Duration // of events, 0 for any age
+	MaxBytes int64         // of the stream, 0 without a limit
+
+	AllowUnsafeStream bool // logs what can lose acknowledged events instead of rejecting it
+	AcceptReset       bool // also a cluster that was rebuilt under its old name
+}
+
+// Storage reads, creates and marks the stream and the bucket.
+type Storage struct {
+	JS       jetstream.JetStream
+	Log      *zap.Logger
+	Subjects subjects.Subjects
+	Config   Config
+
+	// ID is the identity of the stream, once identify has found it.
+	ID string
+	// The newest state that was read; nil if the stream or the bucket does not exist.
+	Stream, Bucket *jetstream.StreamInfo
+}
+
+func New(js jetstream.JetStream, s subjects.Subjects, cfg Config, log *zap.Logger) *Storage {
+	return &Storage{JS: js, Log: log, Subjects: s, Config: cfg}
+}
+
+// Info looks a stream up; nil means that there is none.
+func (s *Storage) Info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	stream, err := s.JS.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, Unavailable("look up stream "+name, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+// LookUp reads the configuration and state of stream and bucket.
+func (s *Storage) LookUp(ctx context.Context) (err error) {
+	if s.Stream, err = s.Info(ctx, s.Config.Stream); err != nil {
+		return err
+	}
+	s.Bucket, err = s.Info(ctx, subjects.BucketStream(s.Config.Bucket))
+	return err
+}
+
+// Holder returns the stream that holds the subjects of the events, "" if there is none.
+func (s *Storage) Holder(ctx context.Context) (string, error) {
+	name, err := s.JS.StreamNameBySubject(ctx, s.Subjects.Events())
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return "", nil
+	case err != nil:
+		return "", Unavailable("look up the stream of "+s.Subjects.Events(), err)
+	}
+	return name, nil
+}
+
+// Inspect checks the configuration of stream and bucket and changes nothing. It returns a *ConfigError
+// if an operator has to change something.
+func (s *Storage) Inspect(ctx context.Context) error {
+	if err := s.LookUp(ctx); err != nil {
+		return err
+	}
+	if s.Stream == nil {
+		other, err := s.Holder(ctx)
+		if err != nil {
+			return err
+		}
+		if other != "" {
+			return &app.ConfigError{
+				Field: "prefix", Value: s.Config.Prefix,
+				Problem: fmt.Sprintf("stream %s already holds %s", other, s.Subjects.Events()),
+				Repair:  "choose another --prefix, or --stream " + other,
+			}
+		}
+	} else if err := s.InspectStream(); err != nil {
+		return err
+	}
+	if s.Bucket != nil {
+		return s.InspectBucket()
+	}
+	return nil
+}
+
+func (s *Storage) InspectStream() error {
+	cfg := s.Stream.Config
+	if got, want := cfg.Subjects, []string{s.Subjects.Events()}; !slices.Equal(got, want) {
+		return &app.ConfigError{
+			Field: "stream", Value: s.Config.Stream,
+			Problem: fmt.Sprintf("it holds the subjects %s, want %s", strings.Join(got, ", "), want[0]),
+			Repair:  "choose another --stream, or the --prefix that belongs to it",
+		}
+	}
+	if err := s.checkDurability(cfg); err != nil {
+		return err
+	}
+	return s.CheckCluster("stream", s.Config.Stream, cfg)
+}
+
+func (s *Storage) InspectBucket() error {
+	cfg := s.Bucket.Config
+	problems := BucketProblems(cfg)
+	if cfg.Metadata[subjects.MetadataClusterUID] == "" && s.Bucket.State.Msgs > 0 {
+		problems = append(problems, fmt.Sprintf("it holds %d entries that appbridge did not write", s.Bucket.State.Msgs))
+	}
+	if of := cfg.Metadata[subjects.MetadataStream]; of != "" && of != s.Config.Stream {
+		problems = append(problems, fmt.Sprintf("it is the snapshot of stream %s, not of %s", of, s.Config.Stream))
+	}
+	if len(problems) > 0 {
+		return &app.ConfigError{
+			Field: "bucket", Value: s.Config.Bucket, Problem: strings.Join(problems, "; "),
+			Repair: "choose another --bucket or change this one",
+		}
+	}
+	return s.CheckCluster("bucket", s.Config.Bucket, cfg)
+}
+
+// Identify determines the identity of the stream. position is the highest sequence that an entry of
+// the bucket reflects. A stream or bucket without an identity, from an older version or from a backup,
+// counts as the same if it is of this cluster.
+func (s *Storage) Identify(known Witness, position uint64) error {
+	bucketID := ""
+	if s.Bucket != nil {
+		bucketID = s.Bucket.Config.Metadata[subjects.MetadataStreamID]
+	}
+	if s.Stream == nil {
+		s.ID = cmp.Or(bucketID, s.knownID(known), rand.Text())
+		return nil
+	}
+	streamID := s.Stream.Config.Metadata[subjects.MetadataStreamID]
+	switch {
+	case streamID != "" && position > 0 && bucketID != "" && bucketID != streamID:
+		return s.otherHistory(fmt.Sprintf("it reflects sequence %d of a stream with id %s, stream %s has id %s: they do not belong together",
+			position, bucketID, s.Config.Stream, streamID))
+	case streamID != "":
+		s.ID = streamID
+	case !s.madeByHand():
+		s.ID = cmp.Or(bucketID, s.knownID(known), rand.Text())
+	case position > 0:
+		s.ID = cmp.Or(bucketID, rand.Text())
+	default:
+		s.ID = rand.Text()
+	}
+	return nil
+}
+
+// knownID is the stream identity of the acknowledged sequences, if they are of a stream and a bucket
+// of these names.
+func (s *Storage) knownID(known Witness) string {
+	if known.StreamName != s.Config.Stream || known.BucketName != s.Config.Bucket || known.ClusterUID != s.Config.ClusterUID {
+		return ""
+	}
+	return known.StreamID
+}
+
+// madeByHand reports whether an operator made the stream and no bridge has marked it yet.
+func (s *Storage) madeByHand() bool {
+	m := s.Stream.Config.Metadata
+	return m[subjects.MetadataStreamID] == "" && m[subjects.MetadataClusterUID] == ""
+}
+
+// otherHistory is the error of a bucket that does not reflect this stream.
+func (s *Storage) otherHistory(problem string) error {
+	return &app.ConfigError{
+		Field: "bucket", Value: s.Config.Bucket, Problem: problem,
+		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written again", s.Config.Bucket),
+	}
+}
+
+// CheckPosition checks that the bucket reflects this stream: that the stream has the event at the
+// bucket's position, unless it was removed.
+func (s *Storage) CheckPosition(ctx context.Context, snap *Snapshot) error {
+	if s.Stream == nil || snap.Position == 0 {
+		return nil // a stream that is created again continues behind the bucket
+	}
+	msg, err := MessageAt(ctx, s.JS.Conn(), s.Config.Stream, snap.Position)
+	switch {
+	case errors.Is(err, ErrNoMessage):
+		return nil // retention took it, or it is in a lost range
+	case err != nil:
+		return fmt.Errorf("read sequence %d of stream %s: %w", snap.Position, s.Config.Stream, err)
+	}
+	if id := msg.Header.Get(subjects.CEID); id != snap.positionID {
+		return s.otherHistory(fmt.Sprintf("it reflects event %s at sequence %d, where stream %s holds %q: they do not belong together",
+			snap.positionID, snap.Position, s.Config.Stream, id))
+	}
+	return nil
+}
+
+// CheckCluster compares the cluster that a stream was made for with this one. A stream that names none
+// was made by an operator.
+func (s *Storage) CheckCluster(field, value string, cfg jetstream.StreamConfig) error {
+	uid, name := cfg.Metadata[subjects.MetadataClusterUID], cfg.Metadata[subjects.MetadataClusterName]
+	if uid == "" || uid == s.Config.ClusterUID || (s.Config.AcceptReset && name == s.Config.ClusterName) {
+		return nil
+	}
+	repair := "give each cluster a stream, bucket and prefix of its own; if this cluster was rebuilt under its old name, start once with --accept-reset"
+	if s.Config.AcceptReset {
+		repair = fmt.Sprintf("--accept-reset is for a cluster that was rebuilt under its old name; for that, start with --cluster-name %s", name)
+	}
+	return &app.ConfigError{
+		Field: field, Value: value, Repair: repair,
+		Problem: fmt.Sprintf("it belongs to cluster %q (uid %s), this is %q (uid %s)", name, uid, s.Config.ClusterName, s.Config.ClusterUID),
+	}
+}
+
+// OtherName is the name that a stream has for this cluster, empty if it is the configured one or none.
+// A name is no identity: --cluster-name may change, and ce-source changes with it.
+func (s *Storage) OtherName(cfg jetstream.StreamConfig) string {
+	name := cfg.Metadata[subjects.MetadataClusterName]
+	if cfg.Metadata[subjects.MetadataClusterUID] != s.Config.ClusterUID || name == s.Config.ClusterName {
+		return ""
+	}
+	return name
+}
+
+// Witness is what the acknowledged sequences of this stream and bucket belong to.
+func (s *Storage) Witness() Witness {
+	return Witness{StreamID: s.ID, ClusterUID: s.Config.ClusterUID, StreamName: s.Config.Stream, BucketName: s.Config.Bucket}
+}
+
+// AcceptReset marks stream and bucket: all events so far belong to a history of the cluster that is
+// over.
+func (s *Storage) AcceptReset(ctx context.Context) (err error) {
+	if s.Stream, err = s.Info(ctx, s.Config.Stream); err != nil || s.Stream == nil {
+		return errors.Join(fmt.Errorf("stream %s is gone", s.Config.Stream), err)
+	}
+	reset := map[string]string{subjects.MetadataResetSequence: strconv.FormatUint(s.Stream.State.LastSeq, 10)}
+	// Both: either may be created again from the other.
+	if s.Bucket, err = s.Mark(ctx, "bucket", s.Bucket, reset); err != nil {
+		return err
+	}
+	if s.Stream, err = s.Mark(ctx, "stream", s.Stream, reset); err != nil {
+		return err
+	}
+	s.Log.Warn("accepted that the cluster's history was reset", zap.Uint64("publishedUpTo", s.Accepted()))
+	return nil
+}
+
+// Accepted is the highest sequence of a history that is over, 0 if none is.
+func (s *Storage) Accepted() uint64 {
+	var newest uint64
+	for _, info := range []*jetstream.StreamInfo{s.Stream, s.Bucket} {
+		if info == nil {
+			continue
+		}
+		sequence, err := strconv.ParseUint(info.Config.Metadata[subjects.MetadataResetSequence], 10, 64)
+		if err == nil {
+			newest = max(newest, sequence)
+		}
+	}
+	return newest
+}
