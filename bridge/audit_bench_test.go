@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -43,10 +44,10 @@ func BenchmarkAuditRound(b *testing.B) {
 	for i := range apps {
 		rev := testRevision(fmt.Sprint(100+i), 1)
 		rev.Name, rev.UID = fmt.Sprint("rev-", i+2), types.UID(fmt.Sprint("r-", i))
-		l.bridge.source.revisionHandler().OnAdd(rev, false)
+		l.bridge.source.Revisions().OnAdd(rev, false)
 		lists.items["revisions"] = append(lists.items["revisions"], meta(rev.Name, string(rev.UID), rev.ResourceVersion))
 	}
-	lists.has(kindRevision, testRevision("99", 2).ObjectMeta)
+	lists.has(watch.KindRevision, testRevision("99", 2).ObjectMeta)
 	lists.version = l.version
 	source := l.bridge.newSourceAudit(k)
 	round := func() {

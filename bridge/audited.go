@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -36,18 +37,18 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 
 func (a auditedSession) Followed() uint64             { return a.s.projector.delivered() }
 func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.known() }
-func (a auditedSession) Present() []subjects.AppID    { return a.s.source.present() }
+func (a auditedSession) Present() []subjects.AppID    { return a.s.source.Present() }
 func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.distrust(false, ids...) }
 func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.disown(ids...) }
 
 func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]Belief {
 	beliefs := make(map[subjects.AppID]Belief, len(ids))
 	// A change goes from the source to the queue: it is seen in one of them.
-	a.s.source.read(func(v view) {
+	a.s.source.Read(func(v watch.View) {
 		for _, id := range ids {
 			r, pending := a.s.queue.lookUp(id)
-			now, present := v.states()[id]
-			beliefs[id] = Belief{Record: r, State: now, Present: present, Pending: pending || v.awaits(id)}
+			now, present := v.States()[id]
+			beliefs[id] = Belief{Record: r, State: now, Present: present, Pending: pending || v.Awaits(id)}
 		}
 	})
 	keys, written := a.s.projector.keyStates(ids)

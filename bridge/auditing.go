@@ -10,6 +10,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 // auditBetween is the least time between two looks of the audit that have to agree.
@@ -20,19 +21,19 @@ var errAudit = errors.New("the audit found that the stream lacks what was publis
 
 // newAuditor makes the auditor of a bridge: informers against cluster first, since what the
 // informers show is what stream and bucket are compared with.
-func (b *Bridge) newAuditor(k *kube, between time.Duration) *audit.Auditor {
+func (b *Bridge) newAuditor(k *watch.Cluster, between time.Duration) *audit.Auditor {
 	return audit.New(audit.Config{
 		Interval: b.cfg.AuditInterval, Between: between, Log: b.log, Metrics: b.metrics.audit,
-		Parts: []audit.Part{b.newSourceAudit(k), b.newStorageAudit(k.namespaces)},
+		Parts: []audit.Part{b.newSourceAudit(k), b.newStorageAudit(k.Namespaces)},
 	})
 }
 
-func (b *Bridge) newSourceAudit(k *kube) *sourceAudit {
+func (b *Bridge) newSourceAudit(k *watch.Cluster) *sourceAudit {
 	return &sourceAudit{
-		source: b.source.shown, kube: k, wait: reachWait,
+		source: b.source.Shown, kube: k, wait: reachWait,
 		synced: func() bool { return b.Synced() == nil },
 		disturbed: func(kind, namespace string) bool {
-			return b.conn.disturbs(kind, namespace) || k.watches.Listing(kind, namespace)
+			return b.conn.Disturbs(kind, namespace) || k.Watches.Listing(kind, namespace)
 		},
 	}
 }
@@ -48,7 +49,7 @@ func (b *Bridge) newStorageAudit(namespaces []string) *storageAudit {
 }
 
 // audits runs the audit until ctx is done, if there is one.
-func (b *Bridge) audits(ctx context.Context, k *kube) {
+func (b *Bridge) audits(ctx context.Context, k *watch.Cluster) {
 	if b.cfg.AuditInterval <= 0 {
 		return
 	}

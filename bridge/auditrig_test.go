@@ -20,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -53,10 +54,10 @@ func newLively(t testing.TB, url string) *lively {
 	b.clusterUID = "c1"
 	b.setUnread("")
 	l := &lively{t: t, bridge: b, js: b.js, version: 1000, audit: b.newStorageAudit([]string{"flyte"})}
-	b.source.revisionHandler().OnAdd(testRevision("99", 2), false)
+	b.source.Revisions().OnAdd(testRevision("99", 2), false)
 	l.begin()
 	t.Cleanup(func() {
-		b.source.close()
+		b.source.Close()
 		if err := l.end(); err != nil {
 			t.Error(err)
 		}
@@ -70,7 +71,7 @@ func (l *lively) begin() {
 	b := l.bridge
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(l.t.Context()))
 	group, ctx := errgroup.WithContext(ctx)
-	s := b.newSession(&kube{namespaces: []string{"flyte"}, log: b.log})
+	s := b.newSession(&watch.Cluster{Namespaces: []string{"flyte"}, Log: b.log})
 	s.group, s.cancel = group, cancel
 	b.memory.checked.Store(b.nc.Stats().Reconnects)
 	var snap *store.Snapshot
@@ -100,7 +101,7 @@ func (l *lively) begin() {
 	l.end = func() error {
 		cancel(errStopped)
 		err := group.Wait()
-		b.source.release()
+		b.source.Release()
 		b.publishing.Store(nil)
 		return err
 	}
@@ -121,7 +122,7 @@ func (l *lively) app(name string, more ...func(*kservice.Service)) *kservice.Ser
 // shows has the informer show an app.
 func (l *lively) shows(name string, more ...func(*kservice.Service)) *kservice.Service {
 	svc := l.app(name, more...)
-	l.bridge.source.serviceHandler().OnAdd(svc, false)
+	l.bridge.source.Services().OnAdd(svc, false)
 	return svc
 }
 
@@ -129,7 +130,7 @@ func (l *lively) deletes(svc *kservice.Service) {
 	gone := *svc
 	l.version++
 	gone.ResourceVersion = fmt.Sprint(l.version)
-	l.bridge.source.serviceHandler().OnDelete(&gone)
+	l.bridge.source.Services().OnDelete(&gone)
 }
 
 // settles waits until everything is published and in the bucket.

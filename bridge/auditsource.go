@@ -29,8 +29,8 @@ const (
 // sourceAudit compares what the informers showed with the API server. The subjects of its findings
 // are objects, as "Service flyte/x".
 type sourceAudit struct {
-	source *shown
-	kube   *kube
+	source *watch.Shown
+	kube   *watch.Cluster
 	synced func() bool // reports whether the informers have synced
 	// disturbed reports whether the informer of a kind and a namespace may be about to show what it
 	// lacks: it lists, or has no watch.
@@ -49,7 +49,7 @@ func objectOf(subject string) (kind string, key types.NamespacedName) {
 
 // informed returns the namespace of the informer of a namespace's objects.
 func (a *sourceAudit) informed(namespace string) string {
-	if slices.Contains(a.kube.namespaces, metav1.NamespaceAll) {
+	if slices.Contains(a.kube.Namespaces, metav1.NamespaceAll) {
 		return metav1.NamespaceAll
 	}
 	return namespace
@@ -59,8 +59,8 @@ func (a *sourceAudit) informed(namespace string) string {
 func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, error) {
 	var suspects []string
 	var refused error
-	for _, ns := range a.kube.namespaces {
-		for _, kind := range []string{kindRevision, kindService} {
+	for _, ns := range a.kube.Namespaces {
+		for _, kind := range []string{watch.KindRevision, watch.KindService} {
 			found, err := a.screen(ctx, kind, ns, pace)
 			if err != nil && !kubeapi.Responded(err) {
 				return nil, err
@@ -76,14 +76,14 @@ func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, e
 // source does not show as new as the list.
 func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.Pace) ([]string, error) {
 	seen := map[types.NamespacedName]struct{}{}
-	l := listing{kind: kind, namespace: ns, items: map[types.NamespacedName]listed{}}
-	if err := a.kube.pages(ctx, kind, ns, func(page listing) error {
-		for key := range page.items {
+	l := watch.Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]watch.Listed{}}
+	if err := a.kube.Pages(ctx, kind, ns, func(page watch.Listing) error {
+		for key := range page.Items {
 			seen[key] = struct{}{}
 		}
-		maps.Copy(l.items, a.source.outdated(page))
-		l.version = page.version
-		if page.more {
+		maps.Copy(l.Items, a.source.Outdated(page))
+		l.Version = page.Version
+		if page.More {
 			return pace.Step(ctx)
 		}
 		return nil
@@ -95,21 +95,21 @@ func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.P
 
 // still returns what the source does not show after a short wait either. The items of l are those
 // of the list that it did not show at first.
-func (a *sourceAudit) still(ctx context.Context, l listing, inList func(types.NamespacedName) bool) ([]string, error) {
+func (a *sourceAudit) still(ctx context.Context, l watch.Listing, inList func(types.NamespacedName) bool) ([]string, error) {
 	limit := time.NewTimer(a.wait)
 	defer limit.Stop()
 	for over := false; ; {
-		changed := a.source.changes()
-		l.items = a.source.outdated(l)
-		undeleted := a.source.undeleted(l, inList, maxBehind)
-		if len(l.items) == 0 && len(undeleted) == 0 {
+		changed := a.source.Changes()
+		l.Items = a.source.Outdated(l)
+		undeleted := a.source.Undeleted(l, inList, maxBehind)
+		if len(l.Items) == 0 && len(undeleted) == 0 {
 			return nil, nil
 		}
 		if over {
-			outdated := slices.Collect(maps.Keys(l.items))
+			outdated := slices.Collect(maps.Keys(l.Items))
 			var suspects []string
 			for _, key := range slices.Concat(undeleted, outdated[:min(len(outdated), maxBehind)]) {
-				suspects = append(suspects, l.kind+" "+key.String())
+				suspects = append(suspects, l.Kind+" "+key.String())
 			}
 			return suspects, nil
 		}
@@ -138,13 +138,13 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 	wants := map[string]want{}
 	for _, name := range names {
 		kind, key := objectOf(name)
-		before := a.source.observed(kind, key)
-		known := app.NewerVersion(before.watched, before.listed)
+		before := a.source.Observed(kind, key)
+		known := app.NewerVersion(before.Watched, before.Listed)
 		if a.disturbed(kind, a.informed(key.Namespace)) {
 			looked.Unsettled[name] = true
 			continue
 		}
-		p, err := a.kube.object(ctx, kind, key)
+		p, err := a.kube.Object(ctx, kind, key)
 		if kubeapi.Responded(err) {
 			looked.Unsettled[name] = true
 			continue
@@ -152,12 +152,12 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 		if err != nil {
 			return looked, err
 		}
-		if known != "" && app.CompareVersions(p.version, known) < 0 {
+		if known != "" && app.CompareVersions(p.Version, known) < 0 {
 			looked.Unsettled[name] = true // the answer is older than what was shown, by a watch or a list
 			continue
 		}
-		w := want{kind: kind, key: key, version: p.version}
-		if item, ok := p.items[key]; ok {
+		w := want{kind: kind, key: key, version: p.Version}
+		if item, ok := p.Items[key]; ok {
 			w.item = &item
 		}
 		wants[name] = w
@@ -179,8 +179,8 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 type want struct {
 	kind    string
 	key     types.NamespacedName
-	item    *listed // nil: it has none
-	version string  // of the list
+	item    *watch.Listed // nil: it has none
+	version string        // of the list
 }
 
 // reach waits until the source shows what is wanted, for a short time, and takes out what it shows.
@@ -188,8 +188,8 @@ func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
 	limit := time.NewTimer(a.wait)
 	defer limit.Stop()
 	for {
-		changed := a.source.changes()
-		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.source.observed(w.kind, w.key).agrees(w.item, w.version) })
+		changed := a.source.Changes()
+		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.source.Observed(w.kind, w.key).Agrees(w.item, w.version) })
 		if len(wants) == 0 {
 			return nil
 		}
@@ -207,22 +207,22 @@ func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
 // looks agree if the source showed the same, and if its watch did not move or is past the change: a
 // watch shows changes in order.
 func (a *sourceAudit) finding(name string, w want) audit.Finding {
-	o := a.source.observed(w.kind, w.key)
+	o := a.source.Observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.
 	has, shows, changed := "does not have it", "do not show it", w.version
 	if w.item != nil {
 		has, changed = fmt.Sprintf("has version %s of uid %s", w.item.ResourceVersion, w.item.UID), w.item.ResourceVersion
 	}
-	if o.exists {
-		shows = fmt.Sprintf("show version %s of uid %s", o.version, o.uid)
+	if o.Exists {
+		shows = fmt.Sprintf("show version %s of uid %s", o.Version, o.UID)
 	}
 	d := audit.Finding{
 		Subject: name, Field: "object", Name: name, Kind: string(DifferenceSourceBehind), Side: string(SideSource),
 		Detail: fmt.Sprintf("the cluster %s, the informers %s", has, shows),
 	}
 	d.Same = shows
-	if o.watched == "" || app.CompareVersions(changed, o.watched) > 0 {
-		d.Same += ", the watch at " + o.watched
+	if o.Watched == "" || app.CompareVersions(changed, o.Watched) > 0 {
+		d.Same += ", the watch at " + o.Watched
 	}
 	return d
 }
@@ -236,7 +236,7 @@ func (a *sourceAudit) Repair(_ context.Context, findings []audit.Finding) error 
 		again[informer{kind, a.informed(key.Namespace)}] = true
 	}
 	for i := range again {
-		a.kube.relist(i.kind, i.namespace, watch.CauseAudit)
+		a.kube.Relist(i.kind, i.namespace, watch.CauseAudit)
 	}
 	return nil
 }

@@ -39,12 +39,12 @@ type lister struct {
 	refused string            // the namespace that is forbidden
 }
 
-func newLister(t testing.TB) (*lister, *kube) {
+func newLister(t testing.TB) (*lister, *watch.Cluster) {
 	t.Helper()
 	l := &lister{items: map[string][]metav1.PartialObjectMetadata{}, version: 5000}
 	server := httptest.NewServer(l)
 	t.Cleanup(server.Close)
-	scheme, mapper, err := kinds()
+	scheme, mapper, err := watch.Kinds()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func newLister(t testing.TB) (*lister, *kube) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, &kube{namespaces: []string{"flyte"}, client: c, watches: watch.NewGroup(watch.Limits{}, zap.NewNop()), log: zap.NewNop()}
+	return l, &watch.Cluster{Namespaces: []string{"flyte"}, Client: c, Watches: watch.NewGroup(watch.Limits{}, zap.NewNop()), Log: zap.NewNop()}
 }
 
 func (l *lister) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -142,23 +142,23 @@ func TestListPage(t *testing.T) {
 			l.json = asJSON
 			const n = 2*kubeapi.PageSize + 7
 			for i := range n {
-				l.has(kindService, metav1.ObjectMeta{
+				l.has(watch.KindService, metav1.ObjectMeta{
 					Name: fmt.Sprint("app-", i), Namespace: "flyte", UID: types.UID(fmt.Sprint("u-", i)), ResourceVersion: fmt.Sprint(100 + i), Generation: 7,
 					Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: metav1.NewFieldsV1("{}")}},
 				})
 			}
 			seen := 0
-			if err := k.pages(t.Context(), kindService, "flyte", func(p listing) error {
-				for key, item := range p.items {
+			if err := k.Pages(t.Context(), watch.KindService, "flyte", func(p watch.Listing) error {
+				for key, item := range p.Items {
 					n, _ := strings.CutPrefix(key.Name, "app-")
 					i, _ := strconv.Atoi(n)
-					if want := (listed{types.UID("u-" + n), strconv.Itoa(100 + i)}); item != want || key.Namespace != "flyte" {
+					if want := (watch.Listed{UID: types.UID("u-" + n), ResourceVersion: strconv.Itoa(100 + i)}); item != want || key.Namespace != "flyte" {
 						t.Fatalf("%s: got %+v, want %+v", key, item, want)
 					}
 				}
-				seen += len(p.items)
-				if p.version != "5000" {
-					t.Errorf("version %q", p.version)
+				seen += len(p.Items)
+				if p.Version != "5000" {
+					t.Errorf("version %q", p.Version)
 				}
 				return nil
 			}); err != nil {
@@ -167,8 +167,8 @@ func TestListPage(t *testing.T) {
 			if seen != n {
 				t.Errorf("%d objects, want %d", seen, n)
 			}
-			p, err := k.object(t.Context(), kindService, types.NamespacedName{Namespace: "flyte", Name: "app-3"})
-			if err != nil || len(p.items) != 1 || p.items[types.NamespacedName{Namespace: "flyte", Name: "app-3"}].UID != "u-3" {
+			p, err := k.Object(t.Context(), watch.KindService, types.NamespacedName{Namespace: "flyte", Name: "app-3"})
+			if err != nil || len(p.Items) != 1 || p.Items[types.NamespacedName{Namespace: "flyte", Name: "app-3"}].UID != "u-3" {
 				t.Errorf("%+v, %v", p, err)
 			}
 		})
@@ -183,13 +183,13 @@ func TestAuditSource(t *testing.T) {
 		want string // in the detail; empty: nothing is found
 	}{
 		{"right", func(*lister, *Bridge) {}, ""},
-		{"newer than the list", func(_ *lister, b *Bridge) { b.source.serviceHandler().OnUpdate(nil, serviceAt("one", "u1", "5001")) }, ""},
+		{"newer than the list", func(_ *lister, b *Bridge) { b.source.Services().OnUpdate(nil, serviceAt("one", "u1", "5001")) }, ""},
 		{
-			"an update is missing", func(l *lister, _ *Bridge) { l.has(kindService, serviceAt("one", "u1", "200").ObjectMeta) },
+			"an update is missing", func(l *lister, _ *Bridge) { l.has(watch.KindService, serviceAt("one", "u1", "200").ObjectMeta) },
 			"the cluster has version 200 of uid u1, the informers show version 100 of uid u1",
 		},
 		{
-			"an object is missing", func(l *lister, _ *Bridge) { l.has(kindService, serviceAt("two", "u2", "200").ObjectMeta) },
+			"an object is missing", func(l *lister, _ *Bridge) { l.has(watch.KindService, serviceAt("two", "u2", "200").ObjectMeta) },
 			"the cluster has version 200 of uid u2, the informers do not show it",
 		},
 		{
@@ -197,33 +197,33 @@ func TestAuditSource(t *testing.T) {
 			"the cluster does not have it, the informers show version 100 of uid u1",
 		},
 		{
-			"another object is missing", func(l *lister, _ *Bridge) { l.has(kindService, serviceAt("one", "u9", "200").ObjectMeta) },
+			"another object is missing", func(l *lister, _ *Bridge) { l.has(watch.KindService, serviceAt("one", "u9", "200").ObjectMeta) },
 			"the cluster has version 200 of uid u9, the informers show version 100 of uid u1",
 		},
 		{"a Revision's update is missing", func(l *lister, _ *Bridge) {
-			l.has(kindRevision, metav1.ObjectMeta{Name: "rev-1", Namespace: "flyte", ResourceVersion: "200"})
+			l.has(watch.KindRevision, metav1.ObjectMeta{Name: "rev-1", Namespace: "flyte", ResourceVersion: "200"})
 		}, "the cluster has version 200 of uid , the informers show version 99 of uid "},
 		{"Kubernetes is disconnected", func(l *lister, b *Bridge) {
-			l.has(kindService, serviceAt("one", "u1", "200").ObjectMeta)
-			b.conn.note(errors.New("connection refused"))
+			l.has(watch.KindService, serviceAt("one", "u1", "200").ObjectMeta)
+			b.conn.Note(errors.New("connection refused"))
 		}, ""},
 		{"the list is older than what was shown", func(l *lister, b *Bridge) {
-			b.source.serviceHandler().OnUpdate(nil, serviceAt("one", "u1", "6000"))
-			l.has(kindService, serviceAt("two", "u2", "200").ObjectMeta)
+			b.source.Services().OnUpdate(nil, serviceAt("one", "u1", "6000"))
+			l.has(watch.KindService, serviceAt("two", "u2", "200").ObjectMeta)
 		}, ""},
 		{"the list is older than what an informer listed", func(l *lister, b *Bridge) {
-			b.source.shown.listed(kindService, "6000") // without "two", which was deleted
-			l.has(kindService, serviceAt("two", "u2", "200").ObjectMeta)
+			b.source.Shown.Listed(watch.KindService, "6000") // without "two", which was deleted
+			l.has(watch.KindService, serviceAt("two", "u2", "200").ObjectMeta)
 		}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, k := newLister(t)
-			l.has(kindRevision, testRevision("99", 2).ObjectMeta)
-			l.has(kindService, serviceAt("one", "u1", "100").ObjectMeta)
+			l.has(watch.KindRevision, testRevision("99", 2).ObjectMeta)
+			l.has(watch.KindService, serviceAt("one", "u1", "100").ObjectMeta)
 			m := testMetrics()
-			b := &Bridge{source: newSource(zap.NewNop(), m.reject), conn: newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
-			b.source.revisionHandler().OnAdd(testRevision("99", 2), false)
-			b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
+			b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
+			b.source.Revisions().OnAdd(testRevision("99", 2), false)
+			b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 			test.do(l, b)
 			a := b.newSourceAudit(k)
 			a.wait = 20 * time.Millisecond
@@ -249,13 +249,13 @@ func TestAuditSource(t *testing.T) {
 func TestAuditSourceUnderLoad(t *testing.T) {
 	l, k := newLister(t)
 	m := testMetrics()
-	b := &Bridge{source: newSource(zap.NewNop(), m.reject), conn: newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
-	b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
+	b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
+	b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 	a := b.newSourceAudit(k)
 	a.wait = 20 * time.Millisecond
 	l.asked = func() {
 		l.version += 100
-		b.source.serviceHandler().OnUpdate(nil, serviceAt("other", "u2", strconv.Itoa(l.version-50)))
+		b.source.Services().OnUpdate(nil, serviceAt("other", "u2", strconv.Itoa(l.version-50)))
 	}
 	look := func() string {
 		t.Helper()
@@ -273,13 +273,13 @@ func TestAuditSourceUnderLoad(t *testing.T) {
 // A namespace that must not be read any more, and has no watch, hides no fault of another one.
 func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 	l, k := newLister(t)
-	k.namespaces, l.refused = []string{"other", "flyte"}, "other"
-	l.has(kindService, serviceAt("one", "u1", "200").ObjectMeta)
+	k.Namespaces, l.refused = []string{"other", "flyte"}, "other"
+	l.has(watch.KindService, serviceAt("one", "u1", "200").ObjectMeta)
 	m := testMetrics()
-	b := &Bridge{source: newSource(zap.NewNop(), m.reject), conn: newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
-	k.watches = b.conn.watches
-	b.source.serviceHandler().OnAdd(serviceAt("one", "u1", "100"), false)
-	b.conn.requested("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
+	b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
+	k.Watches = b.conn.Watches
+	b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
+	b.conn.Requested("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
 	a := b.newSourceAudit(k)
 	a.wait = 20 * time.Millisecond
 	suspects, err := a.Screen(t.Context(), &audit.Pace{})
@@ -291,7 +291,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 		t.Errorf("got %+v, %v", looked, err)
 	}
 	// Not while the very informer has no watch.
-	b.conn.requested("/prefix/apis/serving.knative.dev/v1/namespaces/flyte/services")
+	b.conn.Requested("/prefix/apis/serving.knative.dev/v1/namespaces/flyte/services")
 	if looked, err = a.Look(t.Context(), []string{"Service flyte/one"}); err != nil || len(looked.Findings) != 0 {
 		t.Errorf("got %+v, %v without a watch", looked, err)
 	}

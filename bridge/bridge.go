@@ -38,10 +38,10 @@ type Bridge struct {
 	log      *zap.Logger
 	metrics  *metrics
 
-	source     *source
-	pods       *pods // there once the cache can be read
+	source     *watch.Source
+	pods       *watch.Pods // there once the cache can be read
 	clusterUID string
-	conn       *connection
+	conn       *watch.Connection
 	memory     memory // what the sessions hand on
 
 	// auditor compares while the bridge runs; nil if it does not.
@@ -78,10 +78,10 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	m := newMetrics(reg)
 	b := &Bridge{
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, appends: appends, log: log, metrics: m,
-		source: newSource(log, m.reject),
-		conn:   newConnection(watch.NewGroup(cfg.WatchLimits, log), log, newKubeMetrics(reg)),
+		source: watch.NewSource(log, m.reject),
+		conn:   watch.NewConnection(watch.NewGroup(cfg.WatchLimits, log), log, watch.NewMetrics(reg)),
 	}
-	reg.MustRegister(b.conn.watches)
+	reg.MustRegister(b.conn.Watches)
 	b.setStatus("starting")
 	b.setUnread(unreadStarting)
 	m.watch(reg, b)
@@ -154,23 +154,23 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	end := func() {
 		b.setUnread(unreadEnded)
-		b.source.close()
+		b.source.Close()
 		cancel()
 	}
 	defer end()
 
-	k, err := newKube(b.rest, b.cfg.Namespaces, b.source, b.conn, b.log)
+	k, err := watch.NewCluster(b.rest, b.cfg.Namespaces, b.source, b.conn, b.log)
 	if err != nil {
 		return err
 	}
 	if b.cfg.LeaderElect {
-		k.lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
+		k.Lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
 	}
-	if b.pods, err = newPods(b.rest, k.namespaces, b.conn.watches, b.log); err != nil {
+	if b.pods, err = watch.NewPods(b.rest, k.Namespaces, b.conn.Watches, b.log); err != nil {
 		return err
 	}
 	b.setStatus("waiting for Kubernetes")
-	uid, err := k.identify(ctx, func(why string) { b.setStatus("waiting for Kubernetes: " + why) })
+	uid, err := k.Identify(ctx, func(why string) { b.setStatus("waiting for Kubernetes: " + why) })
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -181,9 +181,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	b.log.Info("watching Kubernetes", zap.String("cluster", b.cfg.ClusterName), zap.String("clusterUID", b.clusterUID))
 
 	informers := make(chan error, 1)
-	go func() { informers <- k.run(work) }()
+	go func() { informers <- k.Run(work) }()
 	var podInformers sync.WaitGroup
-	podInformers.Go(func() { b.pods.run(work) })
+	podInformers.Go(func() { b.pods.Run(work) })
 	err = b.observe(ctx, k)
 	end()
 	podInformers.Wait()
@@ -191,9 +191,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 }
 
 // observe connects the source to the informers and publishes what they show.
-func (b *Bridge) observe(ctx context.Context, k *kube) error {
+func (b *Bridge) observe(ctx context.Context, k *watch.Cluster) error {
 	b.setStatus("waiting for the informers to sync")
-	if err := k.sync(ctx, b.source); err != nil {
+	if err := k.Sync(ctx, b.source); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -211,9 +211,9 @@ func (b *Bridge) observe(ctx context.Context, k *kube) error {
 // sessions runs one session after the other: while lead lasts, and until stop
 // is done or an error is terminal. What one session leaves
 // unpublished the next one finds in waiting.
-func (b *Bridge) sessions(lead, stop context.Context, k *kube) error {
+func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 	defer func() {
-		b.source.disconnect()
+		b.source.Disconnect()
 		b.memory.pending.Store(nil)
 		b.metrics.publisher.pending(0, 0)
 	}()
@@ -277,7 +277,7 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 		b.memory.doubts.addFound(other.found)
 		return causeOtherWriter, false
 	case errors.Is(err, errOverflow):
-		b.source.disconnect()
+		b.source.Disconnect()
 		b.memory.pending.Store(nil)
 		return "overflow", false
 	default:

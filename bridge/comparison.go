@@ -8,6 +8,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -124,7 +125,7 @@ func (c comparison) judgeBelief(id subjects.AppID, r *app.Record, current map[su
 // fill adds what the sides show of an app.
 func (c comparison) fill(d Difference, current map[subjects.AppID]app.State, events map[subjects.AppID]*store.LastEvent, entries map[subjects.AppID]*store.Entry) Difference {
 	if c.pending[d.id] {
-		d.tolerated = standInTime + time.Second // for the event to arrive
+		d.tolerated = watch.StandInTime + time.Second // for the event to arrive
 	}
 	now, there := current[d.id]
 	if there {

@@ -14,6 +14,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -279,7 +280,7 @@ func TestStandInIsTolerated(t *testing.T) {
 		if len(differences) != 1 {
 			t.Fatalf("got %v, want one difference", differences)
 		}
-		if got, want := differences[0].tolerated > standInTime, pending != nil; got != want {
+		if got, want := differences[0].tolerated > watch.StandInTime, pending != nil; got != want {
 			t.Errorf("tolerated for %s with %d apps pending", differences[0].tolerated, len(pending))
 		}
 	}

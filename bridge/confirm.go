@@ -21,7 +21,7 @@ func (s *session) published() store.PublishedReader {
 // entry that was written by hand, leads to no event. The projector writes these keys again. It
 // returns the states that are published, as the records show.
 func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.Record) (map[subjects.AppID]app.State, error) {
-	current, before := s.source.states(), s.memory.pending.Load()
+	current, before := s.source.States(), s.memory.pending.Load()
 	if s.empty {
 		// Nothing was published of any app, or nothing is known of it.
 		for id := range current {
@@ -36,7 +36,7 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 	}
 	published := maps.Clone(current)
 	ids := map[subjects.AppID]struct{}{}
-	differences := app.Reconcile(app.Input{Records: records, Current: current, App: s.cfg.App, Watched: app.Watching(s.kube.namespaces)})
+	differences := app.Reconcile(app.Input{Records: records, Current: current, App: s.cfg.App, Watched: app.Watching(s.kube.Namespaces)})
 	for _, o := range differences.Changes {
 		ids[o.App] = struct{}{}
 		delete(published, o.App)

@@ -6,6 +6,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -14,12 +15,12 @@ import (
 // none. owe is called for each change and returns what to call once it is published. reset ends the
 // session if an object's version steps back. published are states that are known to be what their
 // records show.
-func connect(s *source, q, before *queue, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State, lost []subjects.LostRange, convert kservice.Config, watched func(string) bool,
+func connect(s *watch.Source, q, before *queue, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State, lost []subjects.LostRange, convert kservice.Config, watched func(string) bool,
 	owe func() func(), reset context.CancelCauseFunc,
 ) (differences, carried int, unwatched []subjects.AppID) {
-	s.connect(func(v view) sink {
+	s.Connect(func(v watch.View) watch.Sink {
 		in := app.Input{
-			Records: records, Current: v.states(), Confirmed: published, Awaits: v.awaits,
+			Records: records, Current: v.States(), Confirmed: published, Awaits: v.Awaits,
 			Pending: before.pending(records), SameStream: before.isOf(q.streamID),
 			Lost: func(sequence uint64) bool { return store.InRanges(lost, sequence) },
 			App:  convert, Watched: watched,
@@ -29,7 +30,7 @@ func connect(s *source, q, before *queue, records map[subjects.AppID]*app.Record
 			q.load(id, result.Record(in, id))
 		}
 		for id, rev := range result.StandIn {
-			v.standIn(id, rev)
+			v.StandIn(id, rev)
 		}
 		for _, o := range result.Changes {
 			o.Change.Resynced = owe()

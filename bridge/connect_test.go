@@ -10,6 +10,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -91,10 +92,10 @@ func TestStandInAtStart(t *testing.T) {
 		for _, arrives := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, arrives %t", test.name, arrives), func(t *testing.T) {
 				m := testMetrics()
-				s := newSource(zap.NewNop(), m.reject)
+				s := watch.NewSource(zap.NewNop(), m.reject)
 				var clock waits
-				s.setAfter(clock.after)
-				services, revisions := s.serviceHandler(), s.revisionHandler()
+				s.SetAfter(clock.after)
+				services, revisions := s.Services(), s.Revisions()
 				if test.revision != nil {
 					revisions.OnAdd(test.revision, true)
 				}
@@ -131,15 +132,15 @@ func TestStandInAtStart(t *testing.T) {
 // A new session goes on with the changes of the one before, also at a rollout.
 func TestStandInIsCarried(t *testing.T) {
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m.reject)
-	s.setAfter(new(waits).after)
-	services, revisions := s.serviceHandler(), s.revisionHandler()
+	s := watch.NewSource(zap.NewNop(), m.reject)
+	s.SetAfter(new(waits).after)
+	services, revisions := s.Services(), s.Revisions()
 	revisions.OnAdd(testRevision("9", 3), true)
 	services.OnAdd(rollout("10", "rev-1"), true)
 	before := testQueue(100, 1<<20)
 	r := publishedAs(t, app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)})
 	before.load(testID, r)
-	s.connect(func(view) sink { return before.add }, nil)
+	s.Connect(func(watch.View) watch.Sink { return before.add }, nil)
 	services.OnUpdate(nil, rollout("21", "rev-2"))
 	services.OnUpdate(nil, rollout("22", "rev-2"))
 	before.close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -97,13 +98,13 @@ func TestEvictedAppOfAnotherWriter(t *testing.T) {
 // apps whose event was removed, and what waits for them is carried.
 func TestCarriedChangesOfDeletedApps(t *testing.T) {
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m.reject)
+	s := watch.NewSource(zap.NewNop(), m.reject)
 	before := testQueue(100, 1<<20)
 	before.reached = 7
 	before.load(testID, &app.Record{Kind: subjects.Deleted, UID: "u0", ResourceVersion: "1", Sequence: 7})
 	before.load(appID("quiet"), &app.Record{Kind: subjects.Deleted, UID: "u9", ResourceVersion: "1", Sequence: 6})
-	s.connect(func(view) sink { return before.add }, nil)
-	s.serviceHandler().OnAdd(testService("u1", "20", "True"), false)
+	s.Connect(func(watch.View) watch.Sink { return before.add }, nil)
+	s.Services().OnAdd(testService("u1", "20", "True"), false)
 	before.close()
 	q := testQueue(100, 1<<20)
 	defer q.close()
@@ -120,10 +121,10 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 	r := newRig(t)
 	const rounds, apps, alive = 4, 2500, 100
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m.reject)
-	services := s.serviceHandler()
+	s := watch.NewSource(zap.NewNop(), m.reject)
+	services := s.Services()
 	pub := r.pub
-	s.connect(func(view) sink { return pub.queue.add }, nil)
+	s.Connect(func(watch.View) watch.Sink { return pub.queue.add }, nil)
 	p := r.follow()
 	taken(p)
 	version := 0
@@ -152,7 +153,7 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 		p.takeTouched()
 		pub.queue.evict(p.written.Load())
 		pub = r.publishAll(pub)
-		s.connect(func(view) sink { return pub.queue.add }, nil)
+		s.Connect(func(watch.View) watch.Sink { return pub.queue.add }, nil)
 	}
 	if len(pub.queue.apps) > alive+recentlyDeleted || keysOf(p) != alive || len(p.refused)+len(p.flying) > 0 || len(pub.queue.gone) > recentlyDeleted {
 		t.Errorf("the queue knows %d apps, the projector %d keys", len(pub.queue.apps), keysOf(p))
@@ -166,10 +167,10 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 // the new queue the bytes of other apps may be there first.
 func TestCarriedChangesAreOwed(t *testing.T) {
 	m := testMetrics()
-	s := newSource(zap.NewNop(), m.reject)
+	s := watch.NewSource(zap.NewNop(), m.reject)
 	before := testQueue(100, 1<<20)
-	s.connect(func(view) sink { return before.add }, nil)
-	h := s.serviceHandler()
+	s.Connect(func(watch.View) watch.Sink { return before.add }, nil)
+	h := s.Services()
 	for version := 1; version <= 4; version++ {
 		h.OnAdd(testService("u1", fmt.Sprint(version), "True"), false)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 
 // lead runs sessions, with leader election only while the Lease is held. The
 // Lease saves work; that two bridges cannot harm the order is the fence's doing.
-func (b *Bridge) lead(stop context.Context, k *kube) error {
+func (b *Bridge) lead(stop context.Context, k *watch.Cluster) error {
 	if !b.cfg.LeaderElect {
 		b.metrics.leader.Set(1)
 		defer b.metrics.leader.Set(0)
@@ -43,14 +44,14 @@ var errDeposed = errors.New("deposed")
 
 // leads confirms with the API server that this bridge holds the Lease; without
 // leader election there is none to hold.
-func (b *Bridge) leads(ctx context.Context, k *kube) error {
+func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
 	if !b.cfg.LeaderElect {
 		return nil
 	}
 	name := b.cfg.LeaseNamespace + "/" + b.cfg.LeaseName
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
-	lease, err := k.clientset.CoordinationV1().Leases(b.cfg.LeaseNamespace).Get(ctx, b.cfg.LeaseName, metav1.GetOptions{})
+	lease, err := k.Clientset.CoordinationV1().Leases(b.cfg.LeaseNamespace).Get(ctx, b.cfg.LeaseName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read Lease %s: %w", name, err)
 	}
@@ -71,8 +72,8 @@ func (b *Bridge) leads(ctx context.Context, k *kube) error {
 }
 
 // readWitness reads from the Lease what was acknowledged.
-func (b *Bridge) readWitness(ctx context.Context, k *kube, lease types.NamespacedName) error {
-	leases := witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
+func (b *Bridge) readWitness(ctx context.Context, k *watch.Cluster, lease types.NamespacedName) error {
+	leases := witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
 	_, err := leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read Lease %s: %w", lease, err)
@@ -105,7 +106,7 @@ func (l *ownLock) Update(ctx context.Context, record resourcelock.LeaderElection
 }
 
 // term waits for the Lease and publishes while it is held.
-func (b *Bridge) term(stop context.Context, k *kube) error {
+func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	// Stopping first flushes, then gives the Lease back.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()
@@ -115,7 +116,7 @@ func (b *Bridge) term(stop context.Context, k *kube) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     witnessLeases{k.clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log},
+			Client:     witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		}},
 		LeaseDuration:   leaseDuration,

@@ -89,10 +89,10 @@ func (s *session) watchHistory(ctx context.Context, seen string) error {
 			return nil
 		case <-tick.C:
 		}
-		if shown := s.source.shown.newest(); shown != "" && app.CompareVersions(shown, seen) > 0 {
+		if shown := s.source.Shown.Newest(); shown != "" && app.CompareVersions(shown, seen) > 0 {
 			seen = shown
 		}
-		version, err := s.kube.version(ctx)
+		version, err := s.kube.Version(ctx)
 		if err != nil {
 			continue // Kubernetes is unavailable, which readiness reports
 		}

@@ -22,7 +22,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	newMetrics(reg).watch(reg, &Bridge{nc: &nats.Conn{}})
 	watches := watch.NewGroup(watch.Limits{}, zap.NewNop())
-	newKubeMetrics(reg)
+	watch.NewMetrics(reg)
 	reg.MustRegister(watches)
 	list := &toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return &metav1.List{}, nil }}
 	if _, err := watches.Add(list, watch.Options{}).List(metav1.ListOptions{}); err != nil { // its age shows from then on

@@ -17,7 +17,7 @@ func (b *Bridge) Ready() error {
 	if status := b.status.Load(); status != nil {
 		return errors.New(*status)
 	}
-	if what, since, why := b.conn.trouble(); what != "" && time.Since(since) > b.cfg.MaxDelay {
+	if what, since, why := b.conn.Trouble(); what != "" && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("%s for %s: %s", what, age(since), why)
 	}
 	if err := b.unrepaired(); err != nil {

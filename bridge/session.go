@@ -35,8 +35,8 @@ type session struct {
 	appends  jetstream.JetStream // the publisher's
 	log      *zap.Logger
 	metrics  *metrics
-	source   *source
-	kube     *kube
+	source   *watch.Source
+	kube     *watch.Cluster
 	memory   *memory
 
 	// What it calls of its bridge.
@@ -66,7 +66,7 @@ type session struct {
 }
 
 // newSession makes a session that is not started.
-func (b *Bridge) newSession(k *kube) *session {
+func (b *Bridge) newSession(k *watch.Cluster) *session {
 	return &session{
 		cfg: b.cfg, subjects: b.subjects, nc: b.nc, js: b.js, appends: b.appends, log: b.log, metrics: b.metrics,
 		source: b.source, kube: k, memory: &b.memory, acknowledged: &b.memory.acknowledged,
@@ -80,10 +80,10 @@ func (b *Bridge) newSession(k *kube) *session {
 // session runs one session and returns why it ended: errStopped when stop is
 // done and the queue is flushed, something of lead when that is over, or
 // an error after which the next one has to reconcile.
-func (b *Bridge) session(lead, stop context.Context, k *kube) error {
+func (b *Bridge) session(lead, stop context.Context, k *watch.Cluster) error {
 	s := b.newSession(k)
 	err := s.run(lead, stop)
-	b.source.release()
+	b.source.Release()
 	b.setStatus("not publishing")
 	b.publishing.Store(nil)
 	return err
@@ -166,29 +166,29 @@ func (s *session) start(ctx context.Context) error {
 // reach waits until the source has observed everything that the API server has, checks that this is of
 // the history that was published, and returns its version.
 func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Record, deleted app.Deletion) (version string, err error) {
-	s.source.shown.noteDeletes()
-	var listings []listing
+	s.source.Shown.NoteDeletes()
+	var listings []watch.Listing
 	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
-		listings, err = s.kube.list(ctx)
+		listings, err = s.kube.List(ctx)
 		return err
 	}); err != nil {
 		return "", err
 	}
-	limit := s.kube.watches.Limits().NoProgress
-	if err := s.source.shown.reach(ctx, listings, limit, func(l listing, what string) {
+	limit := s.kube.Watches.Limits().NoProgress
+	if err := s.source.Shown.Reach(ctx, listings, limit, func(l watch.Listing, what string) {
 		s.setStatus(fmt.Sprintf("comparing the cluster with what was published: for %s the informer of %ss in %s has not shown %s",
-			limit, l.kind, kubeapi.NamespaceText(l.namespace), what))
-		s.log.Warn("an informer does not show what the cluster has", zap.String("kind", l.kind), zap.String("namespace", l.namespace), zap.String("missing", what))
-		s.kube.relist(l.kind, l.namespace, watch.CauseBehind)
+			limit, l.Kind, kubeapi.NamespaceText(l.Namespace), what))
+		s.log.Warn("an informer does not show what the cluster has", zap.String("kind", l.Kind), zap.String("namespace", l.Namespace), zap.String("missing", what))
+		s.kube.Relist(l.Kind, l.Namespace, watch.CauseBehind)
 	}); err != nil {
 		return "", err
 	}
 	for _, l := range listings {
-		if err := s.source.shown.contradicts(l); err != nil {
+		if err := s.source.Shown.Contradicts(l); err != nil {
 			return "", err
 		}
 	}
-	version = serviceVersion(listings)
+	version = watch.ServiceVersion(listings)
 	if err = app.CheckHistory(records, version, s.storage.Accepted()); err == nil {
 		err = app.CheckDeletion(deleted, version)
 	}
@@ -219,7 +219,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 		}
 	}
 	s.setStatus("publishing the differences between the cluster and the stream")
-	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, s.cfg.App, app.Watching(s.kube.namespaces), func() func() {
+	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, s.cfg.App, app.Watching(s.kube.Namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
@@ -270,7 +270,7 @@ func (s *session) stopWith(ctx, stop context.Context) error {
 		return nil
 	case <-stop.Done():
 	}
-	s.source.disconnect() // no more intake
+	s.source.Disconnect() // no more intake
 	if err := s.flush(ctx); err != nil {
 		s.cancel(err)
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -37,7 +38,7 @@ type Verifier struct {
 	// Connect makes the first requests to Kubernetes, before anything is compared.
 	Connect func(context.Context) error
 	// Cluster lists the apps of the cluster.
-	Cluster func(context.Context) (*clusterApps, error)
+	Cluster func(context.Context) (*watch.ClusterApps, error)
 	// Session publishes once what a bridge that starts now would publish. It takes no longer than
 	// timeout.
 	Session func(ctx context.Context, timeout time.Duration) error
@@ -115,15 +116,15 @@ func (v *Verifier) read(ctx context.Context, only *selection) (*sides, error) {
 }
 
 // addCluster adds the apps of the cluster.
-func (s *sides) addCluster(cluster *clusterApps) {
-	s.current, s.pending, s.version = cluster.current, cluster.pending, cluster.version
-	for _, ns := range cluster.unknown {
+func (s *sides) addCluster(cluster *watch.ClusterApps) {
+	s.current, s.pending, s.version = cluster.Current, cluster.Pending, cluster.Version
+	for _, ns := range cluster.Unknown {
 		s.skipped = append(s.skipped, Note{
 			Kind:   NoteNamespace,
 			Detail: fmt.Sprintf("nothing is in namespace %s, and whether it exists is not known: the right get on it is missing", ns),
 		})
 	}
-	for key, err := range cluster.skipped {
+	for key, err := range cluster.Skipped {
 		s.skipped = append(s.skipped, Note{Kind: NoteSkipped, Detail: fmt.Sprintf("Knative Service %s is skipped: %v", key, err)})
 	}
 	slices.SortFunc(s.skipped, compareNotes)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -31,20 +32,20 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 	if err != nil {
 		return NewReport(), err
 	}
-	k, err := newKube(kube, cfg.Namespaces, b.source, b.conn, log)
+	k, err := watch.NewCluster(kube, cfg.Namespaces, b.source, b.conn, log)
 	if err != nil {
 		return NewReport(), err
 	}
-	cluster := clusterReader{kube: k}
+	cluster := watch.ClusterReader{Cluster: k}
 	v := &Verifier{
-		Target: b.target(k.namespaces), Options: opts, Log: log, Cluster: cluster.read,
+		Target: b.target(k.Namespaces), Options: opts, Log: log, Cluster: cluster.Read,
 		Connect: func(ctx context.Context) error {
-			uid, err := k.uid(ctx)
+			uid, err := k.UID(ctx)
 			b.clusterUID = string(uid)
 			if err != nil {
 				return err
 			}
-			return cluster.checkNamespaces(ctx)
+			return cluster.CheckNamespaces(ctx)
 		},
 		Session: func(ctx context.Context, timeout time.Duration) error {
 			once, err := New(b.cfg, kube, nc, log.Named("repair"), prometheus.NewRegistry())

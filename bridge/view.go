@@ -8,6 +8,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -38,10 +39,10 @@ func (b *Bridge) Synced() error {
 // App is an app as the informers show it, with the newest version of its Revision. Of several Knative
 // Services that claim its id it is the published one. The objects are shared and must not be changed.
 func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
-	b.source.read(func(v view) {
+	b.source.Read(func(v watch.View) {
 		var now app.State
-		if now, ok = v.states()[id]; ok {
-			entry = appsvc.Entry{ID: id, Service: now.Service, Revision: v.newestRevision(id, now)}
+		if now, ok = v.States()[id]; ok {
+			entry = appsvc.Entry{ID: id, Service: now.Service, Revision: v.NewestRevision(id, now)}
 		}
 	})
 	return entry, ok
@@ -51,8 +52,8 @@ func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 // instant, in no order. The objects are shared and must not be changed. match must be
 // quick, and must not call the Bridge.
 func (b *Bridge) Services(match func(*kservice.Service) bool) (found []*kservice.Service) {
-	b.source.read(func(v view) {
-		for _, now := range v.states() {
+	b.source.Read(func(v watch.View) {
+		for _, now := range v.States() {
 			if match(now.Service) {
 				found = append(found, now.Service)
 			}
@@ -72,5 +73,5 @@ func (b *Bridge) Pods(namespace, service string) ([]corev1.Pod, error) {
 	if err := b.Synced(); err != nil {
 		return nil, err
 	}
-	return b.pods.of(namespace, service)
+	return b.pods.Of(namespace, service)
 }

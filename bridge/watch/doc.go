@@ -1,6 +1,17 @@
-// Package watch is the ListerWatcher under each informer of the bridge. It
-// notices lists and watches that show nothing and no error either, which
-// client-go waits on for ever.
+// Package watch is the Kubernetes side of the bridge: a Cluster with informers for Knative Services
+// and Revisions, the Source that turns what they observe into states of apps and emits each change
+// of a state into a sink, consistent lists, and the Pods.
+//
+//	API server ──► ListerWatcher ──► informer ──► Source ──► sink: (app, change)
+//	    │                                           │
+//	    └──► Cluster.List ──► Source.Shown.Reach ◄──┘   the informers have caught up with a list
+//
+// The Source decides which Knative Service an id belongs to (claims.go) and which Revision gives the
+// replica count during a rollout (standin.go). Its handlers update maps and never wait. Connect lets
+// changes flow into the sink of a session; Read gives a consistent view of the states.
+//
+// The rest of this page is about the ListerWatcher under each informer. It notices lists and watches
+// that bring nothing and no error either, for which client-go waits without a limit.
 //
 //	reflector ──► ListerWatcher ──► client ──► transport ──► API server
 //	   (410,          │  announces lists, watches the silence     │

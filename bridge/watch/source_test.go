@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"fmt"
@@ -17,10 +17,10 @@ import (
 )
 
 // observedSource is a source whose sink records the changes.
-func observedSource() (*source, *[]string) {
-	s := newSource(zap.NewNop(), func(string) {})
+func observedSource() (*Source, *[]string) {
+	s := NewSource(zap.NewNop(), func(string) {})
 	log := &[]string{}
-	s.connect(func(view) sink {
+	s.Connect(func(View) Sink {
 		return func(id subjects.AppID, c *app.Change) {
 			var text string
 			switch {
@@ -114,7 +114,7 @@ func TestSource(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, got := observedSource()
-			test.play(s.serviceHandler(), s.revisionHandler())
+			test.play(s.Services(), s.Revisions())
 			if !slices.Equal(*got, test.want) {
 				t.Errorf("got  %q\nwant %q", *got, test.want)
 			}
@@ -126,11 +126,11 @@ func TestSource(t *testing.T) {
 // Revision than the leader did.
 func TestSourceKeepsNewestRevision(t *testing.T) {
 	s, log := observedSource()
-	s.revisionHandler().OnAdd(watchedRevision("99", 2), false)
+	s.Revisions().OnAdd(watchedRevision("99", 2), false)
 	svc := watchedService("u1", "100", "True")
-	s.serviceHandler().OnAdd(svc, false)
+	s.Services().OnAdd(svc, false)
 	*log = nil
-	s.revisionHandler().OnUpdate(nil, watchedRevision("120", 2))
+	s.Revisions().OnUpdate(nil, watchedRevision("120", 2))
 	if len(*log) > 0 {
 		t.Errorf("got %q, want nothing for the same count", *log)
 	}
@@ -144,7 +144,7 @@ func TestSourceStepsBack(t *testing.T) {
 	s, got := observedSource()
 	var reset error
 	s.reset = func(err error) { reset = err }
-	h := s.serviceHandler()
+	h := s.Services()
 	h.OnAdd(watchedService("u1", "10", "True"), false)
 	h.OnUpdate(nil, watchedService("u1", "9", "False"))
 	if reset == nil || len(*got) != 1 {
@@ -211,17 +211,17 @@ func TestBehind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, _ := observedSource()
-			h := s.serviceHandler()
+			h := s.Services()
 			h.OnAdd(seen("a", "u1", "10"), true)
-			s.shown.noteDeletes()
+			s.Shown.NoteDeletes()
 			if test.play != nil {
 				test.play(h)
 			}
-			l := listing{kind: kindService, namespace: "flyte", version: test.version, items: map[types.NamespacedName]listed{}}
+			l := Listing{Kind: KindService, Namespace: "flyte", Version: test.version, Items: map[types.NamespacedName]Listed{}}
 			for _, item := range test.items {
-				l.items[types.NamespacedName{Namespace: "flyte", Name: item.name}] = listed{types.UID(item.uid), item.version}
+				l.Items[types.NamespacedName{Namespace: "flyte", Name: item.name}] = Listed{types.UID(item.uid), item.version}
 			}
-			if got, _ := s.shown.behind(l); (got != "") != test.behind {
+			if got, _ := s.Shown.behind(l); (got != "") != test.behind {
 				t.Errorf("got %q", got)
 			}
 		})
@@ -231,7 +231,7 @@ func TestBehind(t *testing.T) {
 // The memory of a source does not grow with the apps that came and went.
 func TestSourceForgetsDeletedApps(t *testing.T) {
 	s, _ := observedSource()
-	h := s.serviceHandler()
+	h := s.Services()
 	for i := range 1000 {
 		svc := watchedService(fmt.Sprint("u", i), fmt.Sprint(2*i), "True")
 		svc.Name = fmt.Sprint("app-", i)
@@ -242,8 +242,8 @@ func TestSourceForgetsDeletedApps(t *testing.T) {
 		h.OnAdd(svc, false)
 		h.OnDelete(atVersion(svc, fmt.Sprint(2*i+1)))
 	}
-	if n := len(s.current) + len(s.shown.services) + len(s.claims) + len(s.shown.users) + len(s.reported) + len(s.standIns.apps); n != 0 {
+	if n := len(s.current) + len(s.Shown.services) + len(s.claims) + len(s.Shown.users) + len(s.reported) + len(s.standIns.apps); n != 0 {
 		t.Errorf("the source holds %d entries of no app", n)
 	}
-	s.close()
+	s.Close()
 }

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"cmp"
@@ -20,10 +20,9 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
-	"github.com/appbridge/appbridge/bridge/watch"
 )
 
-// pods are the pods of Knative Services in the watched namespaces.
+// Pods are the pods of Knative Services in the watched namespaces.
 //
 // They have informers and a client of their own. controller-runtime waits for
 // the cache of the events until it is in sync, even after the cache has ended, and
@@ -32,18 +31,18 @@ import (
 //
 // A pod takes about 3 KB of memory, with two containers and its place in the
 // index. Pods without the label are not listed.
-type pods struct {
+type Pods struct {
 	informers map[string]*podInformer // by namespace, or one of all namespaces
 }
 
-func newPods(cfg *rest.Config, namespaces []string, watches *watch.Group, log *zap.Logger) (*pods, error) {
+func NewPods(cfg *rest.Config, namespaces []string, watches *Group, log *zap.Logger) (*Pods, error) {
 	cfg = kubeapi.Protobuf(kubeapi.Unlimited(cfg))
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return watch.Transport{RoundTripper: rt} })
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return Transport{RoundTripper: rt} })
 	client, err := corev1client.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for pods: %w", err)
 	}
-	p := &pods{informers: map[string]*podInformer{}}
+	p := &Pods{informers: map[string]*podInformer{}}
 	for _, ns := range namespaces {
 		informer, err := newPodInformer(client, ns, watches, log)
 		if err != nil {
@@ -54,8 +53,8 @@ func newPods(cfg *rest.Config, namespaces []string, watches *watch.Group, log *z
 	return p, nil
 }
 
-// run returns when ctx is done and the informers have ended.
-func (p *pods) run(ctx context.Context) {
+// Run returns when ctx is done and the informers have ended.
+func (p *Pods) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, i := range p.informers {
 		running.Go(func() { i.informer.RunWithContext(ctx) })
@@ -63,8 +62,8 @@ func (p *pods) run(ctx context.Context) {
 	running.Wait()
 }
 
-// of are the pods of one Knative Service.
-func (p *pods) of(namespace, service string) ([]corev1.Pod, error) {
+// Of are the pods of one Knative Service.
+func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
 	i := p.informers[namespace]
 	if i == nil {
 		i = p.informers[metav1.NamespaceAll]
@@ -109,7 +108,7 @@ type podInformer struct {
 	list, watch error // of the last request of its kind; nil when it was answered
 }
 
-func newPodInformer(client corev1client.PodsGetter, namespace string, watches *watch.Group, log *zap.Logger) (*podInformer, error) {
+func newPodInformer(client corev1client.PodsGetter, namespace string, watches *Group, log *zap.Logger) (*podInformer, error) {
 	i := &podInformer{namespace: namespace, log: log}
 	source := client.Pods(namespace)
 	lw := watches.Add(&toolscache.ListWatch{
@@ -121,7 +120,7 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, watches *w
 			opts.LabelSelector = kservice.LabelService
 			return noted(ctx, i.watched, func() (apiwatch.Interface, error) { return source.Watch(ctx, opts) })
 		},
-	}, watch.Options{Kind: kindPod, Namespace: namespace, Optional: true})
+	}, Options{Kind: kindPod, Namespace: namespace, Optional: true})
 	i.informer = toolscache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
 	return i, errors.Join(
 		i.informer.SetTransform(trimPod),
@@ -136,7 +135,7 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, watches *w
 // another reason than that nothing came.
 func noted[T any](ctx context.Context, note func(error), request func() (T, error)) (T, error) {
 	answer, err := request()
-	if ctx.Err() == nil || errors.Is(context.Cause(ctx), watch.ErrNoProgress) {
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrNoProgress) {
 		note(err)
 	}
 	return answer, err

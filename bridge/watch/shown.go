@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"sync"
@@ -17,9 +17,9 @@ type object struct {
 	valid   bool // app is a publishable identity
 }
 
-// shown is what the informers have shown: the objects, and how far each kind is. The source writes
+// Shown is what the informers have shown: the objects, and how far each kind is. The source writes
 // it. Its methods are safe for concurrent use.
-type shown struct {
+type Shown struct {
 	mu        sync.Mutex
 	services  map[types.NamespacedName]*object
 	revisions map[types.NamespacedName]*kservice.Revision
@@ -58,76 +58,76 @@ func (v *versions) note(namespace, version string) {
 	}
 }
 
-func newShown() *shown {
-	return &shown{
+func newShown() *Shown {
+	return &Shown{
 		services:  map[types.NamespacedName]*object{},
 		revisions: map[types.NamespacedName]*kservice.Revision{},
 		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
 		versions: map[string]*versions{
-			kindService:  {watched: map[string]string{}},
-			kindRevision: {watched: map[string]string{}},
+			KindService:  {watched: map[string]string{}},
+			KindRevision: {watched: map[string]string{}},
 		},
 	}
 }
 
-func (s *shown) service(key types.NamespacedName) *object {
+func (s *Shown) service(key types.NamespacedName) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.services[key]
 }
 
 // setService stores what the informer shows of a Knative Service.
-func (s *shown) setService(key types.NamespacedName, now *object) {
+func (s *Shown) setService(key types.NamespacedName, now *object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.services[key]
 	if old != nil && old.service.UID != now.service.UID {
-		s.noteDelete(kindService, old.service.UID, "")
+		s.noteDelete(KindService, old.service.UID, "")
 	}
 	s.services[key] = now
 	s.index(key, old, now)
-	s.versions[kindService].note(key.Namespace, now.service.ResourceVersion)
+	s.versions[KindService].note(key.Namespace, now.service.ResourceVersion)
 }
 
 // removeService takes a Knative Service out; version is that of its deletion, empty if it is not
 // known.
-func (s *shown) removeService(key types.NamespacedName, last *kservice.Service, version string) {
+func (s *Shown) removeService(key types.NamespacedName, last *kservice.Service, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.noteDelete(kindService, last.UID, version)
+	s.noteDelete(KindService, last.UID, version)
 	s.index(key, s.services[key], nil)
 	delete(s.services, key)
-	s.versions[kindService].note(key.Namespace, last.ResourceVersion)
+	s.versions[KindService].note(key.Namespace, last.ResourceVersion)
 }
 
 // setRevision stores what the informer shows of a Revision.
-func (s *shown) setRevision(key types.NamespacedName, now *kservice.Revision) {
+func (s *Shown) setRevision(key types.NamespacedName, now *kservice.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.revisions[key]; old != nil && old.UID != now.UID {
-		s.noteDelete(kindRevision, old.UID, "")
+		s.noteDelete(KindRevision, old.UID, "")
 	}
 	s.revisions[key] = now
-	s.versions[kindRevision].note(key.Namespace, now.ResourceVersion)
+	s.versions[KindRevision].note(key.Namespace, now.ResourceVersion)
 }
 
-func (s *shown) removeRevision(key types.NamespacedName, last *kservice.Revision) {
+func (s *Shown) removeRevision(key types.NamespacedName, last *kservice.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.noteDelete(kindRevision, last.UID, "")
+	s.noteDelete(KindRevision, last.UID, "")
 	delete(s.revisions, key)
-	s.versions[kindRevision].note(key.Namespace, last.ResourceVersion)
+	s.versions[KindRevision].note(key.Namespace, last.ResourceVersion)
 }
 
 // revisionOf is the Revision that a Service names, nil while there is none.
-func (s *shown) revisionOf(svc *kservice.Service) *kservice.Revision {
+func (s *Shown) revisionOf(svc *kservice.Service) *kservice.Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
 }
 
 // index keeps users in step with the Revision that an object names. mu must be held.
-func (s *shown) index(key types.NamespacedName, old, now *object) {
+func (s *Shown) index(key types.NamespacedName, old, now *object) {
 	if old != nil {
 		before := types.NamespacedName{Namespace: key.Namespace, Name: old.service.Status.LatestReadyRevisionName}
 		if delete(s.users[before], key); len(s.users[before]) == 0 {
@@ -144,7 +144,7 @@ func (s *shown) index(key types.NamespacedName, old, now *object) {
 }
 
 // appsOf are the apps whose Knative Service names a Revision.
-func (s *shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
+func (s *Shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for user := range s.users[revision] {
@@ -155,8 +155,8 @@ func (s *shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
 	return ids
 }
 
-// listed notes that an informer is about to show the result of a list.
-func (s *shown) listed(kind, version string) {
+// Listed notes that an informer is about to show the result of a list.
+func (s *Shown) Listed(kind, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.versions[kind]
@@ -164,51 +164,51 @@ func (s *shown) listed(kind, version string) {
 }
 
 // relisted reports whether a version of a kind is from a list, not from a watch.
-func (s *shown) relisted(kind, version string) bool {
+func (s *Shown) relisted(kind, version string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[kind].relisted(version)
 }
 
 // stepBack forgets the versions above one at which the cluster's history goes on.
-func (s *shown) stepBack(version string) {
+func (s *Shown) stepBack(version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.versions {
 		clear(v.watched)
 	}
-	s.versions[kindService].newest = version
+	s.versions[KindService].newest = version
 }
 
-// newest is the highest version of a Knative Service that was shown, "" if none was.
-func (s *shown) newest() string {
+// Newest is the highest version of a Knative Service that was shown, "" if none was.
+func (s *Shown) Newest() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.versions[kindService].newest
+	return s.versions[KindService].newest
 }
 
-// noteDeletes starts to note deletions, for reach.
-func (s *shown) noteDeletes() {
+// NoteDeletes starts to note deletions, for reach.
+func (s *Shown) NoteDeletes() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deleted = map[incarnation]string{}
 }
 
-func (s *shown) forgetDeletes() {
+func (s *Shown) forgetDeletes() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deleted = nil
 }
 
 // noteDelete notes a deletion; version is "" if it is not known. mu must be held.
-func (s *shown) noteDelete(kind string, uid types.UID, version string) {
+func (s *Shown) noteDelete(kind string, uid types.UID, version string) {
 	if s.deleted != nil {
 		s.deleted[incarnation{kind, uid}] = version
 	}
 }
 
 // notify closes the channel of changes.
-func (s *shown) notify() {
+func (s *Shown) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changed != nil {
@@ -217,15 +217,15 @@ func (s *shown) notify() {
 	}
 }
 
-// changes returns a channel that is closed at the next callback of an informer.
-func (s *shown) changes() <-chan struct{} {
+// Changes returns a channel that is closed at the next callback of an informer.
+func (s *Shown) Changes() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nextChange()
 }
 
 // nextChange is changes with mu held.
-func (s *shown) nextChange() <-chan struct{} {
+func (s *Shown) nextChange() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}

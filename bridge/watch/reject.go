@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ func errConflict(id subjects.AppID, winner *kservice.Service) error {
 }
 
 // reject counts and logs an object that is not published, once per version. mu must be held.
-func (s *source) reject(key types.NamespacedName, svc *kservice.Service, reason string, err error) {
+func (s *Source) reject(key types.NamespacedName, svc *kservice.Service, reason string, err error) {
 	seen := string(svc.UID) + "/" + svc.ResourceVersion + "/" + reason
 	if s.reported[key] == seen {
 		return

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 	"github.com/appbridge/appbridge/bridge/retry"
 )
 
-// identify waits for the API server, checks that this program may do what it
+// Identify waits for the API server, checks that this program may do what it
 // needs, and returns the cluster's identity: the uid of kube-system. status
 // receives the reason of the wait. An error that waiting does not mend is returned.
-func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, error) {
+func (k *Cluster) Identify(ctx context.Context, status func(string)) (types.UID, error) {
 	var uid types.UID
 	var doubt kubeapi.Patience
-	report := retry.Log{Logger: k.log}
+	report := retry.Log{Logger: k.Log}
 	err := retry.Do(ctx, func() error {
 		var err error
 		if uid, err = k.probe(ctx); err == nil {
@@ -37,12 +37,12 @@ func (k *kube) identify(ctx context.Context, status func(string)) (types.UID, er
 }
 
 // probe lists one object of each kind, checks the other rights, and returns the cluster's identity.
-func (k *kube) probe(ctx context.Context) (types.UID, error) {
+func (k *Cluster) probe(ctx context.Context) (types.UID, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
-	for _, ns := range k.namespaces {
-		for _, kind := range []string{kindService, kindRevision} {
-			if err := k.client.List(ctx, metadataList(kind), client.InNamespace(ns), client.Limit(1)); err != nil {
+	for _, ns := range k.Namespaces {
+		for _, kind := range []string{KindService, KindRevision} {
+			if err := k.Client.List(ctx, metadataList(kind), client.InNamespace(ns), client.Limit(1)); err != nil {
 				return "", explainList(err, kind, ns)
 			}
 			if err := k.may(ctx, ns, resourceOf(kind), "", "watch"); err != nil {
@@ -50,7 +50,7 @@ func (k *kube) probe(ctx context.Context) (types.UID, error) {
 			}
 		}
 	}
-	if l := k.lease; l.Name != "" {
+	if l := k.Lease; l.Name != "" {
 		// A create has no name yet when it is authorized.
 		for _, need := range []struct{ verb, name string }{{"get", l.Name}, {"create", ""}, {"update", l.Name}} {
 			if err := k.may(ctx, l.Namespace, schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, need.name, need.verb); err != nil {
@@ -58,7 +58,7 @@ func (k *kube) probe(ctx context.Context) (types.UID, error) {
 			}
 		}
 	}
-	return k.uid(ctx)
+	return k.UID(ctx)
 }
 
 func resourceOf(kind string) schema.GroupResource {
@@ -75,8 +75,8 @@ func explainList(err error, kind, namespace string) error {
 }
 
 // may is an error if this program lacks a right that a probe cannot simply try out.
-func (k *kube) may(ctx context.Context, namespace string, resource schema.GroupResource, name, verb string) error {
-	review, err := k.clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+func (k *Cluster) may(ctx context.Context, namespace string, resource schema.GroupResource, name, verb string) error {
+	review, err := k.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: verb, Group: resource.Group, Resource: resource.Resource, Name: name,
 		}},
@@ -93,21 +93,21 @@ func (k *kube) may(ctx context.Context, namespace string, resource schema.GroupR
 	return nil
 }
 
-// uid is the cluster's identity.
-func (k *kube) uid(ctx context.Context) (types.UID, error) {
-	uid, err := k.namespaceUID(ctx, metav1.NamespaceSystem)
+// UID is the cluster's identity.
+func (k *Cluster) UID(ctx context.Context) (types.UID, error) {
+	uid, err := k.NamespaceUID(ctx, metav1.NamespaceSystem)
 	if err != nil {
 		return "", kubeapi.Explain(err, "get on namespace "+metav1.NamespaceSystem+" (its uid is the cluster's identity)")
 	}
 	return uid, nil
 }
 
-// namespaceUID reads a namespace. The error is that of the request.
-func (k *kube) namespaceUID(ctx context.Context, name string) (types.UID, error) {
+// NamespaceUID reads a namespace. The error is that of the request.
+func (k *Cluster) NamespaceUID(ctx context.Context, name string) (types.UID, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
-	err := k.client.Get(ctx, types.NamespacedName{Name: name}, ns)
+	err := k.Client.Get(ctx, types.NamespacedName{Name: name}, ns)
 	return ns.UID, err
 }

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"context"
@@ -18,30 +18,30 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// clusterReader reads the apps of the cluster without informers.
-type clusterReader struct {
-	kube      *kube
+// ClusterReader reads the apps of the cluster without informers.
+type ClusterReader struct {
+	Cluster   *Cluster
 	unchecked map[string]bool // the namespaces that may not exist
 }
 
-// clusterApps are the apps of the cluster.
-type clusterApps struct {
-	current map[subjects.AppID]app.State
-	pending map[subjects.AppID]bool        // those whose Revision the lists did not show
-	version string                         // of the list of Knative Services
-	skipped map[types.NamespacedName]error // the Knative Services that are no app, with the reason
-	unknown []string                       // namespaces that are empty and may not exist
+// ClusterApps are the apps of the cluster.
+type ClusterApps struct {
+	Current map[subjects.AppID]app.State
+	Pending map[subjects.AppID]bool        // those whose Revision the lists did not show
+	Version string                         // of the list of Knative Services
+	Skipped map[types.NamespacedName]error // the Knative Services that are no app, with the reason
+	Unknown []string                       // namespaces that are empty and may not exist
 }
 
-// checkNamespaces returns an error if a watched namespace does not exist: it would look like one
+// CheckNamespaces returns an error if a watched namespace does not exist: it would look like one
 // without apps. Without the right get on it, whether it exists is not known.
-func (r *clusterReader) checkNamespaces(ctx context.Context) error {
+func (r *ClusterReader) CheckNamespaces(ctx context.Context) error {
 	r.unchecked = map[string]bool{}
-	for _, name := range r.kube.namespaces {
+	for _, name := range r.Cluster.Namespaces {
 		if name == metav1.NamespaceAll {
 			continue
 		}
-		_, err := r.kube.namespaceUID(ctx, name)
+		_, err := r.Cluster.NamespaceUID(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err):
 			return retry.Permanent(fmt.Errorf("namespaces %q: there is no such namespace", name))
@@ -54,15 +54,15 @@ func (r *clusterReader) checkNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// read lists the Knative Services and Revisions consistently. Which object is which app, the source
+// Read lists the Knative Services and Revisions consistently. Which object is which app, the source
 // decides as it does for informers.
-func (r *clusterReader) read(ctx context.Context) (*clusterApps, error) {
-	src := newSource(zap.NewNop(), func(string) {})
-	src.setAfter(func(time.Duration, func()) (stop func() bool) { return func() bool { return false } }) // no time passes
-	apps := &clusterApps{current: src.current, pending: map[subjects.AppID]bool{}, skipped: map[types.NamespacedName]error{}}
-	for _, ns := range r.kube.namespaces {
+func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
+	src := NewSource(zap.NewNop(), func(string) {})
+	src.SetAfter(func(time.Duration, func()) (stop func() bool) { return func() bool { return false } }) // no time passes
+	apps := &ClusterApps{Current: src.current, Pending: map[subjects.AppID]bool{}, Skipped: map[types.NamespacedName]error{}}
+	for _, ns := range r.Cluster.Namespaces {
 		objects := 0
-		if err := listObjects(ctx, r.kube, kindRevision, ns, func(page *kservice.RevisionList) {
+		if err := listObjects(ctx, r.Cluster, KindRevision, ns, func(page *kservice.RevisionList) {
 			objects += len(page.Items)
 			for i := range page.Items {
 				_, _ = kservice.Trim(&page.Items[i])
@@ -72,7 +72,7 @@ func (r *clusterReader) read(ctx context.Context) (*clusterApps, error) {
 			return nil, err
 		}
 		version := ""
-		if err := listObjects(ctx, r.kube, kindService, ns, func(page *kservice.ServiceList) {
+		if err := listObjects(ctx, r.Cluster, KindService, ns, func(page *kservice.ServiceList) {
 			objects += len(page.Items)
 			version = page.ResourceVersion
 			for i := range page.Items {
@@ -83,20 +83,20 @@ func (r *clusterReader) read(ctx context.Context) (*clusterApps, error) {
 			return nil, err
 		}
 		if objects == 0 && r.unchecked[ns] {
-			apps.unknown = append(apps.unknown, ns)
+			apps.Unknown = append(apps.Unknown, ns)
 		}
-		apps.version = earlier(apps.version, version)
+		apps.Version = earlier(apps.Version, version)
 	}
 	for id := range src.standIns.apps {
-		apps.pending[id] = true
+		apps.Pending[id] = true
 	}
-	for key, o := range src.shown.services {
+	for key, o := range src.Shown.services {
 		_, err := app.Identity(o.service)
 		if winner := src.current[o.app].Service; err == nil && winner != o.service {
 			err = errConflict(o.app, winner)
 		}
 		if err != nil {
-			apps.skipped[key] = err
+			apps.Skipped[key] = err
 		}
 	}
 	return apps, nil
@@ -107,8 +107,8 @@ func (r *clusterReader) read(ctx context.Context) (*clusterApps, error) {
 func listObjects[T any, L interface {
 	*T
 	client.ObjectList
-}](ctx context.Context, k *kube, kind, ns string, each func(L)) error {
-	err := kubeapi.EachPage(ctx, k.client, func() L { return new(T) }, func(page L) error {
+}](ctx context.Context, k *Cluster, kind, ns string, each func(L)) error {
+	err := kubeapi.EachPage(ctx, k.Client, func() L { return new(T) }, func(page L) error {
 		each(page)
 		return nil
 	}, watched(kind, ns)...)

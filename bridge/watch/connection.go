@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"context"
@@ -14,16 +14,15 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
-	"github.com/appbridge/appbridge/bridge/watch"
 )
 
-// connection is the state of the connection to the API server, by the outcomes of requests. client-go
+// Connection is the state of the connection to the API server, by the outcomes of requests. client-go
 // retries by itself while the API server is unavailable and does not report it; a watch that is
 // missing makes no error at all.
-type connection struct {
+type Connection struct {
 	log     *zap.Logger
-	metrics *kubeMetrics
-	watches *watch.Group // of the informers
+	metrics *Metrics
+	Watches *Group // of the informers
 
 	mu      sync.Mutex
 	down    time.Time // since when requests fail; zero while they are answered
@@ -37,13 +36,13 @@ type openWatch struct {
 	since time.Time // since when there is none; zero while there is one
 }
 
-func newConnection(watches *watch.Group, log *zap.Logger, m *kubeMetrics) *connection {
-	return &connection{log: log, metrics: m, watches: watches, perPath: map[string]*openWatch{}}
+func NewConnection(watches *Group, log *zap.Logger, m *Metrics) *Connection {
+	return &Connection{log: log, metrics: m, Watches: watches, perPath: map[string]*openWatch{}}
 }
 
-// trouble returns what is wrong with the connection to Kubernetes, since when, and why; what is empty
+// Trouble returns what is wrong with the connection to Kubernetes, since when, and why; what is empty
 // while nothing is.
-func (c *connection) trouble() (what string, since time.Time, why string) {
+func (c *Connection) Trouble() (what string, since time.Time, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.down.IsZero() {
@@ -57,15 +56,15 @@ func (c *connection) trouble() (what string, since time.Time, why string) {
 	if what != "" {
 		return what, since, why
 	}
-	if kind, namespace, at, ok := c.watches.Suspect(); ok {
+	if kind, namespace, at, ok := c.Watches.Suspect(); ok {
 		return "a watch on Kubernetes was silent and has not shown anything", at, kind + "s in " + kubeapi.NamespaceText(namespace)
 	}
 	return "", time.Time{}, ""
 }
 
-// disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does not
+// Disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does not
 // answer, or its watch is missing or was silent.
-func (c *connection) disturbs(kind, namespace string) bool {
+func (c *Connection) Disturbs(kind, namespace string) bool {
 	path := "/" + kservice.GroupVersion().Version + "/" + strings.ToLower(kind) + "s"
 	if namespace != metav1.NamespaceAll {
 		path = "/namespaces/" + namespace + "/" + strings.ToLower(kind) + "s"
@@ -80,26 +79,26 @@ func (c *connection) disturbs(kind, namespace string) bool {
 			return true
 		}
 	}
-	return c.watches.Silent(kind, namespace)
+	return c.Watches.Silent(kind, namespace)
 }
 
 // transport reports the outcomes of one HTTP transport to a connection.
 type transport struct {
 	http.RoundTripper
-	conn *connection
+	conn *Connection
 }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isWatch(req) {
-		t.conn.requested(req.URL.Path)
+		t.conn.Requested(req.URL.Path)
 	}
 	resp, err := t.RoundTripper.RoundTrip(req)
 	givenUp := errors.Is(err, context.Canceled) || errors.Is(req.Context().Err(), context.Canceled)
-	if cause := context.Cause(req.Context()); err != nil && errors.Is(cause, watch.ErrNoProgress) {
+	if cause := context.Cause(req.Context()); err != nil && errors.Is(cause, ErrNoProgress) {
 		givenUp, err = false, cause // nothing came
 	}
 	if err == nil || !givenUp { // the outcome of a request that was given up is unknown; one that ran out of time failed
-		t.conn.note(err)
+		t.conn.Note(err)
 	}
 	if err == nil && resp.StatusCode == http.StatusOK && isWatch(req) {
 		path := req.URL.Path
@@ -126,9 +125,9 @@ func (b *watchBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// requested notes the request of a watch: from the first one on it counts as
+// Requested notes the request of a watch: from the first one on it counts as
 // missing while it is not open.
-func (c *connection) requested(path string) {
+func (c *Connection) Requested(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.perPath[path] == nil {
@@ -136,7 +135,7 @@ func (c *connection) requested(path string) {
 	}
 }
 
-func (c *connection) opened(path string) {
+func (c *Connection) opened(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.perPath[path]
@@ -145,7 +144,7 @@ func (c *connection) opened(path string) {
 	c.metrics.watches.Inc()
 }
 
-func (c *connection) closed(path string) {
+func (c *Connection) closed(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.perPath[path]
@@ -155,7 +154,7 @@ func (c *connection) closed(path string) {
 	c.metrics.watches.Dec()
 }
 
-func (c *connection) note(err error) {
+func (c *Connection) Note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"time"
@@ -15,17 +15,17 @@ import (
 // until the named Revision is known, for standInTime at most: the Revision that gave the last count
 // stands in for the named one.
 
-// standInTime is how long a Revision stands in for the one that a Service names. After that the
+// StandInTime is how long a Revision stands in for the one that a Service names. After that the
 // app's count is what is known of the named Revision, 0 if nothing is.
-const standInTime = 5 * time.Second
+const StandInTime = 5 * time.Second
 
 // afterFunc calls do once d is over, unless stop is called before.
 type afterFunc func(d time.Duration, do func()) (stop func() bool)
 
 func afterTime(d time.Duration, do func()) (stop func() bool) { return time.AfterFunc(d, do).Stop }
 
-// setAfter replaces the timers of a source that no informer feeds yet.
-func (s *source) setAfter(after afterFunc) { s.standIns.after = after }
+// SetAfter replaces the timers of a source that no informer feeds yet.
+func (s *Source) SetAfter(after afterFunc) { s.standIns.after = after }
 
 // awaited is a Revision that a Service names and that is not known yet.
 type awaited struct {
@@ -50,7 +50,7 @@ func (s *standIns) begin(id subjects.AppID, overdue func(*awaited)) {
 	}
 	a := &awaited{}
 	s.apps[id] = a
-	a.stop = s.after(standInTime, func() { overdue(a) })
+	a.stop = s.after(StandInTime, func() { overdue(a) })
 }
 
 // end ends the wait of an app, if there is one.
@@ -71,8 +71,8 @@ func (s *standIns) close() {
 
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
 // state is was, if it had one. mu must be held.
-func (s *source) counting(id subjects.AppID, svc *kservice.Service, was app.State, had bool) *kservice.Revision {
-	name, named := svc.Status.LatestReadyRevisionName, s.shown.revisionOf(svc)
+func (s *Source) counting(id subjects.AppID, svc *kservice.Service, was app.State, had bool) *kservice.Revision {
+	name, named := svc.Status.LatestReadyRevisionName, s.Shown.revisionOf(svc)
 	if name == "" || named.Known() || kservice.Stopped(svc) {
 		s.standIns.end(id)
 		return named
@@ -94,9 +94,9 @@ func (s *source) counting(id subjects.AppID, svc *kservice.Service, was app.Stat
 }
 
 // overdue ends a wait whose time is over.
-func (s *source) overdue(id subjects.AppID, a *awaited) {
+func (s *Source) overdue(id subjects.AppID, a *awaited) {
 	s.mu.Lock()
-	defer s.shown.notify()
+	defer s.Shown.notify()
 	defer s.mu.Unlock()
 	if s.standIns.apps[id] != a {
 		return // it was over just before
@@ -104,13 +104,13 @@ func (s *source) overdue(id subjects.AppID, a *awaited) {
 	delete(s.standIns.apps, id)
 	if st, ok := s.current[id]; ok && st.StandsIn() {
 		s.log.Warn("the Revision of a Knative Service was not observed in time; its replicas count as 0",
-			zap.Stringer("app", id), zap.String("revision", st.Service.Status.LatestReadyRevisionName), zap.Duration("waited", standInTime))
+			zap.Stringer("app", id), zap.String("revision", st.Service.Status.LatestReadyRevisionName), zap.Duration("waited", StandInTime))
 	}
 	s.settle(id, app.Observation{})
 }
 
-// close stops the timers of the source.
-func (s *source) close() {
+// Close stops the timers of the source.
+func (s *Source) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.standIns.close()

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-
-	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -32,7 +30,7 @@ func ask(t *testing.T, ctx context.Context, tr http.RoundTripper, url string) (e
 
 // A watch is missing from its first request on, while it is refused, and again when it ends.
 func TestWatchIsMissing(t *testing.T) {
-	seen := newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))
+	seen := NewConnection(NewGroup(Limits{}, zap.NewNop()), zap.NewNop(), NewMetrics(prometheus.NewRegistry()))
 	status := http.StatusServiceUnavailable
 	tr := transport{roundTripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
@@ -40,7 +38,7 @@ func TestWatchIsMissing(t *testing.T) {
 	const list, open = "http://kubernetes/services", "http://kubernetes/services?watch=true"
 	check := func(when, want string) {
 		t.Helper()
-		if what, _, _ := seen.trouble(); what != want {
+		if what, _, _ := seen.Trouble(); what != want {
 			t.Errorf("%s: got %q, want %q", when, what, want)
 		}
 	}
@@ -64,17 +62,17 @@ func TestHangingAPIServerIsUnavailable(t *testing.T) {
 	tr := transport{roundTripper(func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	}), newConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), newKubeMetrics(prometheus.NewRegistry()))}
+	}), NewConnection(NewGroup(Limits{}, zap.NewNop()), zap.NewNop(), NewMetrics(prometheus.NewRegistry()))}
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
 	ask(t, given, tr, "http://kubernetes/services")
-	if what, _, _ := tr.conn.trouble(); what != "" {
+	if what, _, _ := tr.conn.Trouble(); what != "" {
 		t.Errorf("after a request that was given up: %s", what)
 	}
 	timed, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	ask(t, timed, tr, "http://kubernetes/services")
-	if what, _, _ := tr.conn.trouble(); what != "Kubernetes has not answered" {
+	if what, _, _ := tr.conn.Trouble(); what != "Kubernetes has not answered" {
 		t.Errorf("after a request without an answer: %q", what)
 	}
 }

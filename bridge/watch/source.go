@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"context"
@@ -15,21 +15,21 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// sink takes the changes of apps, in the order they were observed per app. It
+// Sink takes the changes of apps, in the order they were observed per app. It
 // must not block.
-type sink func(subjects.AppID, *app.Change)
+type Sink func(subjects.AppID, *app.Change)
 
-// source turns what the informers show into states of apps. Its handlers only
+// Source turns what the informers show into states of apps. Its handlers only
 // update maps under a mutex and enqueue; they never wait.
 //
 // It runs all the time, whether this bridge publishes or not: a session compares the states with what
 // was published and connects a sink.
-type source struct {
+type Source struct {
 	log      *zap.Logger
 	rejected func(reason string) // is called for each version that is not published
 
-	// shown has a mutex of its own. It is written with mu held.
-	shown *shown
+	// Shown has a mutex of its own. It is written with mu held.
+	Shown *Shown
 
 	mu       sync.Mutex
 	claims   claims
@@ -37,26 +37,26 @@ type source struct {
 	standIns standIns
 	// reported holds the version and the reason of each object that was rejected last.
 	reported map[types.NamespacedName]string
-	sink     sink
+	sink     Sink
 	reset    context.CancelCauseFunc // ends the session when an object's version steps back
 }
 
 // The kinds that are watched.
 const (
-	kindService  = "Service"
-	kindRevision = "Revision"
+	KindService  = "Service"
+	KindRevision = "Revision"
 	kindPod      = "Pod"
 )
 
 // errStepBack ends a session that an object's version stepped back in.
 var errStepBack = errors.New("an object's version stepped back")
 
-// newSource makes a source without a sink.
-func newSource(log *zap.Logger, rejected func(reason string)) *source {
-	return &source{
+// NewSource makes a source without a sink.
+func NewSource(log *zap.Logger, rejected func(reason string)) *Source {
+	return &Source{
 		log:      log,
 		rejected: rejected,
-		shown:    newShown(),
+		Shown:    newShown(),
 		claims:   claims{},
 		current:  map[subjects.AppID]app.State{},
 		standIns: standIns{after: afterTime, apps: map[subjects.AppID]*awaited{}},
@@ -64,19 +64,19 @@ func newSource(log *zap.Logger, rejected func(reason string)) *source {
 	}
 }
 
-// serviceHandler returns the informer's callbacks for Knative Services.
-func (s *source) serviceHandler() toolscache.ResourceEventHandler {
+// Services returns the informer's callbacks for Knative Services.
+func (s *Source) Services() toolscache.ResourceEventHandler {
 	return handler(s, s.upsertService, s.deleteService)
 }
 
-// revisionHandler returns the informer's callbacks for Revisions.
-func (s *source) revisionHandler() toolscache.ResourceEventHandler {
+// Revisions returns the informer's callbacks for Revisions.
+func (s *Source) Revisions() toolscache.ResourceEventHandler {
 	return handler(s, s.upsertRevision, s.deleteRevision)
 }
 
 // handler makes informer callbacks of two functions that run with mu held. unknown is true if the
 // object is only the last state known, not that of the deletion.
-func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
+func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
 	locked := func(obj any, do func(T)) {
 		typed, ok := obj.(T)
 		if !ok {
@@ -84,7 +84,7 @@ func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool))
 			return
 		}
 		s.mu.Lock()
-		defer s.shown.notify()
+		defer s.Shown.notify()
 		defer s.mu.Unlock()
 		do(typed)
 	}
@@ -101,28 +101,28 @@ func handler[T any](s *source, upsert func(T), remove func(obj T, unknown bool))
 	}
 }
 
-func (s *source) upsertRevision(rev *kservice.Revision) {
+func (s *Source) upsertRevision(rev *kservice.Revision) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	s.shown.setRevision(key, rev)
-	s.settleUsers(key, app.Observation{Relisted: s.shown.relisted(kindRevision, rev.ResourceVersion)})
+	s.Shown.setRevision(key, rev)
+	s.settleUsers(key, app.Observation{Relisted: s.Shown.relisted(KindRevision, rev.ResourceVersion)})
 }
 
-func (s *source) deleteRevision(rev *kservice.Revision, unknown bool) {
+func (s *Source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	s.shown.removeRevision(key, rev)
+	s.Shown.removeRevision(key, rev)
 	s.settleUsers(key, app.Observation{Relisted: unknown})
 }
 
 // settleUsers settles the apps that a Revision counts for. mu must be held.
-func (s *source) settleUsers(revision types.NamespacedName, seen app.Observation) {
-	for _, id := range s.shown.appsOf(revision) {
+func (s *Source) settleUsers(revision types.NamespacedName, seen app.Observation) {
+	for _, id := range s.Shown.appsOf(revision) {
 		s.settle(id, seen)
 	}
 }
 
-func (s *source) upsertService(svc *kservice.Service) {
+func (s *Source) upsertService(svc *kservice.Service) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	old := s.shown.service(key)
+	old := s.Shown.service(key)
 	same := old != nil && old.service.UID == svc.UID
 	if same && svc.ResourceVersion == old.service.ResourceVersion {
 		return // the informer's own resync
@@ -135,11 +135,11 @@ func (s *source) upsertService(svc *kservice.Service) {
 	} else {
 		now.app, now.valid = id, true
 	}
-	s.shown.setService(key, now)
+	s.Shown.setService(key, now)
 	if same && app.CompareVersions(svc.ResourceVersion, old.service.ResourceVersion) < 0 {
 		s.stepBack(key, old.service.ResourceVersion, svc.ResourceVersion)
 	}
-	seen := app.Observation{Relisted: s.shown.relisted(kindService, svc.ResourceVersion)}
+	seen := app.Observation{Relisted: s.Shown.relisted(KindService, svc.ResourceVersion)}
 
 	if old != nil && old.valid && (!now.valid || old.app != now.app || !same) {
 		s.claims.remove(old.app, key)
@@ -157,17 +157,17 @@ func (s *source) upsertService(svc *kservice.Service) {
 
 // stepBack ends the session. The next one finds out whether the cluster's history was reset, before
 // anything of it is published. mu must be held.
-func (s *source) stepBack(key types.NamespacedName, from, to string) {
+func (s *Source) stepBack(key types.NamespacedName, from, to string) {
 	s.log.Error("Knative Service stepped back to an older version",
 		zap.Stringer("service", key), zap.String("had", from), zap.String("got", to))
 	s.sink = nil
-	s.shown.stepBack(to)
+	s.Shown.stepBack(to)
 	if s.reset != nil {
 		s.reset(errStepBack)
 	}
 }
 
-func (s *source) deleteService(svc *kservice.Service, unknown bool) {
+func (s *Source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: kservice.LastChange(svc)}
 	if !unknown {
@@ -175,8 +175,8 @@ func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 		// that of the deletion.
 		gone.DeletedVersion = svc.ResourceVersion
 	}
-	old := s.shown.service(key)
-	s.shown.removeService(key, svc, gone.DeletedVersion)
+	old := s.Shown.service(key)
+	s.Shown.removeService(key, svc, gone.DeletedVersion)
 	delete(s.reported, key)
 	if old != nil && old.valid {
 		s.claims.remove(old.app, key)
@@ -186,7 +186,7 @@ func (s *source) deleteService(svc *kservice.Service, unknown bool) {
 
 // winner is the Knative Service that is the app, nil if there is none. The others that claim to be it
 // are rejected. mu must be held.
-func (s *source) winner(id subjects.AppID) *kservice.Service {
+func (s *Source) winner(id subjects.AppID) *kservice.Service {
 	best := s.claims.winner(id)
 	for key, svc := range s.claims[id] {
 		if svc != best {
@@ -198,7 +198,7 @@ func (s *source) winner(id subjects.AppID) *kservice.Service {
 
 // settle brings current in line with the objects that claim an app and emits the changes. mu must be
 // held.
-func (s *source) settle(id subjects.AppID, seen app.Observation) {
+func (s *Source) settle(id subjects.AppID, seen app.Observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)
 	if svc == nil {
@@ -226,7 +226,7 @@ func (s *source) settle(id subjects.AppID, seen app.Observation) {
 	s.emit(id, app.Upsert(now, true, seen))
 }
 
-func (s *source) emit(id subjects.AppID, c *app.Change) {
+func (s *Source) emit(id subjects.AppID, c *app.Change) {
 	if s.sink != nil {
 		s.sink(id, c)
 	}

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"errors"
@@ -17,7 +17,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -152,7 +151,7 @@ func TestPodsUnknown(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)
-			p, err := newPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.New(core))
+			p, err := NewPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, NewGroup(Limits{}, zap.NewNop()), zap.New(core))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +165,7 @@ func TestPodsUnknown(t *testing.T) {
 				}
 			}
 			got := ""
-			if _, err := p.of("flyte", "one"); err != nil {
+			if _, err := p.Of("flyte", "one"); err != nil {
 				got = err.Error()
 			}
 			if got != test.want {

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"k8s.io/apimachinery/pkg/types"

@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"errors"
@@ -176,17 +176,17 @@ func TestStandIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, _ := observedSource()
 			clock := &timers{}
-			s.setAfter(clock.after)
-			services, revisions := s.serviceHandler(), s.revisionHandler()
+			s.SetAfter(clock.after)
+			services, revisions := s.Services(), s.Revisions()
 			revisions.OnAdd(watchedRevision("9", 3), true)
 			services.OnAdd(naming("10", "rev-1"), true)
 			var got []string
-			s.connect(func(view) sink { return func(_ subjects.AppID, c *app.Change) { got = append(got, countOf(c)) } }, nil)
+			s.Connect(func(View) Sink { return func(_ subjects.AppID, c *app.Change) { got = append(got, countOf(c)) } }, nil)
 			test.play(services, revisions, func() { clock.pass() })
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
-			s.close()
+			s.Close()
 			if n := clock.pass(); n != 0 {
 				t.Errorf("%d timers run on", n)
 			}
@@ -216,15 +216,15 @@ func countOf(c *app.Change) string {
 func TestStandInIsShown(t *testing.T) {
 	s, _ := observedSource()
 	clock := &timers{}
-	s.setAfter(clock.after)
-	services, revisions := s.serviceHandler(), s.revisionHandler()
+	s.SetAfter(clock.after)
+	services, revisions := s.Services(), s.Revisions()
 	revisions.OnAdd(watchedRevision("9", 3), true)
 	services.OnAdd(naming("10", "rev-1"), true)
 	shows := func(what, want string) {
 		t.Helper()
 		got := "none"
-		s.read(func(v view) {
-			if rev := v.newestRevision(watchedID, v.states()[watchedID]); rev != nil {
+		s.Read(func(v View) {
+			if rev := v.NewestRevision(watchedID, v.States()[watchedID]); rev != nil {
 				got = fmt.Sprintf("%s@%s", rev.Name, rev.ResourceVersion)
 			}
 		})
@@ -245,14 +245,14 @@ func TestStandInIsShown(t *testing.T) {
 // The timer of a source is a real one, and is stopped with it.
 func TestStandInStops(t *testing.T) {
 	s, _ := observedSource()
-	services, revisions := s.serviceHandler(), s.revisionHandler()
+	services, revisions := s.Services(), s.Revisions()
 	revisions.OnAdd(watchedRevision("9", 3), true)
 	services.OnAdd(naming("10", "rev-1"), true)
 	services.OnUpdate(nil, naming("21", "rev-2"))
 	s.mu.Lock()
 	a := s.standIns.apps[watchedID]
 	s.mu.Unlock()
-	s.close()
+	s.Close()
 	var err error
 	if a == nil || a.stop() {
 		err = errors.New("the timer runs after close")

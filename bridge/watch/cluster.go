@@ -1,4 +1,4 @@
-package bridge
+package watch
 
 import (
 	"context"
@@ -22,35 +22,34 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
-	"github.com/appbridge/appbridge/bridge/watch"
 )
 
-// kube is the bridge's access to the Kubernetes API: caches for the events and one
+// Cluster is the bridge's access to the Kubernetes API: caches for the events and one
 // plain client for the few consistent reads.
-type kube struct {
-	namespaces []string             // at least one; metav1.NamespaceAll for all
-	lease      types.NamespacedName // the Lease this replica needs; without a name: none
+type Cluster struct {
+	Namespaces []string             // at least one; metav1.NamespaceAll for all
+	Lease      types.NamespacedName // the Lease this replica needs; without a name: none
 	caches     []cache.Cache        // one for each of namespaces
-	watches    *watch.Group
-	client     client.Client
-	clientset  kubernetes.Interface
-	log        *zap.Logger
+	Watches    *Group
+	Client     client.Client
+	Clientset  kubernetes.Interface
+	Log        *zap.Logger
 }
 
-func newKube(cfg *rest.Config, namespaces []string, src *source, conn *connection, log *zap.Logger) (*kube, error) {
+func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connection, log *zap.Logger) (*Cluster, error) {
 	cfg = kubeapi.Unlimited(cfg)
 	cfg.DisableCompression = true // to inflate a list costs more than to read it
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-		return transport{watch.Transport{RoundTripper: rt}, conn}
+		return transport{Transport{RoundTripper: rt}, conn}
 	})
-	scheme, mapper, err := kinds()
+	scheme, mapper, err := Kinds()
 	if err != nil {
 		return nil, err
 	}
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	k := &kube{namespaces: namespaces, watches: conn.watches, log: log}
+	k := &Cluster{Namespaces: namespaces, Watches: conn.Watches, Log: log}
 	for _, ns := range namespaces {
 		c, err := cache.New(cfg, cache.Options{
 			Scheme:            scheme,
@@ -61,7 +60,7 @@ func newKube(cfg *rest.Config, namespaces []string, src *source, conn *connectio
 			ByObject: map[client.Object]cache.ByObject{
 				&kservice.Service{}: {Label: managedSelector()},
 			},
-			NewInformer: conn.informers(src.shown, ns),
+			NewInformer: conn.informers(src.Shown, ns),
 			// Cached objects are never changed here.
 			DefaultUnsafeDisableDeepCopy: new(true),
 			DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -74,10 +73,10 @@ func newKube(cfg *rest.Config, namespaces []string, src *source, conn *connectio
 		}
 		k.caches = append(k.caches, c)
 	}
-	if k.client, err = client.New(cfg, client.Options{Scheme: scheme, Mapper: mapper}); err != nil {
+	if k.Client, err = client.New(cfg, client.Options{Scheme: scheme, Mapper: mapper}); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
 	}
-	if k.clientset, err = kubernetes.NewForConfig(cfg); err != nil {
+	if k.Clientset, err = kubernetes.NewForConfig(cfg); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
 	}
 	return k, nil
@@ -85,15 +84,15 @@ func newKube(cfg *rest.Config, namespaces []string, src *source, conn *connectio
 
 // informers makes the informers of a namespace's cache. They announce the version of every list they
 // take: what a list shows, up to its version, may have skipped states that were there before it.
-func (c *connection) informers(s *shown, namespace string) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+func (c *Connection) informers(s *Shown, namespace string) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		kind := kindRevision
+		kind := KindRevision
 		if _, ok := example.(*kservice.Revision); !ok {
-			kind = kindService
+			kind = KindService
 		}
-		return toolscache.NewSharedIndexInformer(c.watches.Add(lw, watch.Options{
+		return toolscache.NewSharedIndexInformer(c.Watches.Add(lw, Options{
 			Kind: kind, Namespace: namespace,
-			Listed:  func(version string) { s.listed(kind, version) },
+			Listed:  func(version string) { s.Listed(kind, version) },
 			Retried: func(error) { c.metrics.watchErrors.Inc() },
 		}), example, resync, indexers)
 	}
@@ -103,9 +102,9 @@ func managedSelector() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{kservice.LabelManaged: "true"})
 }
 
-// kinds are those that are read. They are known: without discovery there is one
+// Kinds are those that are read. They are known: without discovery there is one
 // thing less that can be missing when the API server is.
-func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
+func Kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	scheme := runtime.NewScheme()
 	if err := kservice.AddToScheme(scheme); err != nil {
 		return nil, nil, err
@@ -114,14 +113,14 @@ func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 		return nil, nil, err
 	}
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kservice.GroupVersion()})
-	mapper.Add(kservice.GroupVersion().WithKind(kindService), meta.RESTScopeNamespace)
-	mapper.Add(kservice.GroupVersion().WithKind(kindRevision), meta.RESTScopeNamespace)
+	mapper.Add(kservice.GroupVersion().WithKind(KindService), meta.RESTScopeNamespace)
+	mapper.Add(kservice.GroupVersion().WithKind(KindRevision), meta.RESTScopeNamespace)
 	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
 	return scheme, mapper, nil
 }
 
-// run runs the caches until ctx is done and all have ended.
-func (k *kube) run(ctx context.Context) error {
+// Run runs the caches until ctx is done and all have ended.
+func (k *Cluster) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range k.caches {
 		group.Go(func() error { return c.Start(ctx) })
@@ -129,17 +128,17 @@ func (k *kube) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sync registers the source's handlers and waits until the informers have
+// Sync registers the source's handlers and waits until the informers have
 // delivered everything that exists.
-func (k *kube) sync(ctx context.Context, s *source) error {
+func (k *Cluster) Sync(ctx context.Context, s *Source) error {
 	for _, w := range []struct {
 		object  client.Object
 		handler toolscache.ResourceEventHandler
 	}{
 		// Revisions first: with their counts known, the Services that follow
 		// are settled once.
-		{&kservice.Revision{}, s.revisionHandler()},
-		{&kservice.Service{}, s.serviceHandler()},
+		{&kservice.Revision{}, s.Revisions()},
+		{&kservice.Service{}, s.Services()},
 	} {
 		var synced []toolscache.InformerSynced
 		for _, c := range k.caches {
@@ -160,6 +159,6 @@ func (k *kube) sync(ctx context.Context, s *source) error {
 	return nil
 }
 
-// relist has the informer of a kind and a namespace, as in namespaces, list again, consistently: it
+// Relist has the informer of a kind and a namespace, as in namespaces, list again, consistently: it
 // emits what it has missed. It does nothing while that is under way. cause is one of package watch.
-func (k *kube) relist(kind, namespace, cause string) { k.watches.Relist(kind, namespace, cause) }
+func (k *Cluster) Relist(kind, namespace, cause string) { k.Watches.Relist(kind, namespace, cause) }
