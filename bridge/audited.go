@@ -15,7 +15,7 @@ import (
 type auditedSession struct{ s *session }
 
 // audited returns the session that is live, nil if none is.
-func (b *Bridge) audited() LiveSession {
+func (b *Bridge) audited() audit.Session {
 	if s := b.publishing.Load(); s != nil && s.live.Load() {
 		return auditedSession{s}
 	}
@@ -41,20 +41,20 @@ func (a auditedSession) Present() []subjects.AppID    { return a.s.source.Presen
 func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.distrust(false, ids...) }
 func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.disown(ids...) }
 
-func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]Belief {
-	beliefs := make(map[subjects.AppID]Belief, len(ids))
+func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]audit.Belief {
+	beliefs := make(map[subjects.AppID]audit.Belief, len(ids))
 	// A change goes from the source to the queue: it is seen in one of them.
 	a.s.source.Read(func(v watch.View) {
 		for _, id := range ids {
 			r, pending := a.s.queue.lookUp(id)
 			now, present := v.States()[id]
-			beliefs[id] = Belief{Record: r, State: now, Present: present, Pending: pending || v.Awaits(id)}
+			beliefs[id] = audit.Belief{Record: r, State: now, Present: present, Pending: pending || v.Awaits(id)}
 		}
 	})
 	keys, written := a.s.projector.keyStates(ids)
 	for id, b := range beliefs {
 		k := keys[id]
-		beliefs[id] = b.WithKey(BelievedKey{Known: k.known, Exists: k.exists, Event: k.event, Entry: k.entry}, written, k.touched)
+		beliefs[id] = b.WithKey(audit.BelievedKey{Known: k.known, Exists: k.exists, Event: k.event, Entry: k.entry}, written, k.touched)
 	}
 	return beliefs
 }

@@ -28,24 +28,24 @@ func (b *Bridge) newAuditor(k *watch.Cluster, between time.Duration) *audit.Audi
 	})
 }
 
-func (b *Bridge) newSourceAudit(k *watch.Cluster) *sourceAudit {
-	return &sourceAudit{
-		source: b.source.Shown, kube: k, wait: reachWait,
-		synced: func() bool { return b.Synced() == nil },
-		disturbed: func(kind, namespace string) bool {
+func (b *Bridge) newSourceAudit(k *watch.Cluster) *audit.SourcePart {
+	return &audit.SourcePart{
+		Source: b.source.Shown, Kube: k, Wait: audit.ReachWait,
+		Synced: func() bool { return b.Synced() == nil },
+		Disturbed: func(kind, namespace string) bool {
 			return b.conn.Disturbs(kind, namespace) || k.Watches.Listing(kind, namespace)
 		},
 	}
 }
 
-func (b *Bridge) newStorageAudit(namespaces []string) *storageAudit {
+func (b *Bridge) newStorageAudit(namespaces []string) *audit.StoragePart {
 	target := b.target(namespaces)
 	target.Storage = func() *store.Storage {
 		s := b.newStorage()
 		s.Log = zap.NewNop() // the session logs what is wrong with their configuration
 		return s
 	}
-	return &storageAudit{target: target, session: b.audited}
+	return &audit.StoragePart{Target: target, Session: b.audited}
 }
 
 // audits runs the audit until ctx is done, if there is one.

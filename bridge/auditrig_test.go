@@ -31,7 +31,7 @@ type lively struct {
 	bridge  *Bridge
 	session *session
 	js      jetstream.JetStream
-	audit   *storageAudit
+	audit   *audit.StoragePart
 	end     func() error
 	version int
 }

@@ -226,7 +226,7 @@ func TestAuditSource(t *testing.T) {
 			b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 			test.do(l, b)
 			a := b.newSourceAudit(k)
-			a.wait = 20 * time.Millisecond
+			a.Wait = 20 * time.Millisecond
 			suspects, err := a.Screen(t.Context(), &audit.Pace{})
 			if err != nil {
 				t.Fatal(err)
@@ -252,7 +252,7 @@ func TestAuditSourceUnderLoad(t *testing.T) {
 	b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
 	b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 	a := b.newSourceAudit(k)
-	a.wait = 20 * time.Millisecond
+	a.Wait = 20 * time.Millisecond
 	l.asked = func() {
 		l.version += 100
 		b.source.Services().OnUpdate(nil, serviceAt("other", "u2", strconv.Itoa(l.version-50)))
@@ -281,7 +281,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 	b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 	b.conn.Requested("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
 	a := b.newSourceAudit(k)
-	a.wait = 20 * time.Millisecond
+	a.Wait = 20 * time.Millisecond
 	suspects, err := a.Screen(t.Context(), &audit.Pace{})
 	if !apierrors.IsForbidden(err) || !slices.Equal(suspects, []string{"Service flyte/one"}) {
 		t.Errorf("got %v and %v", suspects, err)

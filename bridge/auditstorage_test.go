@@ -132,7 +132,7 @@ func (l *lively) heals(found []audit.Finding) {
 	if err := l.audit.Repair(l.t.Context(), found); err != nil {
 		l.t.Fatal(err)
 	}
-	if slices.ContainsFunc(found, func(d audit.Finding) bool { return d.Side == string(SideStream) }) {
+	if slices.ContainsFunc(found, func(d audit.Finding) bool { return d.Side == string(audit.SideStream) }) {
 		if err := l.end(); err == nil || !strings.Contains(err.Error(), errAudit.Error()) {
 			l.t.Logf("the session ended with %v", err)
 		}

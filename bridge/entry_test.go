@@ -129,52 +129,6 @@ func TestEventStatus(t *testing.T) {
 	}
 }
 
-// A state that an older version of appbridge published, without a status, is published: an upgrade
-// alone is no change, and the bucket's entry is what its event is.
-func TestStatusMissingIsNoChange(t *testing.T) {
-	e, now := testEncoder(), app.State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 1)}
-	ev, err := e.Encode(testID, app.NewUpsert(now, true), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ev.Msg.Header.Del(subjects.HeaderAppStatus)
-	r, err := app.ReadEvent(subjects.Created, 7, ev.Msg.Header, ev.Msg.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Status != "" {
-		t.Fatalf("status %q: this test tests nothing", r.Status)
-	}
-	b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: e.Form}
-	entry, err := b.Entry(testID, r, ev.Msg.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inBucket, err := app.ReadEntry(entry.Header, entry.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, published := range map[string]*app.Record{"event": r, "entry": inBucket} {
-		changes := app.Reconcile(app.Input{
-			Records: map[subjects.AppID]*app.Record{testID: published}, Current: map[subjects.AppID]app.State{testID: now}, App: e.App,
-			Watched: func(string) bool { return true },
-		}).Changes
-		if len(changes) > 0 {
-			t.Errorf("%s: %d changes are owed, want none", name, len(changes))
-		}
-	}
-	c := comparison{
-		app: e.App, watched: func(string) bool { return true }, bucket: b, streamEnd: 7,
-		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
-	}
-	differences, _ := c.compare(map[subjects.AppID]app.State{testID: now},
-		map[subjects.AppID]*store.LastEvent{testID: {Record: r, Header: ev.Msg.Header}},
-		map[subjects.AppID]*store.Entry{testID: {Record: inBucket, Header: entry.Header}})
-	if len(differences) > 0 {
-		t.Errorf("verify finds %v, want nothing", differences)
-	}
-}
-
 // An App that JSON cannot express has a binary entry.
 func TestEntryWithoutJSONForm(t *testing.T) {
 	svc := testService("u1", "100", "True")

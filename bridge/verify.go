@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/nats-io/nats.go"
@@ -22,7 +23,7 @@ import (
 //
 // An error means that something could not be read or repaired. The report is never nil; with an
 // error it has what was found before.
-func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, opts VerifyOptions) (*Report, error) {
+func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, opts audit.Options) (*audit.Report, error) {
 	var lease types.NamespacedName
 	if cfg.LeaderElect {
 		lease = types.NamespacedName{Namespace: cfg.LeaseNamespace, Name: cfg.LeaseName}
@@ -30,14 +31,14 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 	cfg.LeaderElect, cfg.AcceptReset = false, false
 	b, err := New(cfg, kube, nc, log, prometheus.NewRegistry())
 	if err != nil {
-		return NewReport(), err
+		return audit.NewReport(), err
 	}
 	k, err := watch.NewCluster(kube, cfg.Namespaces, b.source, b.conn, log)
 	if err != nil {
-		return NewReport(), err
+		return audit.NewReport(), err
 	}
 	cluster := watch.ClusterReader{Cluster: k}
-	v := &Verifier{
+	v := &audit.Verifier{
 		Target: b.target(k.Namespaces), Options: opts, Log: log, Cluster: cluster.Read,
 		Connect: func(ctx context.Context) error {
 			uid, err := k.UID(ctx)
@@ -55,7 +56,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 			once.clusterUID = b.clusterUID
 			if lease.Name != "" {
 				// No sequence that a bridge has seen acknowledged may be used again.
-				if err := UntilAnswered(ctx, log, opts.Timeout, "Kubernetes", func(ctx context.Context) error { return once.readWitness(ctx, k, lease) }); err != nil {
+				if err := audit.UntilAnswered(ctx, log, opts.Timeout, "Kubernetes", func(ctx context.Context) error { return once.readWitness(ctx, k, lease) }); err != nil {
 					return err
 				}
 			}
@@ -66,8 +67,8 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 }
 
 // target is what this bridge publishes to, as it is compared with the cluster.
-func (b *Bridge) target(namespaces []string) *Target {
-	return &Target{
+func (b *Bridge) target(namespaces []string) *audit.Target {
+	return &audit.Target{
 		NATS: b.nc, JetStream: b.js, Subjects: b.subjects, App: b.cfg.App,
 		ClusterName: b.cfg.ClusterName, Stream: b.cfg.Stream, Bucket: b.cfg.Bucket,
 		Watched: app.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),

@@ -13,6 +13,7 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -189,7 +190,7 @@ func TestAuditInTrouble(t *testing.T) {
 		first.rounds(5)
 		second.rounds(2)
 		for range 3 {
-			_, err := w.verify(cfg, bridge.VerifyOptions{Settle: time.Second, Repair: true})
+			_, err := w.verify(cfg, audit.Options{Settle: time.Second, Repair: true})
 			t.Log("verify --repair:", err)
 		}
 		close(done)
@@ -290,7 +291,7 @@ func TestAuditHeals(t *testing.T) {
 			unready := r.unready()
 			test.hand()
 			heals := func() error {
-				report, err := w.verify(cfg, bridge.VerifyOptions{})
+				report, err := w.verify(cfg, audit.Options{})
 				if err != nil || len(report.Differences) > 0 {
 					return fmt.Errorf("%v, %w", report.Differences, errors.Join(err, errNotYet))
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
-	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -74,7 +74,7 @@ func TestForgedWhileNoBridgeRan(t *testing.T) {
 			w.start(cfg)
 			eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
 			eventually(t, "verify finds nothing", func() error {
-				report := must[*bridge.Report](t)(w.verify(cfg, bridge.VerifyOptions{}))
+				report := must[*audit.Report](t)(w.verify(cfg, audit.Options{}))
 				if len(report.Differences) > 0 {
 					return fmt.Errorf("got %v", report.Differences)
 				}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -29,7 +30,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 	bucket := must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.BucketStream(cfg.Bucket)))
 	runs := 0
 	for busy := true; busy; runs++ {
-		report, err := w.verify(cfg, bridge.VerifyOptions{Settle: 2 * time.Second})
+		report, err := w.verify(cfg, audit.Options{Settle: 2 * time.Second})
 		if err != nil || len(report.Differences) > 0 {
 			t.Errorf("run %d: %v, %v", runs, report.Differences, err)
 		}
@@ -39,7 +40,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 			must[any](t)(nil, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(subjects.BucketSubject(cfg.Bucket, id))))
 			break
 		}
-		report, err = w.verify(cfg, bridge.VerifyOptions{Settle: 2 * time.Second, Repair: true})
+		report, err = w.verify(cfg, audit.Options{Settle: 2 * time.Second, Repair: true})
 		if err != nil || len(report.Differences) > 0 || report.Repaired == 0 {
 			t.Errorf("run %d: %d repaired, left %v, %v", runs, report.Repaired, report.Differences, err)
 		}
@@ -85,12 +86,12 @@ func TestVerifyRepairsBesideABridge(t *testing.T) {
 		must[any](t)(nil, w.js.DeleteKeyValue(t.Context(), cfg.Bucket))
 		// So short a settle time that much of what it finds is under way: what
 		// is left then says nothing.
-		report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true})
+		report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
 		if err != nil {
 			t.Log(err)
 		}
 		for _, repair := range report.Repairs {
-			if repair.Kind == bridge.DifferenceBucketMissing {
+			if repair.Kind == audit.DifferenceBucketMissing {
 				made++
 			}
 		}
@@ -129,7 +130,7 @@ func TestVerifyEnds(t *testing.T) {
 		changed <- err
 	}()
 	began := time.Now()
-	report, err := w.verify(cfg, bridge.VerifyOptions{Settle: 300 * time.Millisecond})
+	report, err := w.verify(cfg, audit.Options{Settle: 300 * time.Millisecond})
 	cancel()
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +153,7 @@ func TestVerifyUnreachable(t *testing.T) {
 	log := zap.NewNop()
 	nc := must[*nats.Conn](t)(nats.Connect(w.server.ClientURL(), natsconn.Options("verify", log)...))
 	defer nc.Close()
-	opts := bridge.VerifyOptions{Timeout: 500 * time.Millisecond}
+	opts := audit.Options{Timeout: 500 * time.Millisecond}
 	kube := rest.CopyConfig(w.Config)
 	kube.Host = "https://127.0.0.1:1"
 	if _, err := bridge.Verify(t.Context(), cfg, kube, nc, log, opts); err == nil || !strings.HasPrefix(err.Error(), "Kubernetes did not answer within 500ms: ") {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
@@ -33,7 +34,7 @@ import (
 const quick = 50 * time.Millisecond
 
 // verify compares; what it says can be checked, whatever it is.
-func (w *world) verify(cfg bridge.Config, opts bridge.VerifyOptions) (*bridge.Report, error) {
+func (w *world) verify(cfg bridge.Config, opts audit.Options) (*audit.Report, error) {
 	w.t.Helper()
 	log := zap.NewNop()
 	nc := must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), natsconn.Options("verify", log)...))
@@ -75,7 +76,7 @@ func (w *world) holdings(cfg bridge.Config) map[string]string {
 }
 
 // kinds are the differences of a report as "app kind", sorted.
-func kinds(report *bridge.Report) []string {
+func kinds(report *audit.Report) []string {
 	found := []string{}
 	for _, d := range report.Differences {
 		name := d.Key
@@ -89,9 +90,9 @@ func kinds(report *bridge.Report) []string {
 }
 
 // findsNothing fails unless there is no difference.
-func (w *world) findsNothing(cfg bridge.Config, settle time.Duration) *bridge.Report {
+func (w *world) findsNothing(cfg bridge.Config, settle time.Duration) *audit.Report {
 	w.t.Helper()
-	report, err := w.verify(cfg, bridge.VerifyOptions{Settle: settle})
+	report, err := w.verify(cfg, audit.Options{Settle: settle})
 	if err != nil || len(report.Differences) > 0 {
 		w.t.Fatalf("got %v, %v", report.Differences, err)
 	}
@@ -99,10 +100,10 @@ func (w *world) findsNothing(cfg bridge.Config, settle time.Duration) *bridge.Re
 }
 
 // finds fails unless the differences are want, and nothing was changed.
-func (w *world) finds(cfg bridge.Config, want ...string) *bridge.Report {
+func (w *world) finds(cfg bridge.Config, want ...string) *audit.Report {
 	w.t.Helper()
 	before := w.holdings(cfg)
-	report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick})
+	report, err := w.verify(cfg, audit.Options{Settle: quick})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -121,8 +122,8 @@ func (w *world) finds(cfg bridge.Config, want ...string) *bridge.Report {
 func (w *world) repair(cfg bridge.Config, keys ...string) []string {
 	w.t.Helper()
 	before, end := w.holdings(cfg), w.lastSequence()
-	var told []bridge.Repair
-	report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true, Repaired: func(r bridge.Repair) { told = append(told, r) }})
+	var told []audit.Repair
+	report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true, Repaired: func(r audit.Repair) { told = append(told, r) }})
 	if err != nil || len(report.Differences) > 0 {
 		w.t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
@@ -206,50 +207,50 @@ func TestVerifyRepairs(t *testing.T) {
 		w.plantEntry(cfg, key(name), h, data)
 	}
 	for _, test := range []struct {
-		kind      bridge.DifferenceKind
+		kind      audit.DifferenceKind
 		app       string
 		plant     func()
 		published []string
 	}{
-		{bridge.DifferenceMissingEntry, "two", func() { purge("two") }, nil},
-		{bridge.DifferenceMissingMarker, "gone", func() { purge("gone") }, nil},
-		{bridge.DifferenceEntryForMarker, "gone", func() { h, data := first("gone"); w.plantEntry(cfg, key("gone"), h, data) }, nil},
-		{bridge.DifferenceMarkerForEntry, "one", func() { must[any](t)(nil, kv.Delete(t.Context(), key("one"))) }, nil},
-		{bridge.DifferenceBucketBehind, "one", func() { h, data := first("one"); w.plantEntry(cfg, key("one"), h, data) }, nil},
-		{bridge.DifferenceBucketAhead, "two", func() { set("two", subjects.HeaderEventSequence, fmt.Sprint(w.lastSequence())) }, nil},
-		{bridge.DifferenceBucketVersion, "two", func() { set("two", subjects.HeaderResourceVersion, "1") }, nil},
-		{bridge.DifferenceBucketApp, "ready", func() {
+		{audit.DifferenceMissingEntry, "two", func() { purge("two") }, nil},
+		{audit.DifferenceMissingMarker, "gone", func() { purge("gone") }, nil},
+		{audit.DifferenceEntryForMarker, "gone", func() { h, data := first("gone"); w.plantEntry(cfg, key("gone"), h, data) }, nil},
+		{audit.DifferenceMarkerForEntry, "one", func() { must[any](t)(nil, kv.Delete(t.Context(), key("one"))) }, nil},
+		{audit.DifferenceBucketBehind, "one", func() { h, data := first("one"); w.plantEntry(cfg, key("one"), h, data) }, nil},
+		{audit.DifferenceBucketAhead, "two", func() { set("two", subjects.HeaderEventSequence, fmt.Sprint(w.lastSequence())) }, nil},
+		{audit.DifferenceBucketVersion, "two", func() { set("two", subjects.HeaderResourceVersion, "1") }, nil},
+		{audit.DifferenceBucketApp, "ready", func() {
 			h, data := entry("ready")
 			app := &appv1.App{}
 			must[any](t)(nil, protojson.Unmarshal(data, app))
 			app.Status.CurrentReplicas = 7
 			w.plantEntry(cfg, key("ready"), h, must[[]byte](t)(protojson.Marshal(app)))
 		}, nil},
-		{bridge.DifferenceBucketHeaders, "two", func() { set("two", subjects.CETime, "2026-01-01T00:00:00Z") }, nil},
-		{bridge.DifferenceBucketHeaders, "two", func() { set("two", subjects.HeaderSynthesized, "true") }, nil},
-		{bridge.DifferenceBucketEncoding, "one", func() {
+		{audit.DifferenceBucketHeaders, "two", func() { set("two", subjects.CETime, "2026-01-01T00:00:00Z") }, nil},
+		{audit.DifferenceBucketHeaders, "two", func() { set("two", subjects.HeaderSynthesized, "true") }, nil},
+		{audit.DifferenceBucketEncoding, "one", func() {
 			h, data := entry("one")
 			app := &appv1.App{}
 			must[any](t)(nil, protojson.Unmarshal(data, app))
 			h.Set(subjects.CEDataContentType, subjects.ContentTypeProtobuf)
 			w.plantEntry(cfg, key("one"), h, must[[]byte](t)(proto.Marshal(app)))
 		}, nil},
-		{bridge.DifferenceDamagedEntry, "one", func() { must[uint64](t)(kv.Put(t.Context(), key("one"), []byte("hello"))) }, nil},
-		{bridge.DifferenceDamagedEntry, "ghost", func() { must[uint64](t)(kv.Put(t.Context(), key("ghost"), []byte("hello"))) }, nil},
-		{bridge.DifferenceMissingEvent, "new", func() { w.create(w.app("new")) }, []string{"created new"}},
-		{bridge.DifferenceVersion, "two", func() {
+		{audit.DifferenceDamagedEntry, "one", func() { must[uint64](t)(kv.Put(t.Context(), key("one"), []byte("hello"))) }, nil},
+		{audit.DifferenceDamagedEntry, "ghost", func() { must[uint64](t)(kv.Put(t.Context(), key("ghost"), []byte("hello"))) }, nil},
+		{audit.DifferenceMissingEvent, "new", func() { w.create(w.app("new")) }, []string{"created new"}},
+		{audit.DifferenceVersion, "two", func() {
 			svc := &servingv1.Service{}
 			must[any](t)(nil, w.Client.Get(t.Context(), w.key("two"), svc))
 			must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
 		}, []string{"updated two"}},
-		{bridge.DifferenceApp, "ready", func() { must[any](t)(w.Scale(t.Context(), ready, 3)) }, []string{"updated ready"}},
-		{bridge.DifferenceUID, "two", func() {
+		{audit.DifferenceApp, "ready", func() { must[any](t)(w.Scale(t.Context(), ready, 3)) }, []string{"updated ready"}},
+		{audit.DifferenceUID, "two", func() {
 			svc := &servingv1.Service{}
 			must[any](t)(nil, w.Client.Get(t.Context(), w.key("two"), svc))
 			must[any](t)(nil, w.Client.Delete(t.Context(), svc))
 			w.create(w.app("two"))
 		}, []string{"deleted two", "created two"}},
-		{bridge.DifferenceMissingDelete, "one", func() { must[any](t)(nil, w.Client.Delete(t.Context(), one)) }, []string{"deleted one"}},
+		{audit.DifferenceMissingDelete, "one", func() { must[any](t)(nil, w.Client.Delete(t.Context(), one)) }, []string{"deleted one"}},
 	} {
 		t.Run(string(test.kind)+" "+test.app, func(t *testing.T) {
 			w := *w
@@ -301,7 +302,7 @@ func TestVerifyRepairs(t *testing.T) {
 		// for one that it has.
 		must[*servingv1.Service](t)(w.Failed(t.Context(), ready, "Broken", "it is"))
 		w.finds(cfg, "ready bucket_ahead", "ready other_version")
-		report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true})
+		report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
 		if err != nil || len(report.Differences) > 0 {
 			t.Fatalf("after the repair: %v, %v", report.Differences, err)
 		}
@@ -319,7 +320,7 @@ func TestVerifyMissingStorage(t *testing.T) {
 	w.create(w.app("one"))
 	gone := w.create(w.app("gone"))
 	w.finds(cfg, "stream_missing", "bucket_missing", "gone missing_event", "one missing_event")
-	report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true})
+	report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
 	if err != nil || len(report.Differences) > 0 {
 		t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
@@ -340,7 +341,7 @@ func TestVerifyMissingStorage(t *testing.T) {
 	must[any](t)(nil, w.js.DeleteStream(t.Context(), cfg.Stream))
 	w.create(w.app("two"))
 	w.finds(cfg, "stream_missing", "two missing_event")
-	report, err = w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true})
+	report, err = w.verify(cfg, audit.Options{Settle: quick, Repair: true})
 	if err != nil || len(report.Differences) > 0 {
 		t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
@@ -456,7 +457,7 @@ func TestVerifyNotes(t *testing.T) {
 	must[any](t)(nil, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(subjects.BucketSubject(cfg.Bucket, "vision.development.one"))))
 	w.finds(cfg, "one missing_entry")
 	end := w.lastSequence()
-	if report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true}); err != nil || len(report.Differences) > 0 || w.lastSequence() != end {
+	if report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true}); err != nil || len(report.Differences) > 0 || w.lastSequence() != end {
 		t.Errorf("after the repair: %v, %v, the stream ends at %d", report.Differences, err, w.lastSequence())
 	}
 
@@ -466,7 +467,7 @@ func TestVerifyNotes(t *testing.T) {
 	if text := fmt.Sprint(report.Notes); !strings.Contains(text, "left alone: its namespace "+w.namespace+" is not watched") {
 		t.Errorf("got %s", text)
 	}
-	if report, err := w.verify(cfg, bridge.VerifyOptions{Repair: true}); err != nil || report.Repaired > 0 || w.lastSequence() != end {
+	if report, err := w.verify(cfg, audit.Options{Repair: true}); err != nil || report.Repaired > 0 || w.lastSequence() != end {
 		t.Errorf("got %+v, %v", report, err)
 	}
 }
@@ -492,7 +493,7 @@ func TestVerifyRefuses(t *testing.T) {
 		report := w.finds(cfg, want...)
 		t.Log(report.Differences)
 		before := w.holdings(cfg)
-		report, err := w.verify(cfg, bridge.VerifyOptions{Settle: quick, Repair: true})
+		report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
 		if err == nil || !strings.Contains(err.Error(), "nothing is repaired, since this is for an operator to decide") || len(report.Differences) != len(want) {
 			t.Errorf("got %v, %v", report.Differences, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
@@ -77,16 +78,16 @@ func (k *errorKeeper) Write(p []byte) (int, error) {
 }
 
 // verify connects, compares and prints repairs as they happen.
-func verify(ctx context.Context, cfg config.Config, log *zap.Logger, stdout io.Writer) (*bridge.Report, error) {
-	none := &bridge.Report{Differences: []bridge.Difference{}, Notes: []bridge.Note{}, Repairs: []bridge.Repair{}}
+func verify(ctx context.Context, cfg config.Config, log *zap.Logger, stdout io.Writer) (*audit.Report, error) {
+	none := &audit.Report{Differences: []audit.Difference{}, Notes: []audit.Note{}, Repairs: []audit.Repair{}}
 	link, err := natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg), log.Named("nats"))
 	if err != nil {
 		return none, err
 	}
 	defer link.Close(false)
-	opts := bridge.VerifyOptions{Settle: cfg.Settle, Timeout: cfg.Timeout, Repair: cfg.Repair}
+	opts := audit.Options{Settle: cfg.Settle, Timeout: cfg.Timeout, Repair: cfg.Repair}
 	if !cfg.JSON {
-		opts.Repaired = func(r bridge.Repair) { printf(stdout, "repaired: %s\n", r) }
+		opts.Repaired = func(r audit.Repair) { printf(stdout, "repaired: %s\n", r) }
 	}
 	report, err := bridge.Verify(ctx, cfg.Bridge("verify"), cfg.Kube, link.NATS, log.Named("bridge"), opts)
 	switch failure := link.Err(); {
@@ -100,7 +101,7 @@ func verify(ctx context.Context, cfg config.Config, log *zap.Logger, stdout io.W
 }
 
 // printReport writes the report as text. A comparison that failed has no summary.
-func printReport(w io.Writer, report *bridge.Report, err error) {
+func printReport(w io.Writer, report *audit.Report, err error) {
 	for _, d := range report.Differences {
 		printf(w, "%s\n", d)
 	}
@@ -129,9 +130,9 @@ func counted(n int, one, many string) string {
 }
 
 // printJSON writes the report as one JSON object, with the error if there is one.
-func printJSON(w io.Writer, report *bridge.Report, err error) error {
+func printJSON(w io.Writer, report *audit.Report, err error) error {
 	out := struct {
-		*bridge.Report
+		*audit.Report
 		Error string `json:"error,omitempty"`
 	}{Report: report}
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
@@ -292,26 +292,26 @@ func TestVerifyWithServesFile(t *testing.T) {
 }
 
 func TestPrintReport(t *testing.T) {
-	one := &bridge.AppName{Project: "vision", Domain: "development", Name: "one"}
-	differs := bridge.Difference{App: one, Key: "vision.development.one", Kind: bridge.DifferenceMissingEntry, Side: bridge.SideBucket, Detail: "missing <here>", StreamSequence: 17}
-	note := bridge.Note{App: one, Key: "vision.development.one", Kind: bridge.NoteChanging, Detail: "changing"}
+	one := &audit.AppName{Project: "vision", Domain: "development", Name: "one"}
+	differs := audit.Difference{App: one, Key: "vision.development.one", Kind: audit.DifferenceMissingEntry, Side: audit.SideBucket, Detail: "missing <here>", StreamSequence: 17}
+	note := audit.Note{App: one, Key: "vision.development.one", Kind: audit.NoteChanging, Detail: "changing"}
 	failed := errors.New("NATS did not answer")
 	for _, test := range []struct {
 		name   string
-		report bridge.Report
+		report audit.Report
 		err    error
 		text   string
 	}{
-		{"nothing", bridge.Report{Apps: 3, Sequence: 17}, nil, "no difference in 3 apps, stream at sequence 17\n"},
+		{"nothing", audit.Report{Apps: 3, Sequence: 17}, nil, "no difference in 3 apps, stream at sequence 17\n"},
 		{
 			"one",
-			bridge.Report{Apps: 1, Sequence: 17, Differences: []bridge.Difference{differs}, Notes: []bridge.Note{note}},
+			audit.Report{Apps: 1, Sequence: 17, Differences: []audit.Difference{differs}, Notes: []audit.Note{note}},
 			nil,
 			"vision/development/one  missing <here>\nnote: vision/development/one  changing\n1 difference in 1 app, stream at sequence 17\n",
 		},
-		{"repaired", bridge.Report{Apps: 3, Sequence: 18, Repaired: 2}, nil, "no difference in 3 apps, stream at sequence 18, 2 repairs\n"},
-		{"failed", bridge.Report{}, failed, ""},
-		{"failed repair", bridge.Report{Apps: 1, Differences: []bridge.Difference{differs}}, failed, "vision/development/one  missing <here>\n1 difference in 1 app, stream at sequence 0\n"},
+		{"repaired", audit.Report{Apps: 3, Sequence: 18, Repaired: 2}, nil, "no difference in 3 apps, stream at sequence 18, 2 repairs\n"},
+		{"failed", audit.Report{}, failed, ""},
+		{"failed repair", audit.Report{Apps: 1, Differences: []audit.Difference{differs}}, failed, "vision/development/one  missing <here>\n1 difference in 1 app, stream at sequence 0\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var text bytes.Buffer
@@ -322,7 +322,7 @@ func TestPrintReport(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	if err := printJSON(&out, &bridge.Report{Differences: []bridge.Difference{differs}, Notes: []bridge.Note{}, Repairs: []bridge.Repair{}}, failed); err != nil {
+	if err := printJSON(&out, &audit.Report{Differences: []audit.Difference{differs}, Notes: []audit.Note{}, Repairs: []audit.Repair{}}, failed); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"differences":[{"app":{"project":"vision","domain":"development","name":"one"},"key":"vision.development.one","kind":"missing_entry","side":"bucket",` +

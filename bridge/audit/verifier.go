@@ -1,4 +1,4 @@
-package bridge
+package audit
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// VerifyOptions are the options of one comparison.
-type VerifyOptions struct {
+// Options are the options of one comparison.
+type Options struct {
 	// Settle is for how long a difference must persist unchanged before it counts: a running bridge
 	// has changes in progress. Zero: one comparison decides.
 	Settle time.Duration
@@ -33,7 +33,7 @@ type VerifyOptions struct {
 // Verifier compares the cluster, the stream and the bucket once. All fields are needed.
 type Verifier struct {
 	Target  *Target
-	Options VerifyOptions
+	Options Options
 	Log     *zap.Logger
 	// Connect makes the first requests to Kubernetes, before anything is compared.
 	Connect func(context.Context) error

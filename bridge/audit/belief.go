@@ -1,4 +1,4 @@
-package bridge
+package audit
 
 import (
 	"context"
@@ -6,13 +6,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// LiveSession is the session that publishes at present, as the audit reads it. Two of them can be
+// Session is the session that publishes at present, as the audit reads it. Two of them can be
 // compared with ==. Its methods are safe for concurrent use.
-type LiveSession interface {
+type Session interface {
 	// Anchor returns a check of what stream and bucket are later against what the session has seen
 	// acknowledged by now. The check returns audit.ErrInactive if they are not those of the session,
 	// or lack acknowledged messages: the session finds that itself.
@@ -66,9 +65,9 @@ func (b Belief) WithKey(key BelievedKey, written, touched uint64) Belief {
 }
 
 // expected is the part of the belief that the screen compares.
-func (b Belief) expected(id subjects.AppID) audit.Expected {
+func (b Belief) expected(id subjects.AppID) Expected {
 	key, _ := id.Key() // an app with a bad id is on no side
-	return audit.Expected{
+	return Expected{
 		Key: key, Settled: !b.Pending, Exists: b.Record.Exists(), Sequence: b.Record.Stands(), Fence: b.Record.Fence(),
 		Entry: b.Key.Entry, Event: b.Key.Event,
 	}

@@ -1,4 +1,4 @@
-package bridge
+package audit
 
 import (
 	"context"
@@ -8,44 +8,43 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// storageAudit compares stream and bucket with each other and with what the live session believes.
+// StoragePart compares stream and bucket with each other and with what the live session believes.
 // The subjects of its findings are keys of apps, and subjects of the bucket's stream that are no
 // app's key.
-type storageAudit struct {
-	target  *Target
-	session func() LiveSession // nil if none is live
+type StoragePart struct {
+	Target  *Target
+	Session func() Session // nil if none is live
 }
 
-func (a *storageAudit) Active() bool { return a.session() != nil }
+func (a *StoragePart) Active() bool { return a.Session() != nil }
 
 // ends reads the ends of stream and bucket from their leaders. It returns audit.ErrInactive if they
 // are not those of the session.
-func (a *storageAudit) ends(ctx context.Context, s LiveSession) (stream, bucket *jetstream.StreamInfo, err error) {
-	if a.target.Connected() != nil {
-		return nil, nil, audit.ErrInactive
+func (a *StoragePart) ends(ctx context.Context, s Session) (stream, bucket *jetstream.StreamInfo, err error) {
+	if a.Target.Connected() != nil {
+		return nil, nil, ErrInactive
 	}
-	fits, storage := s.Anchor(), a.target.Storage()
+	fits, storage := s.Anchor(), a.Target.Storage()
 	if err := storage.LookUp(ctx); err != nil {
 		return nil, nil, err
 	}
 	return storage.Stream, storage.Bucket, fits(storage.Stream, storage.Bucket)
 }
 
-func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, error) {
-	s, t := a.session(), a.target
+func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
+	s, t := a.Session(), a.Target
 	if s == nil {
-		return nil, audit.ErrInactive
+		return nil, ErrInactive
 	}
 	stream, _, err := a.ends(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	screen := audit.NewScreen(t.Subjects, t.Bucket, stream.State.FirstSeq, stream.State.LastSeq, func(stored time.Time) bool {
+	screen := NewScreen(t.Subjects, t.Bucket, stream.State.FirstSeq, stream.State.LastSeq, func(stored time.Time) bool {
 		return t.Entries.Outlived(stored, time.Now())
 	})
 	if err := a.headers(ctx, t.Stream, t.Subjects.Events(), pace, screen.AddEvent); err != nil {
@@ -56,7 +55,7 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 		return nil, err
 	}
 	published := s.Published()
-	beliefs := make([]audit.Expected, 0, len(published))
+	beliefs := make([]Expected, 0, len(published))
 	doubtful := map[string]struct{}{}
 	for _, ids := range [][]subjects.AppID{published, s.Present()} {
 		for id, b := range s.Believe(ids) {
@@ -77,8 +76,8 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 	if err := a.headers(ctx, subjects.BucketStream(t.Bucket), store.AllMessages, pace, screen.AddEntry); err != nil {
 		return nil, err
 	}
-	if a.session() != s {
-		return nil, audit.ErrInactive
+	if a.Session() != s {
+		return nil, ErrInactive
 	}
 	return screen.Suspects(func(sequence uint64) (string, error) {
 		m, err := store.MessageAt(ctx, t.NATS, t.Stream, sequence)
@@ -98,15 +97,15 @@ func (a *storageAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, 
 
 // headers reads the headers of the newest messages of each subject, at least as far as the leader
 // has them.
-func (a *storageAudit) headers(ctx context.Context, stream, filter string, pace *audit.Pace, visit func(audit.Message)) error {
-	return store.FollowLast(ctx, a.target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		visit(audit.Message{Subject: msg.Subject(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
+func (a *StoragePart) headers(ctx context.Context, stream, filter string, pace *Pace, visit func(Message)) error {
+	return store.FollowLast(ctx, a.Target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		visit(Message{Subject: msg.Subject(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
 		return pace.Step(ctx)
 	})
 }
 
 // selected are the apps and foreign keys that subjects name.
-func (a *storageAudit) selected(names []string) (*selection, []subjects.AppID) {
+func (a *StoragePart) selected(names []string) (*selection, []subjects.AppID) {
 	only := &selection{apps: map[subjects.AppID]struct{}{}, keys: map[string]struct{}{}}
 	var ids []subjects.AppID
 	for _, name := range names {
@@ -122,29 +121,29 @@ func (a *storageAudit) selected(names []string) (*selection, []subjects.AppID) {
 
 // Look compares as verify does, with the source as the cluster's side. An app whose belief changed
 // meanwhile is not judged, nor one whose last event in the stream is later than the belief.
-func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, error) {
-	looked := audit.Looked{Unsettled: map[string]bool{}}
-	s := a.session()
+func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) {
+	looked := Looked{Unsettled: map[string]bool{}}
+	s := a.Session()
 	if s == nil {
-		return looked, audit.ErrInactive
+		return looked, ErrInactive
 	}
 	only, ids := a.selected(names)
 	fits, followed := s.Anchor(), s.Followed()
 	before := s.Believe(ids)
-	sd := a.target.newSides()
+	sd := a.Target.newSides()
 	sd.believed = map[subjects.AppID]*app.Record{}
-	if err := a.target.readNATS(ctx, sd, only); err != nil {
+	if err := a.Target.readNATS(ctx, sd, only); err != nil {
 		return looked, err
 	}
 	if len(sd.blocked) > 0 {
-		return looked, audit.ErrInactive
+		return looked, ErrInactive
 	}
 	if err := fits(sd.storage.Stream, sd.storage.Bucket); err != nil {
 		return looked, err
 	}
 	after := s.Believe(ids)
-	if a.session() != s {
-		return looked, audit.ErrInactive
+	if a.Session() != s {
+		return looked, ErrInactive
 	}
 	for _, id := range ids {
 		b := before[id]
@@ -161,7 +160,7 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 			sd.current[id] = b.State
 		}
 	}
-	differences, _ := a.target.judge(sd)
+	differences, _ := a.Target.judge(sd)
 	for _, d := range differences {
 		if d.App != nil && a.tolerates(d, before[d.id], sd.entries[d.id], sd.events[d.id]) {
 			continue
@@ -172,7 +171,7 @@ func (a *storageAudit) Look(ctx context.Context, names []string) (audit.Looked, 
 }
 
 // tolerates reports whether this bridge made a difference itself and would make it again.
-func (a *storageAudit) tolerates(d Difference, b Belief, h *store.Entry, e *store.LastEvent) bool {
+func (a *StoragePart) tolerates(d Difference, b Belief, h *store.Entry, e *store.LastEvent) bool {
 	own := h != nil && b.Key.Entry > 0 && h.Stored == b.Key.Entry // written by this bridge, or read when the session began
 	switch d.Kind {
 	case DifferenceBucketEncoding:
@@ -181,7 +180,7 @@ func (a *storageAudit) tolerates(d Difference, b Belief, h *store.Entry, e *stor
 		return own && h.Header.Get(subjects.HeaderTruncated) != e.Header.Get(subjects.HeaderTruncated)
 	case DifferenceMissingEntry, DifferenceMissingMarker:
 		// An entry that cannot be made.
-		_, err := a.target.Entries.Entry(d.id, e.Record, e.Header)
+		_, err := a.Target.Entries.Entry(d.id, e.Record, e.Header)
 		return err != nil
 	case DifferenceDamagedEntry:
 		return h == nil || h.Record != nil // likewise
@@ -194,8 +193,8 @@ func (a *storageAudit) tolerates(d Difference, b Belief, h *store.Entry, e *stor
 
 // Repair has the live session write the wrong entries from the stream. What the stream lacks, the
 // next session publishes.
-func (a *storageAudit) Repair(ctx context.Context, findings []audit.Finding) error {
-	s := a.session()
+func (a *StoragePart) Repair(ctx context.Context, findings []Finding) error {
+	s := a.Session()
 	if s == nil {
 		return nil // the next one starts with a reconciliation
 	}
@@ -221,8 +220,8 @@ func (a *storageAudit) Repair(ctx context.Context, findings []audit.Finding) err
 }
 
 // finding is the difference as a finding of the audit.
-func (d Difference) finding() audit.Finding {
-	a := audit.Finding{Subject: d.subject(), Field: "key", Name: d.Key, Kind: string(d.Kind), Side: string(d.Side), Detail: d.Detail}
+func (d Difference) finding() Finding {
+	a := Finding{Subject: d.subject(), Field: "key", Name: d.Key, Kind: string(d.Kind), Side: string(d.Side), Detail: d.Detail}
 	if d.App != nil {
 		a.Field, a.Name = "app", d.id.String()
 	}

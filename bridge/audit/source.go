@@ -1,4 +1,4 @@
-package bridge
+package audit
 
 import (
 	"context"
@@ -13,32 +13,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/audit"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 const (
-	// reachWait is how long the source may take to show what the API server has.
-	reachWait = 2 * time.Second
+	// ReachWait is how long the source may take to show what the API server has.
+	ReachWait = 2 * time.Second
 	// maxBehind bounds the suspects of one kind and namespace: one is enough to have the informer list
 	// again.
 	maxBehind = 100
 )
 
-// sourceAudit compares what the informers showed with the API server. The subjects of its findings
+// SourcePart compares what the informers showed with the API server. The subjects of its findings
 // are objects, as "Service flyte/x".
-type sourceAudit struct {
-	source *watch.Shown
-	kube   *watch.Cluster
-	synced func() bool // reports whether the informers have synced
-	// disturbed reports whether the informer of a kind and a namespace may be about to show what it
+type SourcePart struct {
+	Source *watch.Shown
+	Kube   *watch.Cluster
+	Synced func() bool // reports whether the informers have synced
+	// Disturbed reports whether the informer of a kind and a namespace may be about to show what it
 	// lacks: it lists, or has no watch.
-	disturbed func(kind, namespace string) bool
-	wait      time.Duration // reachWait
+	Disturbed func(kind, namespace string) bool
+	Wait      time.Duration // reachWait
 }
 
-func (a *sourceAudit) Active() bool { return a.synced() }
+func (a *SourcePart) Active() bool { return a.Synced() }
 
 // objectOf returns the object that a subject names.
 func objectOf(subject string) (kind string, key types.NamespacedName) {
@@ -48,18 +47,18 @@ func objectOf(subject string) (kind string, key types.NamespacedName) {
 }
 
 // informed returns the namespace of the informer of a namespace's objects.
-func (a *sourceAudit) informed(namespace string) string {
-	if slices.Contains(a.kube.Namespaces, metav1.NamespaceAll) {
+func (a *SourcePart) informed(namespace string) string {
+	if slices.Contains(a.Kube.Namespaces, metav1.NamespaceAll) {
 		return metav1.NamespaceAll
 	}
 	return namespace
 }
 
 // Screen goes on where the API server refuses a list: one namespace may be forbidden.
-func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, error) {
+func (a *SourcePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
 	var suspects []string
 	var refused error
-	for _, ns := range a.kube.Namespaces {
+	for _, ns := range a.Kube.Namespaces {
 		for _, kind := range []string{watch.KindRevision, watch.KindService} {
 			found, err := a.screen(ctx, kind, ns, pace)
 			if err != nil && !kubeapi.Responded(err) {
@@ -74,14 +73,14 @@ func (a *sourceAudit) Screen(ctx context.Context, pace *audit.Pace) ([]string, e
 
 // screen lists the objects of a kind and a namespace, page by page, and returns those that the
 // source does not show as new as the list.
-func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.Pace) ([]string, error) {
+func (a *SourcePart) screen(ctx context.Context, kind, ns string, pace *Pace) ([]string, error) {
 	seen := map[types.NamespacedName]struct{}{}
 	l := watch.Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]watch.Listed{}}
-	if err := a.kube.Pages(ctx, kind, ns, func(page watch.Listing) error {
+	if err := a.Kube.Pages(ctx, kind, ns, func(page watch.Listing) error {
 		for key := range page.Items {
 			seen[key] = struct{}{}
 		}
-		maps.Copy(l.Items, a.source.Outdated(page))
+		maps.Copy(l.Items, a.Source.Outdated(page))
 		l.Version = page.Version
 		if page.More {
 			return pace.Step(ctx)
@@ -95,13 +94,13 @@ func (a *sourceAudit) screen(ctx context.Context, kind, ns string, pace *audit.P
 
 // still returns what the source does not show after a short wait either. The items of l are those
 // of the list that it did not show at first.
-func (a *sourceAudit) still(ctx context.Context, l watch.Listing, inList func(types.NamespacedName) bool) ([]string, error) {
-	limit := time.NewTimer(a.wait)
+func (a *SourcePart) still(ctx context.Context, l watch.Listing, inList func(types.NamespacedName) bool) ([]string, error) {
+	limit := time.NewTimer(a.Wait)
 	defer limit.Stop()
 	for over := false; ; {
-		changed := a.source.Changes()
-		l.Items = a.source.Outdated(l)
-		undeleted := a.source.Undeleted(l, inList, maxBehind)
+		changed := a.Source.Changes()
+		l.Items = a.Source.Outdated(l)
+		undeleted := a.Source.Undeleted(l, inList, maxBehind)
 		if len(l.Items) == 0 && len(undeleted) == 0 {
 			return nil, nil
 		}
@@ -120,7 +119,7 @@ func (a *sourceAudit) still(ctx context.Context, l watch.Listing, inList func(ty
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-changed:
-			pause := time.NewTimer(a.wait / 10)
+			pause := time.NewTimer(a.Wait / 10)
 			select {
 			case <-pause.C:
 			case <-ctx.Done():
@@ -133,18 +132,18 @@ func (a *sourceAudit) still(ctx context.Context, l watch.Listing, inList func(ty
 
 // Look reads each object from the API server and gives the source a short time to show it. An
 // informer that lists again, or has no watch, is about to show what it lacks.
-func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, error) {
-	looked := audit.Looked{Unsettled: map[string]bool{}}
+func (a *SourcePart) Look(ctx context.Context, names []string) (Looked, error) {
+	looked := Looked{Unsettled: map[string]bool{}}
 	wants := map[string]want{}
 	for _, name := range names {
 		kind, key := objectOf(name)
-		before := a.source.Observed(kind, key)
+		before := a.Source.Observed(kind, key)
 		known := app.NewerVersion(before.Watched, before.Listed)
-		if a.disturbed(kind, a.informed(key.Namespace)) {
+		if a.Disturbed(kind, a.informed(key.Namespace)) {
 			looked.Unsettled[name] = true
 			continue
 		}
-		p, err := a.kube.Object(ctx, kind, key)
+		p, err := a.Kube.Object(ctx, kind, key)
 		if kubeapi.Responded(err) {
 			looked.Unsettled[name] = true
 			continue
@@ -166,7 +165,7 @@ func (a *sourceAudit) Look(ctx context.Context, names []string) (audit.Looked, e
 		return looked, err
 	}
 	for name, w := range wants {
-		if a.disturbed(w.kind, a.informed(w.key.Namespace)) {
+		if a.Disturbed(w.kind, a.informed(w.key.Namespace)) {
 			looked.Unsettled[name] = true
 			continue
 		}
@@ -184,12 +183,12 @@ type want struct {
 }
 
 // reach waits until the source shows what is wanted, for a short time, and takes out what it shows.
-func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
-	limit := time.NewTimer(a.wait)
+func (a *SourcePart) reach(ctx context.Context, wants map[string]want) error {
+	limit := time.NewTimer(a.Wait)
 	defer limit.Stop()
 	for {
-		changed := a.source.Changes()
-		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.source.Observed(w.kind, w.key).Agrees(w.item, w.version) })
+		changed := a.Source.Changes()
+		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.Source.Observed(w.kind, w.key).Agrees(w.item, w.version) })
 		if len(wants) == 0 {
 			return nil
 		}
@@ -206,8 +205,8 @@ func (a *sourceAudit) reach(ctx context.Context, wants map[string]want) error {
 // finding is the finding of an object that the source does not show as the API server has it. Two
 // looks agree if the source showed the same, and if its watch did not move or is past the change: a
 // watch shows changes in order.
-func (a *sourceAudit) finding(name string, w want) audit.Finding {
-	o := a.source.Observed(w.kind, w.key)
+func (a *SourcePart) finding(name string, w want) Finding {
+	o := a.Source.Observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.
 	has, shows, changed := "does not have it", "do not show it", w.version
 	if w.item != nil {
@@ -216,7 +215,7 @@ func (a *sourceAudit) finding(name string, w want) audit.Finding {
 	if o.Exists {
 		shows = fmt.Sprintf("show version %s of uid %s", o.Version, o.UID)
 	}
-	d := audit.Finding{
+	d := Finding{
 		Subject: name, Field: "object", Name: name, Kind: string(DifferenceSourceBehind), Side: string(SideSource),
 		Detail: fmt.Sprintf("the cluster %s, the informers %s", has, shows),
 	}
@@ -228,7 +227,7 @@ func (a *sourceAudit) finding(name string, w want) audit.Finding {
 }
 
 // Repair has the informers list again.
-func (a *sourceAudit) Repair(_ context.Context, findings []audit.Finding) error {
+func (a *SourcePart) Repair(_ context.Context, findings []Finding) error {
 	type informer struct{ kind, namespace string }
 	again := map[informer]bool{}
 	for _, d := range findings {
@@ -236,7 +235,7 @@ func (a *sourceAudit) Repair(_ context.Context, findings []audit.Finding) error 
 		again[informer{kind, a.informed(key.Namespace)}] = true
 	}
 	for i := range again {
-		a.kube.Relist(i.kind, i.namespace, watch.CauseAudit)
+		a.Kube.Relist(i.kind, i.namespace, watch.CauseAudit)
 	}
 	return nil
 }
