@@ -20,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // laggingJetStream places consumers on a replica that has nothing past
@@ -215,9 +216,7 @@ type threeServers struct {
 
 func newThreeServers(t *testing.T) *threeServers {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: tests on three servers take too long")
-	}
+	suite.Slow(t, "uses three servers")
 	c := &threeServers{t: t}
 	// The ports stay reserved until all are known.
 	var ports []int

@@ -258,7 +258,7 @@ func (s *session) newPublisher() *publisher {
 		State: state, MaxMsgSize: s.storage.Stream.Config.MaxMsgSize, Lost: s.bucket.Lost,
 		Leads:      s.leads,
 		Published:  s.published().PublishedOf,
-		Stored:     func(sequence uint64) { s.projector.lag.note(sequence, time.Now()) },
+		Stored:     s.projector.noteAppended,
 		KeyMissing: func(id subjects.AppID) { s.projector.distrust(true, id) },
 	})
 }

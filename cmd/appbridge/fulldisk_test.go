@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 const (
@@ -167,9 +168,7 @@ func readyz(t *testing.T, s *serving) (status int, body string) {
 // TestFullDisk: the embedded server says that the disk is full, writes again when
 // it is not, and has every message that it acknowledged.
 func TestFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the server checks the disk every few seconds")
-	}
+	suite.Slow(t, "waits until the server checks its disk")
 	disk := onSmallDisk(t)
 	if disk == nil {
 		return

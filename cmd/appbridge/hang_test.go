@@ -22,6 +22,7 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // hangingProxy forwards connections to a server until it hangs: from then on
@@ -147,9 +148,7 @@ func askServices(t *testing.T, url string, flood bool) {
 // TestServeStopsWhileNATSHangs: the process ends soon after the flush, and
 // says nothing about its own closing, whatever the server does.
 func TestServeStopsWhileNATSHangs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the time-outs of a server that hangs take seconds each")
-	}
+	suite.Slow(t, "waits for the time-outs of a server that hangs")
 	const flushTimeout = 200 * time.Millisecond
 	unflushed := errors.New("stopped with 3 changes unpublished")
 	tests := []struct {

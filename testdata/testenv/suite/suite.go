@@ -38,8 +38,14 @@ func (c *Cluster) Get(tb testing.TB) *testenv.Cluster {
 // `make test` does not.
 func Needed(tb testing.TB) {
 	tb.Helper()
+	Slow(tb, "needs an API server")
+}
+
+// Slow skips a test under -short for a reason other than a missing part.
+func Slow(tb testing.TB, why string) {
+	tb.Helper()
 	if testing.Short() {
-		tb.Skip("-short: this test needs an API server")
+		tb.Skip("-short: this test " + why)
 	}
 }
 
