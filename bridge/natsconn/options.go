@@ -1,6 +1,7 @@
 package natsconn
 
 import (
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,9 @@ func Options(name string, log *zap.Logger) []nats.Option {
 			log.Info("NATS connected again", zap.String("server", nc.ConnectedUrlRedacted()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrDrainTimeout) {
+				return // the end of a connection to a server that hangs
+			}
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject
