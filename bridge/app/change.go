@@ -28,17 +28,16 @@ type Change struct {
 	Resynced  func() // called once the change is published, if it came from a resync
 }
 
-// NewUpsert is the change to a state. first says that the app was not there
-// before, so that this change must not merge into a later one.
+// NewUpsert is the change to a state. first is true if the app did not exist before, so that this
+// change must not merge into a later one.
 func NewUpsert(s State, first bool) *Change {
 	c := &Change{State: s, Mergeable: !first, Observed: time.Now()}
 	c.Size = sizeOf(s.Service)
 	return c
 }
 
-// sizeOf estimates what keeping an object costs, in bytes of resident memory:
-// twice what it takes itself, since the collector lets the heap grow to twice
-// what lives in it.
+// sizeOf estimates what keeping an object costs, in bytes of resident memory: twice what it takes
+// itself, since the collector lets the heap grow to twice what lives in it.
 func sizeOf(svc *kservice.Service) int64 {
 	if svc == nil {
 		return 1024
@@ -67,12 +66,14 @@ type Observation struct {
 	FinalStateUnknown bool
 }
 
+// Upsert is the change to a state that was observed.
 func Upsert(now State, first bool, seen Observation) *Change {
 	c := NewUpsert(now, first)
 	c.Synthesized = seen.Relisted
 	return c
 }
 
+// Removal is the change of an app in state was to none.
 func Removal(was State, gone Observation) *Change {
 	c := &Change{
 		Remove:            true,

@@ -8,8 +8,7 @@ import (
 // ErrTooLarge reports that an event does not fit even without the fields that may be truncated.
 var ErrTooLarge = errors.New("event is larger than the server's maximum payload")
 
-// ConfigError is an error that only an operator can repair: an unfit stream, a stream of another
-// cluster, another history.
+// ConfigError is an error that only an operator can repair, as a stream of another cluster.
 type ConfigError struct {
 	Field, Value    string
 	Problem, Repair string

@@ -15,8 +15,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Encoder turns changes into messages. It is pure: the same change after the
-// same record gives the same bytes.
+// Encoder turns changes into messages: the same change after the same record yields the same bytes.
 type Encoder struct {
 	Subjects subjects.Subjects
 	Source   string // ce-source
@@ -26,8 +25,7 @@ type Encoder struct {
 	MaxSize  func() int // of a message with its headers, in bytes; the server may change it
 }
 
-// Event is a message ready to be appended, and what the app's record will be
-// once it is (the sequence is still missing).
+// Event is a message to be appended, and the app's record after that, still without its sequence.
 type Event struct {
 	ID       subjects.AppID
 	Msg      *nats.Msg
@@ -36,8 +34,7 @@ type Event struct {
 	Record   *Record
 }
 
-// Encode makes the event for c after prev, the newest event of that app, nil
-// if there is none.
+// Encode makes the event for c after prev, the newest event of that app, nil if there is none.
 func (e *Encoder) Encode(id subjects.AppID, c *Change, prev *Record) (*Event, error) {
 	next := &Record{ContentType: e.Form}
 	var changedAt time.Time
@@ -191,8 +188,7 @@ func watchResponse(kind subjects.EventKind, app, old *appv1.App) *appv1.WatchRes
 	}
 }
 
-// newestTime is the newest time an App itself carries, for a delete whose
-// object was not seen.
+// newestTime is the newest time an App itself carries, for a delete whose object was not seen.
 func newestTime(app *appv1.App) time.Time {
 	newest := app.GetStatus().GetCreatedAt().AsTime()
 	for _, c := range app.GetStatus().GetConditions() {

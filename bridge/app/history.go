@@ -12,16 +12,16 @@ type Deletion struct {
 	Version string
 }
 
-// Note takes in the deletion of an app at a version, which is empty if it was not observed.
+// Note adds the deletion of an app at a version, which is empty if it was not observed.
 func (d *Deletion) Note(id subjects.AppID, version string) {
 	if version != "" && (d.Version == "" || CompareVersions(version, d.Version) > 0) {
 		d.App, d.Version = id, version
 	}
 }
 
-// CheckHistory compares the version of a consistent list with what was
-// published: a list that is older comes from another history. Records up to
-// the sequence accepted were published by one that is known to be over.
+// CheckHistory compares the version of a consistent list with what was published: a list that is
+// older comes from another history. Records up to the sequence accepted were published by one that
+// is known to be over.
 func CheckHistory(records map[subjects.AppID]*Record, listed string, accepted uint64) error {
 	for id, r := range records {
 		if r.Damaged || r.Sequence <= accepted {
@@ -39,7 +39,7 @@ func CheckHistory(records map[subjects.AppID]*Record, listed string, accepted ui
 	return nil
 }
 
-// CheckDeletion compares the version of a consistent list with the newest deletion that was published.
+// CheckDeletion compares the version of a consistent list with the newest published deletion.
 func CheckDeletion(d Deletion, listed string) error {
 	if d.Version != "" && CompareVersions(listed, d.Version) < 0 {
 		return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s was deleted at version %s)", d.App, d.Version))
@@ -47,8 +47,7 @@ func CheckDeletion(d Deletion, listed string) error {
 	return nil
 }
 
-// otherHistory ends the process: the cluster at this version is not the one
-// whose events were published.
+// otherHistory ends the process: the cluster's history is not the one that was published.
 func otherHistory(version, problem string) error {
 	return &ConfigError{
 		Fatal: true,
@@ -58,6 +57,7 @@ func otherHistory(version, problem string) error {
 	}
 }
 
+// SteppedBack is the error of a cluster that has an older version than the bridge has seen.
 func SteppedBack(version, seen string) error {
 	return otherHistory(version, fmt.Sprintf("its history stepped back from version %s under the running bridge", seen))
 }

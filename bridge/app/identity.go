@@ -31,6 +31,7 @@ func Identity(svc *kservice.Service) (subjects.AppID, error) {
 	return id, nil
 }
 
+// Reason returns the metric label of an error.
 func Reason(err error) string {
 	switch {
 	case errors.Is(err, kservice.ErrNoAppID):

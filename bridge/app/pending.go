@@ -21,9 +21,9 @@ func (p Pending) hasState() bool {
 	return slices.ContainsFunc(p.Changes, func(c *Change) bool { return !c.Remove })
 }
 
-// following returns the changes as they follow r, the app's last event in the stream: those after the
-// one that r shows. ok is false if r is none of the states of the app that the session knew; then only
-// a comparison finds what is owed.
+// following returns the changes as they follow r, the app's last event in the stream: those after
+// the one that r records. ok is false if r is none of the states of the app that the session knew;
+// then only a comparison finds what is owed.
 //
 // now is the app's present state, nil if it is gone; the changes have to end there. lost reports
 // whether the stream has lost a sequence.
@@ -49,8 +49,8 @@ func (p Pending) following(r *Record, now *State, lost func(uint64) bool) (chang
 	return changes, follows(changes, r, now)
 }
 
-// landed is the index of the change that r shows, -1 if that is none or not the only one. It may have
-// been appended by a try whose answer was lost, or by another bridge.
+// landed is the index of the change that r records, -1 if that is none or not the only one. It may
+// have been appended by a try whose answer was lost, or by another bridge.
 func (p Pending) landed(r *Record) int {
 	if r == nil || (p.Record != nil && r.Sequence <= p.Record.Sequence) {
 		return -1
@@ -66,7 +66,7 @@ func (p Pending) landed(r *Record) int {
 			shown = r.Kind == subjects.Deleted && r.UID == uid && r.ResourceVersion == version && r.DeletedVersion == c.DeletedVersion
 			uid, version = "", ""
 		} else {
-			shown = r.Exists() && c.State.shownBy(r)
+			shown = r.Exists() && c.State.recordedBy(r)
 			uid, version = string(c.State.Service.UID), c.State.Service.ResourceVersion
 		}
 		if shown && at >= 0 {
@@ -79,9 +79,9 @@ func (p Pending) landed(r *Record) int {
 	return at
 }
 
-// rebased returns changes as they follow r, which may be of another object than the one whose removal
-// they begin with: the events in between were lost or removed. The object that r shows is deleted
-// first. The removal of an object that no event shows is dropped.
+// rebased returns changes as they follow r, which may be of another object than the one whose
+// removal they begin with: the events in between were lost or removed. The object that r records is
+// deleted first. The removal of an object without an event is dropped.
 func rebased(changes []*Change, r *Record) []*Change {
 	var uid types.UID
 	if r.Exists() {

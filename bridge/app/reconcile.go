@@ -16,8 +16,7 @@ import (
 
 // Input is what reconcile compares. The zero value of any field but app and watched is none.
 type Input struct {
-	// Records is what was published of each app, as stream and bucket show it; a nil record says that
-	// nothing was.
+	// Records is what stream and bucket have of each app; a nil record: nothing was published.
 	Records map[subjects.AppID]*Record
 	// Current is the state of each app in the cluster.
 	Current map[subjects.AppID]State
@@ -26,8 +25,8 @@ type Input struct {
 	// Awaits reports whether the Revision that gives an app's count is not observed yet.
 	Awaits func(subjects.AppID) bool
 
-	// Pending is what the session before has not published. Its changes are published instead of the
-	// difference where they lead from the record to the current state.
+	// Pending is what the session before has not published. Its changes are published instead of
+	// the difference where they lead from the record to the current state.
 	Pending map[subjects.AppID]Pending
 	// SameStream is true if the stream of that session is the one that the records are of.
 	SameStream bool
@@ -38,19 +37,18 @@ type Input struct {
 	Watched func(namespace string) bool
 }
 
-// Result is what has to be published so that the stream shows what the cluster has.
+// Result is what has to be published so that the stream has what the cluster has.
 type Result struct {
-	Changes []owed                                // the differences, ordered by app
+	Changes []Owed                                // the differences, ordered by app
 	Pending map[subjects.AppID][]*Change          // the pending changes that are still to be published
 	records map[subjects.AppID]*Record            // where the record that the changes follow is another one
 	StandIn map[subjects.AppID]*kservice.Revision // gives the published count until the app's Revision is observed
-	// Unwatched are published apps in namespaces that are not watched: their state is not known, so
-	// they are left alone.
+	// Unwatched are published apps in namespaces that are not watched: their state is unknown.
 	Unwatched []subjects.AppID
 }
 
-// owed is a change that reconcile found.
-type owed struct {
+// Owed is a change that reconcile found.
+type Owed struct {
 	App    subjects.AppID
 	Change *Change
 }
@@ -95,14 +93,9 @@ func Reconcile(in Input) Result {
 			}
 		}
 	}
-	ids := make(map[subjects.AppID]struct{}, len(in.Current))
-	for id := range in.Records {
-		ids[id] = struct{}{}
-	}
-	for id := range in.Current {
-		ids[id] = struct{}{}
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(ids), compareApps) {
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(in.Records)), maps.Keys(in.Current))
+	slices.SortFunc(ids, compareApps)
+	for _, id := range slices.Compact(ids) {
 		if result.Pending[id] == nil {
 			in.compare(id, &result)
 		}
@@ -110,11 +103,11 @@ func Reconcile(in Input) Result {
 	return result
 }
 
-// removedEvents adds to records where the event stood that was removed from the stream before it was
-// projected, as the session before knows. So the id of the app's next event differs from that of the
-// removed one, while what is owed is what the bucket lacks. It returns the records of the removed
-// events, which pending changes follow. An app without a record does not count: its last event is read
-// before its next.
+// removedEvents adds to records where the event stood that was removed from the stream before it
+// was projected, as the session before knows. So the id of the app's next event differs from that
+// of the removed one, while what is owed is what the bucket lacks. It returns the records of the
+// removed events, which pending changes follow. An app without a record does not count: its last
+// event is read before its next.
 func (in Input) removedEvents(records map[subjects.AppID]*Record) map[subjects.AppID]*Record {
 	removed := map[subjects.AppID]*Record{}
 	if !in.SameStream {
@@ -130,8 +123,8 @@ func (in Input) removedEvents(records map[subjects.AppID]*Record) map[subjects.A
 	return removed
 }
 
-// lostCreates takes apps whose only event the stream lost for not published if they have a state: they
-// are created again. Without a state, what the entry shows is deleted.
+// lostCreates takes apps whose only event the stream lost for not published if they have a state:
+// they are created again. Without a state, what the entry has is deleted.
 func (in Input) lostCreates(result Result) {
 	for id := range in.Records {
 		r := result.Record(in, id)
@@ -160,7 +153,7 @@ func (in Input) compare(id subjects.AppID, result *Result) {
 	owe := func(changes ...*Change) {
 		for _, c := range changes {
 			c.Synthesized = true
-			result.Changes = append(result.Changes, owed{id, c})
+			result.Changes = append(result.Changes, Owed{id, c})
 		}
 	}
 	switch {
@@ -182,9 +175,8 @@ func compareApps(a, b subjects.AppID) int {
 	return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Name, b.Name))
 }
 
-// IsPublished reports whether r is the state now: the same version, giving the
-// same App. The second can differ alone, by another base domain, an upgrade
-// or another replica count.
+// IsPublished reports whether r is the state now: the same version, giving the same App. The second
+// can differ alone, by another base domain, an upgrade or another replica count.
 func IsPublished(now State, r *Record, cfg kservice.Config) bool {
 	if now.Service.ResourceVersion != r.ResourceVersion {
 		return false
@@ -208,8 +200,7 @@ func IsPublished(now State, r *Record, cfg kservice.Config) bool {
 	return SameApp(r.App, app, r.ContentType)
 }
 
-// SameApp compares two Apps in the form one of them was published in: JSON
-// keeps no unknown fields.
+// SameApp compares two Apps in the form one of them was published in: JSON keeps no unknown fields.
 func SameApp(a, b *appv1.App, contentType string) bool {
 	x, _, err := appv1.Encode(a, contentType)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestReconcile(t *testing.T) {
 }
 
 // describe names the kinds of changes.
-func describe(changes []owed) string {
+func describe(changes []Owed) string {
 	var kinds []string
 	for _, o := range changes {
 		kind := "upsert"
@@ -204,7 +204,7 @@ func TestReconcileIsOrdered(t *testing.T) {
 		current[subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprintf("%02d", i)}] = State{Service: testService("u", "1", "True")}
 	}
 	changes := Reconcile(Input{Current: current, Watched: Watching([]string{"flyte"})}).Changes
-	if len(changes) != 50 || !slices.IsSortedFunc(changes, func(a, b owed) int { return strings.Compare(a.App.Name, b.App.Name) }) {
+	if len(changes) != 50 || !slices.IsSortedFunc(changes, func(a, b Owed) int { return strings.Compare(a.App.Name, b.App.Name) }) {
 		t.Errorf("got %d changes in no order", len(changes))
 	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,12 +13,11 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Record is what was published of one app: its last event, as the stream or the bucket shows it. It
-// is immutable.
+// Record is what was published of one app: its last event, as stream or bucket have it. Immutable.
 type Record struct {
 	Kind            subjects.EventKind
 	Sequence        uint64 // of the event in the stream
-	moved           uint64 // where the event that it shows stands, if not at sequence; see movedTo
+	moved           uint64 // the sequence of its event, if that is another than Sequence; see MovedTo
 	Foreign         uint64 // of a later message on the app's subject that is no event of ours, 0 if none
 	UID             string
 	ResourceVersion string // of the state; on a delete that of the state before
@@ -33,12 +33,14 @@ type Record struct {
 	Damaged         bool    // the bucket entry could not be read; app is nil
 	Lost            bool    // damaged, and of an app that exists, as a running bridge knows
 	EventLost       bool    // the stream lost the app's only event: a create or a delete is owed
-	Held            *Record // of a damaged entry whose event the stream lost: what the entry shows
+	Held            *Record // of a damaged entry whose event the stream lost: the content of the entry
 	Entry           uint64  // of a damaged entry: its sequence in the bucket's stream, 0 if there is none
 }
 
+// Exists reports whether the app's last event is not a delete, and can be read.
 func (r *Record) Exists() bool { return r != nil && r.Kind != subjects.Deleted && !r.Damaged }
 
+// IsDamaged reports whether the app's entry cannot be read.
 func (r *Record) IsDamaged() bool { return r != nil && r.Damaged }
 
 // Fence is the sequence the next append of this app has to expect.
@@ -59,30 +61,21 @@ func (r *Record) Previous() uint64 {
 
 // Behind is the record after a foreign message at sequence on the app's subject.
 func (r *Record) Behind(sequence uint64) *Record {
-	next := &Record{Kind: subjects.Deleted} // nothing of ours before it
-	if r != nil {
-		copied := *r
-		next = &copied
-	}
+	next := *cmp.Or(r, &Record{Kind: subjects.Deleted}) // nothing of ours before it
 	next.Foreign = max(next.Foreign, sequence)
-	return next
+	return &next
 }
 
-// MovedTo is the record as if its event stood at sequence: of an app whose later event was removed
-// before anything was made of it.
+// MovedTo is the record as if its event stood at sequence, where an unused later event was removed.
 func (r *Record) MovedTo(sequence uint64) *Record {
-	next := &Record{Kind: subjects.Deleted}
-	if r != nil {
-		copied := *r
-		next = &copied
-	}
+	next := *cmp.Or(r, &Record{Kind: subjects.Deleted})
 	if sequence > next.Sequence {
 		next.moved, next.Sequence = next.Stands(), sequence
 	}
-	return next
+	return &next
 }
 
-// Stands is the sequence of the event that the record shows, 0 if there is none.
+// Stands is the sequence of the record's event, 0 if there is none.
 func (r *Record) Stands() uint64 {
 	switch {
 	case r == nil:
@@ -119,17 +112,12 @@ func recordOfHeader(h nats.Header) (*Record, error) {
 	if r.UID == "" || r.ResourceVersion == "" {
 		return nil, fmt.Errorf("header %s or %s is missing", subjects.HeaderUID, subjects.HeaderResourceVersion)
 	}
-	switch h.Get(subjects.CEType) {
-	case subjects.Created.Type():
-		r.Kind = subjects.Created
-	case subjects.Updated.Type():
-		r.Kind = subjects.Updated
-	case subjects.Deleted.Type():
-		r.Kind = subjects.Deleted
-	default:
-		return nil, fmt.Errorf("header %s is %q, not an app event", subjects.CEType, h.Get(subjects.CEType))
+	for _, r.Kind = range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
+		if h.Get(subjects.CEType) == r.Kind.Type() {
+			return r, nil
+		}
 	}
-	return r, nil
+	return nil, fmt.Errorf("header %s is %q, not an app event", subjects.CEType, h.Get(subjects.CEType))
 }
 
 // ReadEvent reads a message of the stream.

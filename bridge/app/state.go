@@ -7,8 +7,8 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// State is one observed state of an app: a version of its Knative Service and
-// the Revision that gives current_replicas. It is immutable.
+// State is one observed state of an app: a version of its Knative Service and the Revision that
+// gives current_replicas. It is immutable.
 type State struct {
 	Service  *kservice.Service
 	Revision *kservice.Revision // nil without a latest ready Revision
@@ -24,8 +24,8 @@ func (st State) StandsIn() bool {
 	return st.Revision != nil && st.Revision.Name != st.Service.Status.LatestReadyRevisionName
 }
 
-// shownBy reports whether a record is of just this state.
-func (st State) shownBy(r *Record) bool {
+// recordedBy reports whether a record is of exactly this state.
+func (st State) recordedBy(r *Record) bool {
 	revision, version := "", ""
 	if st.Revision != nil {
 		revision, version = st.Revision.Name, st.Revision.ResourceVersion
@@ -34,7 +34,7 @@ func (st State) shownBy(r *Record) bool {
 		r.Revision == revision && r.revisionVersion == version
 }
 
-// Replicas is the count that the App of a state shows: a stopped app shows none.
+// Replicas is the count that the App of a state has: a stopped app has 0.
 func Replicas(st State) int32 {
 	if st.Revision == nil || st.Revision.Status.ActualReplicas == nil || kservice.Stopped(st.Service) {
 		return 0

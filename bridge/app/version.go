@@ -2,8 +2,8 @@ package app
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
-// CompareVersions compares two resourceVersions of one resource; versions that cannot be
-// compared count as newer, so that nothing is skipped.
+// CompareVersions compares two resourceVersions of one resource; versions that cannot be compared
+// count as newer, so that nothing is skipped.
 func CompareVersions(a, b string) int {
 	if a == b {
 		return 0

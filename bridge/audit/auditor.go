@@ -20,11 +20,10 @@ const (
 )
 
 const (
-	// firstRound is how soon, at the latest, the first round follows the start and the time a part
-	// becomes active.
+	// firstRound is the longest wait for the first round after the start, or after a part became
+	// active.
 	firstRound = time.Minute
-	// spread bounds the pauses of the screen of one part: a list of the API server can be continued
-	// for five minutes.
+	// spread bounds the pauses of one screen: a list of the API server expires after five minutes.
 	spread = 2 * time.Minute
 	// maxLooks bounds how often a suspect is compared until two comparisons agree.
 	maxLooks = 10
@@ -32,15 +31,13 @@ const (
 	repairLooks = 5
 	// recheck is when a finding that is not repaired is compared again.
 	recheck = 10 * time.Second
-	// repairAgain is when a repair that had no effect is repeated for the first time. The wait doubles
-	// each time, up to maxRepairAgain.
+	// repairAgain is the wait before a repair is repeated. It doubles up to maxRepairAgain.
 	repairAgain    = 30 * time.Second
 	maxRepairAgain = 10 * time.Minute
 	// looksOnceFound bounds how often the other suspects are compared once something is found: its
 	// repair does not wait for a subject that keeps changing.
 	looksOnceFound = 2
-	// retryRound is the wait after a round that was interrupted or found something, if that is shorter
-	// than the interval.
+	// retryRound is the longest wait after a round that was interrupted or found something.
 	retryRound = 15 * time.Second
 	// leastRest is the least wait between the last round and one that is requested.
 	leastRest = time.Second
@@ -110,24 +107,21 @@ func (a *Auditor) Run(ctx context.Context) {
 	next := time.Now().Add(first)
 	for {
 		due := next
-		check := a.unrepaired() && time.Now().Add(a.recheck()).Before(next)
+		unrepaired, _ := a.Unrepaired()
+		check := unrepaired > 0 && time.Now().Add(a.recheck()).Before(next)
 		if check {
 			due = time.Now().Add(a.recheck())
 		}
-		timer := time.NewTimer(time.Until(due))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-a.soon:
-			timer.Stop()
 			if earlier := time.Now().Add(first); earlier.Before(next) {
 				next = earlier
 			}
 			continue
 		case why := <-a.now:
 			if time.Now().Before(a.rested) {
-				timer.Stop()
 				if a.rested.Before(next) {
 					next = a.rested
 				}
@@ -135,9 +129,8 @@ func (a *Auditor) Run(ctx context.Context) {
 			}
 			a.cfg.Log.Info(logNow, zap.String("why", why))
 			check = false
-		case <-timer.C:
+		case <-time.After(time.Until(due)):
 		}
-		timer.Stop()
 		if check {
 			for i := range a.cfg.Parts {
 				a.repair(ctx, i, 1)
@@ -253,10 +246,8 @@ func (a *Auditor) work(d time.Duration) {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -13,13 +13,12 @@ import (
 // compared with ==. Its methods are safe for concurrent use.
 type Session interface {
 	// Anchor returns a check of what stream and bucket are later against what the session has seen
-	// acknowledged by now. The check returns audit.ErrInactive if they are not those of the session,
-	// or lack acknowledged messages: the session finds that itself.
+	// acknowledged by now. The check returns audit.ErrInactive if they are not those of the
+	// session, or lack acknowledged messages: the session finds that itself.
 	Anchor() func(stream, bucket *jetstream.StreamInfo) error
 	// Followed is the sequence up to which the session has read the stream.
 	Followed() uint64
-	// Published returns the apps of which the session has a record, Present those that the cluster
-	// has.
+	// Published returns the apps that have a record, Present those that the cluster has.
 	Published() []subjects.AppID
 	Present() []subjects.AppID
 	// Believe returns what the session believes of apps; the zero Belief of an unknown one.
@@ -73,8 +72,8 @@ func (b Belief) expected(id subjects.AppID) Expected {
 	}
 }
 
-// doubtful reports whether the cluster and the record differ in what is cheap to compare, with no
-// change in progress.
+// doubtful reports whether cluster and record differ in a cheap comparison, without a pending
+// change.
 func (b Belief) doubtful(watched func(namespace string) bool) bool {
 	r := b.Record
 	switch {

@@ -21,8 +21,7 @@ type comparison struct {
 	// refused returns why a state cannot be published after prev, nil if it can.
 	refused   func(id subjects.AppID, s app.State, prev *app.Record) error
 	streamEnd uint64 // last sequence of the stream
-	// streamFirst is its first one. keepsNewest is true if only an operator removes a message behind
-	// it.
+	// streamFirst is its first one; keepsNewest: only an operator removes messages behind it.
 	streamFirst uint64
 	keepsNewest bool
 	// believed is what a running bridge published last of each app; nil if no bridge compares.
@@ -48,8 +47,7 @@ func lastPublished(events map[subjects.AppID]*store.LastEvent, entries map[subje
 	return published
 }
 
-// compare returns the differences between the cluster, the end of the stream and the bucket. It
-// changes none of them.
+// compare returns the differences between cluster, stream and bucket, and changes none of them.
 func (c comparison) compare(current map[subjects.AppID]app.State, events map[subjects.AppID]*store.LastEvent, entries map[subjects.AppID]*store.Entry) ([]Difference, []Note) {
 	published := lastPublished(events, entries)
 	var differences []Difference
@@ -84,10 +82,8 @@ func (c comparison) compare(current map[subjects.AppID]app.State, events map[sub
 		notes = append(notes, noteOn(id, NoteUnwatched, "left alone: its namespace %s is not watched", published[id].Namespace))
 	}
 	if !c.noBucket {
-		ids := maps.Clone(entries)
-		if ids == nil {
-			ids = map[subjects.AppID]*store.Entry{}
-		}
+		ids := map[subjects.AppID]*store.Entry{}
+		maps.Copy(ids, entries)
 		for id := range events {
 			ids[id] = entries[id]
 		}
@@ -122,7 +118,7 @@ func (c comparison) judgeBelief(id subjects.AppID, r *app.Record, current map[su
 	return Difference{}, false
 }
 
-// fill adds what the sides show of an app.
+// fill adds what the sides have of an app.
 func (c comparison) fill(d Difference, current map[subjects.AppID]app.State, events map[subjects.AppID]*store.LastEvent, entries map[subjects.AppID]*store.Entry) Difference {
 	if c.pending[d.id] {
 		d.tolerated = watch.StandInTime + time.Second // for the event to arrive

@@ -17,8 +17,7 @@ type openFinding struct {
 	wait     time.Duration // from the next repair to the one after it
 }
 
-// Unrepaired returns how many subjects of active parts are found wrong and not repaired yet, and
-// the first of their findings.
+// Unrepaired returns how many subjects of active parts are wrong, and the first of their findings.
 func (a *Auditor) Unrepaired() (n int, first Finding) {
 	active := make([]bool, len(a.cfg.Parts))
 	for i, part := range a.cfg.Parts {
@@ -139,8 +138,7 @@ func (a *Auditor) check(ctx context.Context, i int) (wrong map[string][]Finding,
 	return wrong, len(a.subjects(i, false)) > 0
 }
 
-// subjects returns the subjects of a part's open findings; if all is true, also of those that are
-// reported only.
+// subjects returns the subjects of a part's open findings; all includes those only reported.
 func (a *Auditor) subjects(i int, all bool) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,10 +166,4 @@ func (a *Auditor) due(i int, wrong map[string][]Finding) []Finding {
 		due = append(due, slices.DeleteFunc(slices.Clone(f.findings), func(d Finding) bool { return d.Leave })...)
 	}
 	return due
-}
-
-// unrepaired reports whether a finding of an active part is not repaired yet.
-func (a *Auditor) unrepaired() bool {
-	n, _ := a.Unrepaired()
-	return n > 0
 }

@@ -2,6 +2,8 @@ package audit
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,15 +14,11 @@ import (
 
 // apps counts the apps that any side has.
 func (s *sides) apps() int {
-	ids := map[subjects.AppID]struct{}{}
-	for id := range s.current {
-		ids[id] = struct{}{}
-	}
-	for id := range s.events {
-		ids[id] = struct{}{}
-	}
-	for id := range s.entries {
-		ids[id] = struct{}{}
+	ids := map[subjects.AppID]bool{}
+	for _, side := range []iter.Seq[subjects.AppID]{maps.Keys(s.current), maps.Keys(s.events), maps.Keys(s.entries)} {
+		for id := range side {
+			ids[id] = true
+		}
 	}
 	return len(ids)
 }
@@ -73,8 +71,7 @@ func (t *Target) judge(s *sides) ([]Difference, []Note) {
 	return differences, notes
 }
 
-// judgeWhole compares what is about stream and bucket as a whole: the cluster's name, its history.
-// A running bridge checks both by itself.
+// judgeWhole compares the cluster's name and history. A running bridge checks both by itself.
 func (t *Target) judgeWhole(s *sides) (differences []Difference) {
 	for _, i := range []struct {
 		side Side

@@ -21,8 +21,7 @@ type Metrics struct {
 	seconds  prometheus.Counter
 }
 
-// NewMetrics makes the metrics and registers them with reg. The gauges are those of the auditor
-// that auditor returns, if it returns one.
+// NewMetrics makes the metrics and registers them. The gauges are of auditor(), which may be nil.
 func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
 	m := &Metrics{
 		rounds: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -43,23 +42,19 @@ func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
 	}
 	m.rounds.WithLabelValues(resultComplete)
 	m.rounds.WithLabelValues(resultInterrupted)
+	gauge := func(name, help string, value func(*Auditor) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			if a := auditor(); a != nil {
+				return value(a)
+			}
+			return 0
+		})
+	}
 	reg.MustRegister(m.rounds, m.findings, m.repairs, m.suspects, m.seconds,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "appbridge_audit_last_complete_age_seconds", Help: "Age of the last complete round of the audit, or of the audit itself before the first; 0 if it is off.",
-		}, func() float64 {
-			if a := auditor(); a != nil {
-				return time.Since(a.lastComplete()).Seconds()
-			}
-			return 0
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "appbridge_audit_unrepaired", Help: "Findings of the audit that are to be repaired and are not yet.",
-		}, func() float64 {
-			if a := auditor(); a != nil {
-				n, _ := a.Unrepaired()
-				return float64(n)
-			}
-			return 0
-		}))
+		gauge("appbridge_audit_last_complete_age_seconds",
+			"Age of the last complete round of the audit, or of the audit itself before the first; 0 if it is off.",
+			func(a *Auditor) float64 { return time.Since(a.lastComplete()).Seconds() }),
+		gauge("appbridge_audit_unrepaired", "Findings of the audit that are to be repaired and are not yet.",
+			func(a *Auditor) float64 { n, _ := a.Unrepaired(); return float64(n) }))
 	return m
 }

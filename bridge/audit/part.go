@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -8,15 +9,13 @@ import (
 
 // Part is one thing that is audited. The Auditor calls its methods one at a time.
 type Part interface {
-	// Active reports whether there is anything to audit at present. Findings of a part that is
-	// not active do not count.
+	// Active reports whether there is anything to audit now. Otherwise the findings do not count.
 	Active() bool
-	// Screen reads everything and returns the subjects that may be wrong. With an error it has not
-	// read everything.
+	// Screen reads everything and returns the suspects. With an error it has not read everything.
 	Screen(ctx context.Context, pace *Pace) (suspects []string, err error)
-	// Look compares the subjects in full. It returns ErrInactive if the part is not active any more.
+	// Look compares the subjects in full. It returns ErrInactive if the part became inactive.
 	Look(ctx context.Context, subjects []string) (Looked, error)
-	// Repair starts the repair of findings. A later look shows its effect.
+	// Repair starts the repair of findings. A later look finds its effect.
 	Repair(ctx context.Context, findings []Finding) error
 }
 
@@ -44,13 +43,6 @@ type Finding struct {
 	Leave bool
 }
 
-func (d Finding) same() string {
-	if d.Same != "" {
-		return d.Kind + " " + d.Same
-	}
-	return d.Kind + " " + d.Detail
-}
-
 // of returns the findings of each subject.
 func (l Looked) of() map[string][]Finding {
 	found := map[string][]Finding{}
@@ -64,8 +56,7 @@ func (l Looked) of() map[string][]Finding {
 func same(findings []Finding) string {
 	var b strings.Builder
 	for _, d := range findings {
-		b.WriteString(d.same())
-		b.WriteByte('\n')
+		b.WriteString(d.Kind + " " + cmp.Or(d.Same, d.Detail) + "\n")
 	}
 	return b.String()
 }

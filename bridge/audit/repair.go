@@ -16,7 +16,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// repair repairs the differences of the report: first the entries that do not show their last
+// repair repairs the differences of the report: first the entries that do not reflect their last
 // events, then, with an ordinary session, what the stream lacks. In this order the session reads
 // what was really published and publishes nothing twice.
 func (v *Verifier) repair(ctx context.Context) error {
@@ -39,7 +39,7 @@ func (v *Verifier) repair(ctx context.Context) error {
 	}
 	wait := v.Options.Timeout
 	if now.storage.Stream != nil {
-		// For so long the server remembers an event that was removed from the stream, and rejects it.
+		// The server remembers, and rejects, an event that was removed for so long.
 		wait += now.storage.Stream.Config.Duplicates
 	}
 	if err := v.Session(ctx, wait); err != nil {
@@ -54,7 +54,7 @@ func undecided(differences []Difference, now *sides) error {
 		switch {
 		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
 		case d.Kind == DifferenceBucketAhead && now.entries[d.id].Sequence() > now.end():
-			// A bridge fills what the stream lost; only the entry shows how much that is.
+			// A bridge fills what the stream lost; only the entry has its extent.
 		default:
 			continue
 		}
@@ -71,15 +71,13 @@ func (s *sides) end() uint64 {
 	return s.storage.Stream.State.LastSeq
 }
 
-// among returns the differences of subjects that differed before: a later one may be a change in
-// progress.
+// among returns the differences of known subjects: others may be changes in progress.
 func among(differences, known []Difference) []Difference {
 	about := bySubject(known)
 	return slices.DeleteFunc(slices.Clone(differences), func(d Difference) bool { return about[d.subject()] == nil })
 }
 
-// repairBucket writes the entries that do not show their last events again, and purges foreign
-// keys.
+// repairBucket writes the entries that differ from their last events, and purges foreign keys.
 //
 // A session cannot do that: an entry that names a wrong event moves the position from which the
 // session reads the stream, or has it refuse the bucket. Nor can a purge before the session: until
@@ -187,8 +185,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 	})
 }
 
-// purgeKey removes a key of the bucket, up to sequence stored of its stream if
-// that is not 0.
+// purgeKey removes a key of the bucket, up to sequence stored of its stream if that is not 0.
 func (v *Verifier) purgeKey(ctx context.Context, d Difference, subject string, stored uint64) error {
 	if strings.ContainsAny(subject, "*>") {
 		return nil // a purge would match other keys; the key stays in the report
@@ -200,8 +197,7 @@ func (v *Verifier) purgeKey(ctx context.Context, d Difference, subject string, s
 	return nil
 }
 
-// reportSession reports what a session did about the differences that it found. before is what the
-// sides held when it started.
+// reportSession reports what a session did about differences. before was read when it started.
 func (v *Verifier) reportSession(ctx context.Context, differences []Difference, before *sides) error {
 	now, err := v.read(ctx, nil)
 	if err != nil {

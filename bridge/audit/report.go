@@ -15,11 +15,11 @@ type DifferenceKind string
 
 // The kinds of difference between the cluster and what was published.
 const (
-	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the cluster has the app, and no event shows it
-	DifferenceMissingDelete DifferenceKind = "missing_deleted" // the app is gone, and no event shows it
+	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the cluster has the app, the stream does not
+	DifferenceMissingDelete DifferenceKind = "missing_deleted" // the app is gone without a deleted event
 	DifferenceUID           DifferenceKind = "other_uid"       // another object is the app now
 	DifferenceVersion       DifferenceKind = "other_version"
-	DifferenceApp           DifferenceKind = "other_app" // the same version gives another App
+	DifferenceApp           DifferenceKind = "other_app" // the same version converts to another App
 )
 
 // The kinds of difference between the bucket and the end of the stream.
@@ -41,7 +41,7 @@ const (
 
 // The kinds of difference that only a running bridge finds, in its audit.
 const (
-	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers did not show what the cluster has
+	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers lack what the cluster has
 	DifferenceRemovedEvent DifferenceKind = "removed_event" // an app's last event was removed from the stream
 	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
 )
@@ -64,7 +64,7 @@ const (
 	SideCluster Side = "cluster"
 	SideStream  Side = "stream"
 	SideBucket  Side = "bucket"
-	// SideSource is what the informers of a running bridge show of the cluster.
+	// SideSource is what the informers of a running bridge have of the cluster.
 	SideSource Side = "source"
 )
 
@@ -80,20 +80,17 @@ const (
 	NoteChanging       NoteKind = "changing"        // an app that kept changing while it was compared
 )
 
-// AppName is an app in a report. Its JSON cannot hold bytes that are not UTF-8; the key beside it
-// is exact.
+// AppName is an app in a report. The JSON replaces bytes that are not UTF-8; the key is exact.
 type AppName struct {
 	Project string `json:"project"`
 	Domain  string `json:"domain"`
 	Name    string `json:"name"`
 }
 
-// Difference is one thing in which the three sides differ. A sequence or version that does not
-// exist is zero.
+// Difference is one way in which the three sides differ. A missing sequence or version is zero.
 type Difference struct {
 	App *AppName `json:"app,omitempty"` // nil: not about one app
-	// Key is the app's key, or a foreign key of the bucket, or the whole subject of one that is not
-	// even a key.
+	// Key is the app's key, a foreign key of the bucket, or the subject of what is no key.
 	Key    string         `json:"key,omitempty"`
 	Kind   DifferenceKind `json:"kind"`
 	Side   Side           `json:"side"` // the wrong one as far as that is known
@@ -105,8 +102,7 @@ type Difference struct {
 
 	id subjects.AppID // of App
 	at string         // the subject of a foreign key
-	// tolerated is for how much longer than others it may persist: a bridge may rightly keep the last
-	// count of replicas for a while.
+	// tolerated is how much longer it may last: a bridge may keep the last count of replicas.
 	tolerated time.Duration
 }
 
@@ -191,7 +187,7 @@ func compareNotes(a, b Note) int {
 	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Detail, b.Detail))
 }
 
-// about is a difference of an app, with what the sides show of it.
+// about is a difference of an app, with what the sides have of it.
 func about(id subjects.AppID, kind DifferenceKind, side Side, format string, args ...any) Difference {
 	key, _ := id.Key() // an app with a bad id is on no side
 	return Difference{App: nameOf(id), Key: key, Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...), id: id}

@@ -6,35 +6,37 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Expected is what the messages of one app have to show, as the bridge believes.
+// Expected is what the messages of one app have to contain, as the bridge believes.
 type Expected struct {
 	Key     string // of the bucket
 	Settled bool   // no change of it is in progress
 	Exists  bool   // its last event is no delete
 	// Sequence is that of the app's last event, Fence that of its last message.
 	Sequence, Fence uint64
-	// Entry is where in the bucket's stream its entry is stored, 0 if that is not known, Event the
-	// sequence of the event that it reflects.
+	// Entry is the sequence of its entry in the bucket's stream, 0 if unknown, Event what it
+	// reflects.
 	Entry, Event uint64
 }
 
 // Message is a message of a stream without its body.
 type Message struct {
 	Subject  string
-	Header   map[string][]string
+	Header   nats.Header
 	Sequence uint64
 	Stored   time.Time
 }
 
 // Screen compares the headers of a stream's and its bucket's messages with each other and with what
-// the bridge believes. It takes the stream's messages first, at least the last one of each
-// subject, then the beliefs, then the bucket's messages. It keeps 24 bytes for each app.
+// the bridge believes. It takes the stream's messages first, at least the last one of each subject,
+// then the beliefs, then the bucket's messages. It keeps 24 bytes for each app.
 //
 // Messages behind the ends that it is given are not judged: they were written since.
 type Screen struct {
@@ -48,10 +50,10 @@ type Screen struct {
 	seed    maphash.Seed
 	rows    []row // of the stream; sorted up to sorted
 	sorted  int
-	keyRows bitset // the rows whose app has a key in the bucket
+	keyRows []bool // the rows whose app has a key in the bucket
 
 	beliefs   []believed // sorted
-	keyBelief bitset
+	keyBelief []bool
 	bucketEnd uint64 // last sequence of the bucket's stream when the beliefs were taken
 
 	suspects  sample   // keys of apps
@@ -85,8 +87,7 @@ const maxSuspects = 1000
 // foreignSeed has each screen return the same choice of many foreign keys: they are only reported.
 var foreignSeed = maphash.MakeSeed()
 
-// NewScreen makes the Screen of a stream that holds the sequences from first to end, and of a
-// bucket.
+// NewScreen makes the Screen of a stream with the sequences from first to end, and of a bucket.
 func NewScreen(s subjects.Subjects, bucket string, first, end uint64, needsNoMarker func(stored time.Time) bool) *Screen {
 	return &Screen{
 		subjects: s, bucket: bucket, first: first, end: end, needsNoMarker: needsNoMarker,
@@ -121,15 +122,8 @@ func (s *Screen) AddEvent(m Message) {
 }
 
 // isEvent reports whether the headers are those of an event of that kind.
-func isEvent(h map[string][]string, kind subjects.EventKind) bool {
-	return value(h, subjects.CEType) == kind.Type() && value(h, subjects.HeaderUID) != "" && value(h, subjects.HeaderResourceVersion) != ""
-}
-
-func value(h map[string][]string, name string) string {
-	if v := h[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
+func isEvent(h nats.Header, kind subjects.EventKind) bool {
+	return h.Get(subjects.CEType) == kind.Type() && h.Get(subjects.HeaderUID) != "" && h.Get(subjects.HeaderResourceVersion) != ""
 }
 
 // compact keeps the newest row of each app.
@@ -139,18 +133,17 @@ func (s *Screen) compact() {
 	s.sorted = len(s.rows)
 }
 
-// digest hashes the headers that an event and its entry share. An entry may have another encoding
-// and may lack more fields than its event.
-func (s *Screen) digest(h map[string][]string) uint32 {
+// digest hashes the headers that an event shares with its entry, whatever encoding that has.
+func (s *Screen) digest(h nats.Header) uint32 {
 	var sum uint64
 	var hash maphash.Hash
 	hash.SetSeed(s.seed)
 	for name, values := range h {
-		if !strings.HasPrefix(name, "Flyte-") && !strings.HasPrefix(name, "ce-") {
-			continue
-		}
 		switch name {
 		case subjects.HeaderEventSequence, subjects.HeaderTruncated, subjects.CEDataContentType:
+			continue
+		}
+		if !store.Carried(name) {
 			continue
 		}
 		hash.Reset()
@@ -169,7 +162,7 @@ func (s *Screen) digest(h map[string][]string) uint32 {
 func (s *Screen) Believe(beliefs []Expected, bucketEnd uint64) {
 	s.compact()
 	s.bucketEnd = bucketEnd
-	s.keyRows, s.keyBelief = newBitset(len(s.rows)), newBitset(len(beliefs))
+	s.keyRows, s.keyBelief = make([]bool, len(s.rows)), make([]bool, len(beliefs))
 	s.beliefs = make([]believed, 0, len(beliefs))
 	for _, b := range beliefs {
 		s.beliefs = append(s.beliefs, believed{maphash.String(s.seed, b.Key), b})
@@ -223,12 +216,12 @@ func (s *Screen) AddEntry(m Message) {
 	var r *row
 	if i, found := slices.BinarySearchFunc(s.rows, app, func(r row, app uint64) int { return cmp.Compare(r.app, app) }); found {
 		r = &s.rows[i]
-		s.keyRows.set(i)
+		s.keyRows[i] = true
 	}
 	var b *Expected
 	if i, found := slices.BinarySearchFunc(s.beliefs, app, func(b believed, app uint64) int { return cmp.Compare(b.app, app) }); found {
 		b = &s.beliefs[i].Expected
-		s.keyBelief.set(i)
+		s.keyBelief[i] = true
 	}
 	if m.Sequence > s.bucketEnd {
 		return // written since
@@ -239,15 +232,15 @@ func (s *Screen) AddEntry(m Message) {
 }
 
 func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
-	event, err := strconv.ParseUint(value(m.Header, subjects.HeaderEventSequence), 10, 64)
+	event, err := strconv.ParseUint(m.Header.Get(subjects.HeaderEventSequence), 10, 64)
 	switch {
-	case err != nil || value(m.Header, subjects.HeaderUID) == "" || value(m.Header, subjects.HeaderResourceVersion) == "":
+	case err != nil || m.Header.Get(subjects.HeaderUID) == "" || m.Header.Get(subjects.HeaderResourceVersion) == "":
 		return true // damaged
 	case event > s.end:
 		// It was not written since: it is ahead of the stream's end, or the stream moves fast.
 		return b == nil || b.Settled && b.Event != event
 	}
-	marker := value(m.Header, subjects.HeaderKVOperation) != ""
+	marker := m.Header.Get(subjects.HeaderKVOperation) != ""
 	if b != nil && b.Settled {
 		if b.Entry > 0 && b.Entry != m.Sequence || b.Event > 0 && b.Event != event || b.Exists == marker {
 			return true
@@ -257,30 +250,30 @@ func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
 	case r == nil && event >= s.first:
 		return true // its event is gone, or never existed
 	case r == nil:
-		return b == nil && !marker // retention took its event
+		return b == nil && !marker // retention removed its event
 	case r.sequence > s.end:
 		return false
 	case r.sequence == event && r.flags&flagNoEvent == 0:
 		return r.digest != s.digest(m.Header) || marker != (r.flags&flagDeleted != 0)
 	case b != nil && b.Settled:
-		return b.Sequence != event // a message that is no event stands behind it
+		return b.Sequence != event // a later message of the app is no event
 	default:
 		return true
 	}
 }
 
-// Suspects returns the subjects that may be wrong: keys, and subjects of the bucket's stream that
-// are no app's key. of returns the key of the app of the stream's message at a sequence, "" if it
-// is gone.
+// Suspects returns the subjects that may be wrong: keys of apps, and foreign subjects of the
+// bucket. of returns the key of the app whose message the stream has at a sequence, "" if there is
+// none.
 func (s *Screen) Suspects(of func(sequence uint64) (key string, err error)) ([]string, error) {
 	for i, b := range s.beliefs {
-		if !s.keyBelief.has(i) && b.Settled && b.Exists && b.Sequence <= s.end {
+		if !s.keyBelief[i] && b.Settled && b.Exists && b.Sequence <= s.end {
 			s.suspect(b.Key)
 		}
 	}
 	at := 0
 	for i, r := range s.rows {
-		if s.keyRows.has(i) || r.sequence > s.end || r.flags&flagAged != 0 {
+		if s.keyRows[i] || r.sequence > s.end || r.flags&flagAged != 0 {
 			continue
 		}
 		for at < len(s.beliefs) && s.beliefs[at].app < r.app {
@@ -307,9 +300,6 @@ func (s *Screen) Suspects(of func(sequence uint64) (key string, err error)) ([]s
 	slices.Sort(suspects)
 	return suspects, nil
 }
-
-// Suspect adds an app that is suspected for another reason.
-func (s *Screen) Suspect(key string) { s.suspect(key) }
 
 func (s *Screen) suspect(key string) { s.suspects.add(key, s.seed) }
 
@@ -342,10 +332,3 @@ func (s sample) take(seed maphash.Seed) []string {
 	}
 	return names
 }
-
-type bitset []uint64
-
-func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
-
-func (b bitset) set(i int)      { b[i/64] |= 1 << (i % 64) }
-func (b bitset) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }

@@ -51,10 +51,8 @@ func (v *Verifier) settle(ctx context.Context, started time.Time, differences []
 		if len(doubts) == 0 {
 			break
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+		if err := wait(ctx, pause); err != nil {
+			return nil, nil, err
 		}
 		compared = time.Now()
 		s, err := v.read(ctx, selectionOf(doubts))

@@ -17,10 +17,10 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// sides is what cluster, stream and bucket held when they were read.
+// sides is what cluster, stream and bucket contained when they were read.
 type sides struct {
 	current map[subjects.AppID]app.State
-	pending map[subjects.AppID]bool // the apps whose Revision the lists did not show
+	pending map[subjects.AppID]bool // the apps whose Revision is not in the lists
 	version string                  // of the list of Knative Services
 	skipped []Note
 
@@ -108,14 +108,7 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 	if err := st.LookUp(ctx); err != nil {
 		return err
 	}
-	block := func(side Side, err error) error {
-		var config *app.ConfigError
-		if !errors.As(err, &config) {
-			return err
-		}
-		s.blocked = append(s.blocked, Difference{Kind: DifferenceUnfit, Side: side, Detail: config.Error()})
-		return nil
-	}
+	var unfit *app.ConfigError
 	inspections := []struct {
 		side    Side
 		name    string
@@ -130,7 +123,9 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 			s.blocked = append(s.blocked, Difference{Kind: DifferenceOtherCluster, Side: i.side, Detail: err.Error()})
 			continue
 		}
-		if err := block(i.side, i.inspect()); err != nil {
+		if err := i.inspect(); errors.As(err, &unfit) {
+			s.blocked = append(s.blocked, Difference{Kind: DifferenceUnfit, Side: i.side, Detail: unfit.Error()})
+		} else if err != nil {
 			return err
 		}
 	}
@@ -258,7 +253,7 @@ func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 		g.Go(func() error {
 			m, err := store.MessageAt(ctx, t.NATS, t.Stream, h.Record.Sequence)
 			if errors.Is(err, store.ErrNoMessage) {
-				return nil // retention took it, or it is ahead
+				return nil // retention removed it, or it is ahead
 			}
 			if err != nil {
 				return err

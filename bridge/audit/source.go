@@ -18,25 +18,23 @@ import (
 )
 
 const (
-	// ReachWait is how long the source may take to show what the API server has.
+	// ReachWait is how long the source may take to have what the API server has.
 	ReachWait = 2 * time.Second
-	// maxBehind bounds the suspects of one kind and namespace: one is enough to have the informer list
-	// again.
+	// maxBehind bounds the suspects of one kind and namespace: one is enough for a relist.
 	maxBehind = 100
 )
 
-// SourcePart compares what the informers showed with the API server. The subjects of its findings
-// are objects, as "Service flyte/x".
+// SourcePart compares the informers with the API server. Its subjects are as "Service flyte/x".
 type SourcePart struct {
 	Source *watch.Shown
 	Kube   *watch.Cluster
 	Synced func() bool // reports whether the informers have synced
-	// Disturbed reports whether the informer of a kind and a namespace may be about to show what it
-	// lacks: it lists, or has no watch.
+	// Disturbed reports whether an informer is listing or has no watch, so it may be behind.
 	Disturbed func(kind, namespace string) bool
-	Wait      time.Duration // reachWait
+	Wait      time.Duration // ReachWait
 }
 
+// Active reports whether the informers have synced.
 func (a *SourcePart) Active() bool { return a.Synced() }
 
 // objectOf returns the object that a subject names.
@@ -71,8 +69,7 @@ func (a *SourcePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
 	return suspects, refused
 }
 
-// screen lists the objects of a kind and a namespace, page by page, and returns those that the
-// source does not show as new as the list.
+// screen lists the objects of a kind and namespace, and returns those that the source lacks.
 func (a *SourcePart) screen(ctx context.Context, kind, ns string, pace *Pace) ([]string, error) {
 	seen := map[types.NamespacedName]struct{}{}
 	l := watch.Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]watch.Listed{}}
@@ -92,11 +89,9 @@ func (a *SourcePart) screen(ctx context.Context, kind, ns string, pace *Pace) ([
 	return a.still(ctx, l, func(key types.NamespacedName) bool { _, ok := seen[key]; return ok })
 }
 
-// still returns what the source does not show after a short wait either. The items of l are those
-// of the list that it did not show at first.
+// still returns what the source still lacks after a short wait. l has what it lacked at first.
 func (a *SourcePart) still(ctx context.Context, l watch.Listing, inList func(types.NamespacedName) bool) ([]string, error) {
-	limit := time.NewTimer(a.Wait)
-	defer limit.Stop()
+	limit := time.After(a.Wait)
 	for over := false; ; {
 		changed := a.Source.Changes()
 		l.Items = a.Source.Outdated(l)
@@ -114,24 +109,20 @@ func (a *SourcePart) still(ctx context.Context, l watch.Listing, inList func(typ
 		}
 		// Not at each change: under load there are many.
 		select {
-		case <-limit.C:
+		case <-limit:
 			over = true
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-changed:
-			pause := time.NewTimer(a.Wait / 10)
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-				pause.Stop()
-				return nil, context.Cause(ctx)
+			if err := wait(ctx, a.Wait/10); err != nil {
+				return nil, err
 			}
 		}
 	}
 }
 
-// Look reads each object from the API server and gives the source a short time to show it. An
-// informer that lists again, or has no watch, is about to show what it lacks.
+// Look reads each object from the API server and gives the source a short time to receive it. An
+// informer that lists again, or has no watch, is about to receive what it lacks.
 func (a *SourcePart) Look(ctx context.Context, names []string) (Looked, error) {
 	looked := Looked{Unsettled: map[string]bool{}}
 	wants := map[string]want{}
@@ -152,7 +143,7 @@ func (a *SourcePart) Look(ctx context.Context, names []string) (Looked, error) {
 			return looked, err
 		}
 		if known != "" && app.CompareVersions(p.Version, known) < 0 {
-			looked.Unsettled[name] = true // the answer is older than what was shown, by a watch or a list
+			looked.Unsettled[name] = true // the answer is older than what a watch or a list returned
 			continue
 		}
 		w := want{kind: kind, key: key, version: p.Version}
@@ -182,10 +173,9 @@ type want struct {
 	version string        // of the list
 }
 
-// reach waits until the source shows what is wanted, for a short time, and takes out what it shows.
+// reach waits for a short time until the source has what is wanted, and removes what it has.
 func (a *SourcePart) reach(ctx context.Context, wants map[string]want) error {
-	limit := time.NewTimer(a.Wait)
-	defer limit.Stop()
+	limit := time.After(a.Wait)
 	for {
 		changed := a.Source.Changes()
 		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.Source.Observed(w.kind, w.key).Agrees(w.item, w.version) })
@@ -193,7 +183,7 @@ func (a *SourcePart) reach(ctx context.Context, wants map[string]want) error {
 			return nil
 		}
 		select {
-		case <-limit.C:
+		case <-limit:
 			return nil
 		case <-changed:
 		case <-ctx.Done():
@@ -202,9 +192,8 @@ func (a *SourcePart) reach(ctx context.Context, wants map[string]want) error {
 	}
 }
 
-// finding is the finding of an object that the source does not show as the API server has it. Two
-// looks agree if the source showed the same, and if its watch did not move or is past the change: a
-// watch shows changes in order.
+// finding is the finding of an object that the source has in another version than the API server.
+// Two looks agree if the source has the same, and its watch did not move or is past the change.
 func (a *SourcePart) finding(name string, w want) Finding {
 	o := a.Source.Observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.

@@ -13,17 +13,16 @@ import (
 )
 
 // StoragePart compares stream and bucket with each other and with what the live session believes.
-// The subjects of its findings are keys of apps, and subjects of the bucket's stream that are no
-// app's key.
+// Its subjects are keys of apps, and foreign subjects of the bucket's stream.
 type StoragePart struct {
 	Target  *Target
 	Session func() Session // nil if none is live
 }
 
+// Active reports whether a session is live.
 func (a *StoragePart) Active() bool { return a.Session() != nil }
 
-// ends reads the ends of stream and bucket from their leaders. It returns audit.ErrInactive if they
-// are not those of the session.
+// ends reads stream and bucket from their leaders; ErrInactive if they are not the session's.
 func (a *StoragePart) ends(ctx context.Context, s Session) (stream, bucket *jetstream.StreamInfo, err error) {
 	if a.Target.Connected() != nil {
 		return nil, nil, ErrInactive
@@ -35,6 +34,7 @@ func (a *StoragePart) ends(ctx context.Context, s Session) (stream, bucket *jets
 	return storage.Stream, storage.Bucket, fits(storage.Stream, storage.Bucket)
 }
 
+// Screen compares the headers of all messages of stream and bucket with the session's beliefs.
 func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
 	s, t := a.Session(), a.Target
 	if s == nil {
@@ -70,7 +70,7 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 	}
 	screen.Believe(beliefs, bucket.State.LastSeq)
 	for key := range doubtful {
-		screen.Suspect(key)
+		screen.suspect(key)
 	}
 	// Everything in the bucket's stream, also what is no key.
 	if err := a.headers(ctx, subjects.BucketStream(t.Bucket), store.AllMessages, pace, screen.AddEntry); err != nil {
@@ -95,8 +95,7 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 	})
 }
 
-// headers reads the headers of the newest messages of each subject, at least as far as the leader
-// has them.
+// headers reads the headers of each subject's newest message, at least as far as the leader's end.
 func (a *StoragePart) headers(ctx context.Context, stream, filter string, pace *Pace, visit func(Message)) error {
 	return store.FollowLast(ctx, a.Target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		visit(Message{Subject: msg.Subject(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
@@ -185,14 +184,13 @@ func (a *StoragePart) tolerates(d Difference, b Belief, h *store.Entry, e *store
 	case DifferenceDamagedEntry:
 		return h == nil || h.Record != nil // likewise
 	case DifferenceApp:
-		// Without a status the entry does not show its replica count, and its event is gone.
+		// Without a status the entry has no replica count, and its event is gone.
 		return e == nil && h != nil && h.Record != nil && h.Record.Lacks(subjects.TruncatedStatus)
 	}
 	return false
 }
 
-// Repair has the live session write the wrong entries from the stream. What the stream lacks, the
-// next session publishes.
+// Repair has the session write wrong entries. The next session publishes what the stream lacks.
 func (a *StoragePart) Repair(ctx context.Context, findings []Finding) error {
 	s := a.Session()
 	if s == nil {

@@ -39,15 +39,13 @@ type Verifier struct {
 	Connect func(context.Context) error
 	// Cluster lists the apps of the cluster.
 	Cluster func(context.Context) (*watch.ClusterApps, error)
-	// Session publishes once what a bridge that starts now would publish. It takes no longer than
-	// timeout.
+	// Session publishes once, within timeout, what a bridge that starts now would publish.
 	Session func(ctx context.Context, timeout time.Duration) error
 
 	report *Report
 }
 
-// Run compares, and repairs if that is wanted. The report is never nil; with an error it has what
-// was found before.
+// Run compares, and repairs on request. The report is never nil; with an error it is incomplete.
 func (v *Verifier) Run(ctx context.Context) (*Report, error) {
 	v.report = NewReport()
 	if err := v.until(ctx, "Kubernetes", v.Connect); err != nil {

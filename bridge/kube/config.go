@@ -17,7 +17,7 @@ func Unlimited(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// Protobuf returns a copy of cfg that prefers protobuf, for resources that Kubernetes itself serves.
+// Protobuf returns a copy of cfg that prefers protobuf, for the resources of Kubernetes itself.
 func Protobuf(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf

@@ -6,17 +6,16 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// terminalAfter is how long a terminal error (a refused identity, a missing CRD)
-// is tried again: an API server that has just started returns some of them for a moment.
+// terminalAfter is how long a terminal error (a refused identity, a missing CRD) is tried again: an
+// API server that has just started returns some of them for a moment.
 const terminalAfter = 5 * time.Second
 
-// Patience bounds the tries of a request that fails with terminal errors. The zero value is ready for
-// use.
+// Patience bounds the tries of a request with terminal errors. The zero value is ready for use.
 type Patience struct {
 	since time.Time // of the first terminal error in a row
 }
 
-// Check returns err, permanent once terminal errors have come for five seconds.
+// Check returns err, permanent once terminal errors have lasted for five seconds.
 func (p *Patience) Check(err error) error {
 	if !Terminal(err) {
 		p.since = time.Time{}

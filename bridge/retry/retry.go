@@ -1,4 +1,3 @@
-// Package retry is how the bridge tries again what fails for want of NATS or Kubernetes.
 package retry
 
 import (
@@ -9,8 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Do calls op until it succeeds, is permanent or ctx ends: exponential,
-// capped, jittered. report receives each failure that will be tried again.
+// Do calls op until it succeeds, is permanent or ctx ends: exponential, capped, jittered. report
+// receives each failure that will be tried again.
 func Do(ctx context.Context, op func() error, report func(err error, next time.Duration)) error {
 	policy := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond),
@@ -33,8 +32,7 @@ func NewPause() *backoff.ExponentialBackOff {
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// Log logs why something has to be tried again: each reason once, and
-// again after a while.
+// Log logs why something has to be tried again: each reason once, and again after a while.
 type Log struct {
 	Logger *zap.Logger
 	last   string

@@ -19,9 +19,9 @@ func (w Witness) SameHistory(other Witness) bool {
 	return w == other
 }
 
-// Acknowledged holds the highest sequences that are known to have been acknowledged, by this
-// bridge over all its sessions and by the witness. They belong to one stream and bucket, of one
-// identity. Its zero value knows nothing. Safe for concurrent use.
+// Acknowledged holds the highest sequences that are known to have been acknowledged, by this bridge
+// over all its sessions and by the witness. They belong to one stream and bucket, of one identity.
+// Its zero value knows nothing. Safe for concurrent use.
 type Acknowledged struct {
 	mu   sync.Mutex
 	Now  Witness
@@ -29,8 +29,7 @@ type Acknowledged struct {
 	ours bool   // a session of this bridge goes by now: the Lease's witness is not newer
 }
 
-// Adopt makes of the history that the sequences belong to; those of another one are forgotten. It
-// returns what is known of it.
+// Adopt sets the history of the sequences, drops those of another, and returns what is known of it.
 func (a *Acknowledged) Adopt(of Witness) Witness {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +61,7 @@ func (a *Acknowledged) NoteSent(sequence uint64) {
 	a.sent = max(a.sent, sequence)
 }
 
-// Reached is the highest sequence of the event stream that anybody may have seen.
+// Reached is the highest sequence of the event stream that a consumer may have received.
 func (a *Acknowledged) Reached() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,8 +75,8 @@ func (a *Acknowledged) NoteBucket(sequence uint64) {
 	a.Now.Bucket = max(a.Now.Bucket, sequence)
 }
 
-// Merge adds a witness of the same cluster, stream and bucket. One of another history replaces what is
-// known, unless a session of this bridge uses that.
+// Merge adds a witness of the same cluster, stream and bucket. One of another history replaces what
+// is known, unless a session of this bridge uses that.
 func (a *Acknowledged) Merge(w Witness) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,6 +89,7 @@ func (a *Acknowledged) Merge(w Witness) {
 	}
 }
 
+// Witness returns what is known.
 func (a *Acknowledged) Witness() Witness {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,8 +20,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Bucket reads and addresses the entries of a KV bucket through its stream:
-// the client's KV calls carry no headers.
+// Bucket reads and writes a KV bucket through its stream: the client's KV calls have no headers.
 type Bucket struct {
 	JS          jetstream.JetStream
 	Name        string
@@ -30,8 +29,7 @@ type Bucket struct {
 	// counts as damaged: the app's last surviving event is what was published of it.
 	Lost []subjects.LostRange
 	Log  *zap.Logger
-	// MaxSize is the largest message that the server takes, in bytes with its
-	// headers; nil or 0: there is no limit.
+	// MaxSize is the largest message that the server takes, with headers; nil or 0: any size.
 	MaxSize func() int
 	// MarkerMaxAge is how old a delete marker may become, 0 for any age.
 	MarkerMaxAge time.Duration
@@ -65,8 +63,7 @@ func (b *Bucket) Subject(id subjects.AppID) (string, error) {
 	return subjects.BucketSubject(b.Name, key), nil
 }
 
-// Rewrite is an entry in the configured encoding, nil if it has that or cannot
-// have it.
+// Rewrite is an entry in the configured encoding, nil if it has that or cannot have it.
 func (b *Bucket) Rewrite(subject string, header nats.Header, r *app.Record) *nats.Msg {
 	if r.Kind == subjects.Deleted || r.ContentType == b.ContentType {
 		return nil
@@ -93,8 +90,7 @@ func (b *Bucket) Last(ctx context.Context, id subjects.AppID) (*Message, error) 
 	return LastMessage(ctx, b.JS.Conn(), subjects.BucketStream(b.Name), subject)
 }
 
-// Purge removes a key, up to sequence upTo of the bucket's stream: not what was
-// written since. Zero: whatever there is.
+// Purge removes a key, up to sequence upTo of the bucket's stream; 0: also what was written since.
 func (b *Bucket) Purge(ctx context.Context, subject string, upTo uint64) error {
 	stream, err := b.JS.Stream(ctx, subjects.BucketStream(b.Name))
 	if err != nil {
@@ -110,8 +106,8 @@ func (b *Bucket) Purge(ctx context.Context, subject string, upTo uint64) error {
 	return nil
 }
 
-// PurgeApp removes an app's entry that no event stands behind: the one at
-// sequence of the bucket's stream, nothing if that is 0.
+// PurgeApp removes an app's entry without an event: the one at sequence of the bucket's stream,
+// nothing if that is 0.
 func (b *Bucket) PurgeApp(ctx context.Context, id subjects.AppID, sequence uint64) error {
 	if sequence == 0 {
 		return nil
@@ -128,15 +124,9 @@ func (b *Bucket) Entry(id subjects.AppID, r *app.Record, eventHeader nats.Header
 	return b.EntryWithin(id, r, eventHeader, b.Limit())
 }
 
-// whole is the bucket's message for an event, however large it is.
-func (b *Bucket) whole(id subjects.AppID, r *app.Record, eventHeader nats.Header) (*nats.Msg, error) {
-	return b.EntryWithin(id, r, eventHeader, 0)
-}
-
-// EntryWithin is the bucket's message for an event, at most as large as limit if
-// that is not 0. One that would be larger keeps the encoding of the event if
-// that helps; else it leaves out the spec, then the status, and names them
-// beside what the event left out.
+// EntryWithin is the bucket's message for an event, at most as large as limit if that is not 0. One
+// that would be larger keeps the encoding of the event if that helps; else it omits the spec, then
+// the status, and names them beside the fields that the event omits.
 func (b *Bucket) EntryWithin(id subjects.AppID, r *app.Record, eventHeader nats.Header, limit int) (*nats.Msg, error) {
 	subject, err := b.Subject(id)
 	if err != nil {
@@ -144,7 +134,7 @@ func (b *Bucket) EntryWithin(id subjects.AppID, r *app.Record, eventHeader nats.
 	}
 	h := nats.Header{}
 	for name, values := range eventHeader {
-		if strings.HasPrefix(name, flyteHeaders) || strings.HasPrefix(name, cloudEventsHeaders) {
+		if Carried(name) {
 			h[name] = values
 		}
 	}
@@ -190,14 +180,12 @@ func (b *Bucket) EntryWithin(id subjects.AppID, r *app.Record, eventHeader nats.
 	return nil, fmt.Errorf("%w: the bucket entry has %d of %d bytes, without spec and status", app.ErrTooLarge, SizeOfEntry(msg), limit)
 }
 
-// The headers that a bucket entry takes over from its event.
-const (
-	flyteHeaders       = "Flyte-"
-	cloudEventsHeaders = "ce-"
-)
+// Carried reports whether a bucket entry has this header of its event.
+func Carried(header string) bool {
+	return strings.HasPrefix(header, "Flyte-") || strings.HasPrefix(header, "ce-")
+}
 
-// Printable is a name as it may stand on a terminal: one with control
-// characters is quoted.
+// Printable is a name as it may stand on a terminal: one with control characters is quoted.
 func Printable(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` || !utf8.ValidString(name) {
 		return quoted
@@ -205,19 +193,17 @@ func Printable(name string) string {
 	return name
 }
 
-// clockSkew is how far the clocks of servers and bridges may be apart: the time of an event is of a
-// server's clock, when its marker is removed one of a bridge's, of this one's or of the one that led
-// before.
+// clockSkew is how far the clocks of servers and bridges may be apart: events have a server's time,
+// the removal of a marker a bridge's.
 const clockSkew = time.Minute
 
-// KeepsNoMarker reports whether the delete marker of an app may have been removed
-// for its age. It was stored after the event that it reflects.
+// KeepsNoMarker reports whether the delete marker of an app may have been removed for its age. It
+// was stored after the event that it reflects.
 func (b *Bucket) KeepsNoMarker(last *LastEvent, now time.Time) bool {
 	return last.Record.Kind == subjects.Deleted && b.Outlived(last.Stored, now)
 }
 
-// Outlived reports whether the delete marker of an event that was stored then may have been removed
-// for its age.
+// Outlived reports whether the marker of an event stored then may have been removed for its age.
 func (b *Bucket) Outlived(stored, now time.Time) bool {
 	age := b.MarkerMaxAge
 	return age > 0 && now.Sub(stored) > age-min(clockSkew, age/2)

@@ -17,8 +17,8 @@ import (
 // DuplicateWindow is how long a stream remembers message ids.
 const DuplicateWindow = 2 * time.Minute
 
-// Establish creates and marks the stream and the bucket if they are missing or not marked. Those that it
-// creates go on behind the sequences that were acknowledged.
+// Establish creates and marks the stream and the bucket if they are missing or not marked. Those
+// that it creates go on behind the sequences that were acknowledged.
 func (s *Storage) Establish(ctx context.Context, known Witness) (err error) {
 	if s.Stream == nil {
 		if s.Stream, err = s.createStream(ctx, known.Stream); err != nil {

@@ -21,8 +21,8 @@ type Entry struct {
 	Header nats.Header
 	Stored uint64 // its sequence in the bucket's own stream
 	Time   time.Time
-	// Other is the id of the event that the stream has at the sequence that the entry names; empty if
-	// it is the entry's own event, or the stream has none there.
+	// Other is the id of the event that the stream has at the sequence that the entry names; empty
+	// if it is the entry's own event, or the stream has none there.
 	Other string
 }
 
@@ -33,6 +33,7 @@ func EntryOf(m *Message) *Entry {
 	return h
 }
 
+// Marker reports whether the entry is a delete marker.
 func (h *Entry) Marker() bool { return h.Header.Get(subjects.HeaderKVOperation) != "" }
 
 // Sequence is that of the event that the entry reflects, 0 if that cannot be read.
@@ -51,37 +52,36 @@ func (h *Entry) Reflecting() string {
 	return fmt.Sprintf(", which reflects %s at %d", h.Record.Kind, h.Record.Sequence)
 }
 
-// mismatchKind is how an entry of the bucket differs from its app's last event. docs/verify.md
-// describes each.
-type mismatchKind string
+// MismatchKind is how an entry differs from its app's last event; docs/verify.md describes each.
+type MismatchKind string
 
+// The kinds of mismatch.
 const (
-	MismatchMissingEntry   mismatchKind = "missing_entry"
-	MismatchMissingMarker  mismatchKind = "missing_marker"
-	MismatchEntryForMarker mismatchKind = "entry_for_marker" // a value although the last event is a delete
-	MismatchMarkerForEntry mismatchKind = "marker_for_entry" // a delete marker although it is not
-	MismatchBehind         mismatchKind = "bucket_behind"
-	MismatchAhead          mismatchKind = "bucket_ahead" // it reflects an event that the stream does not have
-	MismatchVersion        mismatchKind = "bucket_other_version"
-	MismatchApp            mismatchKind = "bucket_other_app"
-	MismatchHeaders        mismatchKind = "bucket_headers"
-	MismatchEncoding       mismatchKind = "bucket_encoding"
-	MismatchDamaged        mismatchKind = "damaged_entry"
+	MismatchMissingEntry   MismatchKind = "missing_entry"
+	MismatchMissingMarker  MismatchKind = "missing_marker"
+	MismatchEntryForMarker MismatchKind = "entry_for_marker" // a value although the last event is a delete
+	MismatchMarkerForEntry MismatchKind = "marker_for_entry" // a delete marker although it is not
+	MismatchBehind         MismatchKind = "bucket_behind"
+	MismatchAhead          MismatchKind = "bucket_ahead" // it reflects an event that the stream does not have
+	MismatchVersion        MismatchKind = "bucket_other_version"
+	MismatchApp            MismatchKind = "bucket_other_app"
+	MismatchHeaders        MismatchKind = "bucket_headers"
+	MismatchEncoding       MismatchKind = "bucket_encoding"
+	MismatchDamaged        MismatchKind = "damaged_entry"
 )
 
-// mismatch is one way in which an entry differs from its app's last event.
-type mismatch struct {
-	Kind   mismatchKind
+// Mismatch is one way in which an entry differs from its app's last event.
+type Mismatch struct {
+	Kind   MismatchKind
 	Detail string
 }
 
-func mismatched(kind mismatchKind, format string, args ...any) *mismatch {
-	return &mismatch{kind, fmt.Sprintf(format, args...)}
+func mismatched(kind MismatchKind, format string, args ...any) *Mismatch {
+	return &Mismatch{kind, fmt.Sprintf(format, args...)}
 }
 
-// Mismatch compares an app's entry, nil if there is none, with its last event. It returns nil if
-// the entry is as the projector writes it.
-func (b *Bucket) Mismatch(id subjects.AppID, e *LastEvent, h *Entry, now time.Time) *mismatch {
+// Mismatch compares an app's entry, which may be nil, with its last event; nil: it is as wanted.
+func (b *Bucket) Mismatch(id subjects.AppID, e *LastEvent, h *Entry, now time.Time) *Mismatch {
 	r := e.Record
 	end := fmt.Sprintf("the stream's last event is %s at %d", r.Kind, r.Sequence)
 	deleted := r.Kind == subjects.Deleted
@@ -117,14 +117,14 @@ func (b *Bucket) Mismatch(id subjects.AppID, e *LastEvent, h *Entry, now time.Ti
 		return nil
 	}
 	// One that was written when the limit was higher is as good.
-	if whole, err := b.whole(id, r, e.Header); err == nil && contentMismatch(e, h, whole) == nil {
+	if whole, err := b.EntryWithin(id, r, e.Header, 0); err == nil && contentMismatch(e, h, whole) == nil {
 		return nil
 	}
 	return d
 }
 
 // contentMismatch compares an entry that reflects the event e with the one that is wanted for e.
-func contentMismatch(e *LastEvent, h *Entry, want *nats.Msg) *mismatch {
+func contentMismatch(e *LastEvent, h *Entry, want *nats.Msg) *Mismatch {
 	r := e.Record
 	end := fmt.Sprintf("the stream's last event is %s at %d", r.Kind, r.Sequence)
 	form := want.Header.Get(subjects.CEDataContentType)
@@ -149,13 +149,12 @@ func contentMismatch(e *LastEvent, h *Entry, want *nats.Msg) *mismatch {
 	return nil
 }
 
-// differingHeaders names the headers of an entry that are not those of its event. Headers for
-// JetStream are not compared.
+// differingHeaders names the headers in which an entry differs from its event, JetStream's aside.
 func differingHeaders(got, want nats.Header) []string {
 	names := map[string]struct{}{}
 	for _, h := range []nats.Header{got, want} {
 		for name := range h {
-			if strings.HasPrefix(name, flyteHeaders) || strings.HasPrefix(name, cloudEventsHeaders) || name == subjects.HeaderKVOperation {
+			if Carried(name) || name == subjects.HeaderKVOperation {
 				names[name] = struct{}{}
 			}
 		}

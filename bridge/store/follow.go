@@ -13,11 +13,10 @@ import (
 const (
 	// consumerIdle is how long the server keeps a consumer whose reader vanished.
 	consumerIdle = time.Minute
-	// quietTime is how long no message comes before a reader is idle.
+	// quietTime is how long a reader is without a message before it is idle.
 	quietTime = 2 * time.Second
-	// MaxIdle is how often in a row a reader may be idle although the leader has
-	// more, before it gives up its consumer: the replica that the consumer is on
-	// may never get there.
+	// MaxIdle is how often in a row a reader may be idle although the leader has more, before it
+	// removes its consumer: the replica that the consumer is on may never get there.
 	MaxIdle = 4
 )
 
@@ -27,12 +26,12 @@ const AllMessages = ">"
 var (
 	// errEnd ends a follow without an error.
 	errEnd = errors.New("end")
-	// ErrReplicaBehind reports that a consumer did not show what the stream's leader has.
+	// ErrReplicaBehind reports that a consumer did not deliver what the stream's leader has.
 	ErrReplicaBehind = errors.New("the consumer is behind the stream's leader")
 )
 
-// LastSequence returns the sequence of the newest message that matches filter
-// and still exists, read from the stream's leader; 0 if there is none.
+// LastSequence returns the sequence of the newest message that matches filter and still exists,
+// read from the stream's leader; 0 if there is none.
 func LastSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (uint64, error) {
 	m, err := LastMessage(ctx, nc, stream, filter)
 	if errors.Is(err, ErrNoMessage) {
@@ -44,10 +43,9 @@ func LastSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (ui
 	return m.Sequence, nil
 }
 
-// Follow calls visit with the messages of a stream, in order and without gaps,
-// until visit, idle or the context ends it. It calls idle at the start if the
-// consumer has nothing to deliver, and whenever no message has come for
-// quietTime. That alone does not mean that the end of the stream is reached:
+// Follow calls visit with the messages of a stream, in order and without gaps, until visit, idle or
+// the context ends it. It calls idle at the start if the consumer has nothing to deliver, and after
+// each quietTime without a message. That alone does not mean that the end of the stream is reached:
 // the server may have placed the consumer on a replica that is catching up.
 func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig,
 	idle func() error, visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
@@ -102,8 +100,8 @@ func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 	}
 }
 
-// FollowLast calls visit with the newest message of each subject that matches filter, at least as far
-// as the stream's leader has them. A subject may come more than once.
+// FollowLast calls visit with the newest message of each subject that matches filter, at least as
+// far as the stream's leader has them. A subject may be delivered more than once.
 func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool,
 	visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
 ) error {
@@ -138,8 +136,8 @@ func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter stri
 	})
 }
 
-// subjectTime is how long the server may take for each subject of a stream to find the last messages
-// of all: ten times what it took for two million on a busy machine.
+// subjectTime is how long the server may take for each subject of a stream to find the last
+// messages of all: ten times what it took for two million on a busy machine.
 const subjectTime = 10 * time.Microsecond
 
 // createConsumer makes an ordered consumer. One that begins with the last message of each subject

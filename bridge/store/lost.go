@@ -19,8 +19,8 @@ const (
 	// TailConfirm is how long a stream has to end before what it acknowledged to count as lost: a
 	// leader that was just elected may not have applied everything yet.
 	TailConfirm = time.Second
-	// farAhead is how far the bucket may be ahead of everything else that is known. Entries beyond that
-	// are not of this stream, or were made up.
+	// farAhead is how far the bucket may be ahead of everything else that is known. Entries beyond
+	// that are not of this stream, or were made up.
 	farAhead = 1_000_000
 	// fillChunk is how many fillers a stream holds at most at one time.
 	fillChunk = 10_000
@@ -38,8 +38,7 @@ type Loss struct {
 	Bucket subjects.LostRange // of sequences of the bucket's stream
 }
 
-// LossOf compares what was acknowledged with what stream and bucket have. position is the highest
-// one that an entry of the bucket reflects.
+// LossOf compares what was acknowledged with what exists. position is the highest in the bucket.
 func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64) (Loss, error) {
 	var l Loss
 	known, reached := acknowledged.Witness(), acknowledged.Reached()
@@ -98,8 +97,7 @@ func (s *Storage) Lost() []subjects.LostRange {
 	return ranges
 }
 
-// ConfirmLoss reads the ends of stream and bucket again after a while. It returns an error if one has
-// changed.
+// ConfirmLoss reads the ends of stream and bucket again later; an error: one has changed.
 func (s *Storage) ConfirmLoss(ctx context.Context, bucketLast uint64) error {
 	stream := s.Stream
 	select {
@@ -188,8 +186,7 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 	return max(room, 1)
 }
 
-// notice appends the notice of a lost range, unless the newest one is of the same range, and returns
-// its sequence.
+// notice appends the notice of a lost range, unless the newest is of it, and returns its sequence.
 func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
 	from, to := subjects.FormatNotice(lost)
 	m, err := LastMessage(ctx, s.JS.Conn(), s.Config.Stream, s.Subjects.Notice())
@@ -215,8 +212,8 @@ func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, 
 	return ack.Sequence, nil
 }
 
-// HealBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so that
-// none is assigned twice: it writes an existing entry again. It returns the new last sequence.
+// HealBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so
+// that none is assigned twice: it writes an existing entry again. It returns the new last sequence.
 func (s *Storage) HealBucket(ctx context.Context, snap *Snapshot, to uint64) (uint64, error) {
 	if snap.smallest == nil {
 		return to, s.carryEmptyBucket(ctx, to)
@@ -227,8 +224,7 @@ func (s *Storage) HealBucket(ctx context.Context, snap *Snapshot, to uint64) (ui
 	return to, nil
 }
 
-// appendChain appends a message n times to a stream that ends at sequence last. Each append expects
-// the one before it.
+// appendChain appends a message n times after sequence last. Each append expects the one before.
 func appendChain(ctx context.Context, js jetstream.JetStream, msg *nats.Msg, last uint64, n int) error {
 	for n > 0 {
 		batch := make([]jetstream.PubAckFuture, 0, min(n, WriteWindow))

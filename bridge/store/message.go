@@ -17,6 +17,7 @@ import (
 // CodeMessageTooLarge is the error code of a stream that refuses a message for its size.
 const CodeMessageTooLarge jetstream.ErrorCode = 10054
 
+// ErrorCodeOf returns the code of a JetStream error, 0 for any other error.
 func ErrorCodeOf(err error) jetstream.ErrorCode {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
@@ -25,22 +26,19 @@ func ErrorCodeOf(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// ErrClosed reports that the NATS client has given up, as it does when the server refuses its
-// credentials.
+// ErrClosed reports that the NATS client stopped reconnecting, as after refused credentials.
 var ErrClosed = errors.New("the NATS connection is closed")
 
 // ErrNoMessage reports that the stream has no such message.
 var ErrNoMessage = errors.New("no message")
 
-// LastMessage reads the newest message that matches filter from the stream's
-// leader. The client's own call uses direct get where a stream allows it, and
-// then a follower that is behind may answer.
+// LastMessage reads the newest message that matches filter from the stream's leader. The client's
+// own call uses direct get where a stream allows it, and then a follower that is behind may answer.
 func LastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*Message, error) {
 	return readMessage(ctx, nc, stream, messageRequest{LastBySubject: filter})
 }
 
-// nextMessage reads the first message at sequence or after it that matches
-// filter, from the stream's leader.
+// nextMessage reads the first message of filter from sequence on, from the stream's leader.
 func nextMessage(ctx context.Context, nc *nats.Conn, stream, filter string, sequence uint64) (*Message, error) {
 	return readMessage(ctx, nc, stream, messageRequest{NextBySubject: filter, Sequence: sequence})
 }
@@ -130,8 +128,7 @@ func (m *Message) Record(s subjects.Subjects) (*app.Record, error) {
 // fenceBytes is room for the headers that are set when a message is sent.
 const fenceBytes = 64
 
-// MaxMessage is the largest message in bytes that the server and a stream accept. limit is that of
-// the stream; 0 or less: none.
+// MaxMessage is the largest message that the server and a stream with this limit (0: none) accept.
 func MaxMessage(nc *nats.Conn, limit int64) int {
 	payload := nc.MaxPayload()
 	if limit > 0 && limit < payload {

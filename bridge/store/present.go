@@ -14,13 +14,13 @@ import (
 var (
 	// ErrGone reports that the stream or the bucket has been deleted.
 	ErrGone = errors.New("the stream or the bucket is gone")
-	// ErrLostTail reports that the stream, or the bucket's stream, ends before what it acknowledged.
+	// ErrLostTail reports that a stream ends before what it acknowledged.
 	ErrLostTail = errors.New("acknowledged messages are lost")
 	// ErrSizeChanged reports that events may be too large now, or need not be truncated.
 	ErrSizeChanged = errors.New("the largest message that it takes was changed")
 )
 
-// CheckTail returns errLostTail for a stream that ends at last, before a sequence that it had.
+// CheckTail returns ErrLostTail for a stream that ends at last, before a sequence that it had.
 func CheckTail(stream string, last, had uint64) error {
 	if last >= had {
 		return nil
@@ -28,13 +28,12 @@ func CheckTail(stream string, last, had uint64) error {
 	return fmt.Errorf("%w: stream %s ends at sequence %d, it had acknowledged %d", ErrLostTail, stream, last, had)
 }
 
-// CheckTails is checkTail of the stream and of the bucket's stream.
+// CheckTails is CheckTail of the stream and of the bucket's stream.
 func (w Witness) CheckTails(stream, bucket *jetstream.StreamInfo) error {
 	return cmp.Or(CheckTail(stream.Config.Name, stream.State.LastSeq, w.Stream), CheckTail(bucket.Config.Name, bucket.State.LastSeq, w.Bucket))
 }
 
-// Present checks that stream and bucket exist, are the same as before and are fit. Both are nil if
-// NATS does not answer.
+// Present checks that stream and bucket are unchanged and fit. Both are nil without an answer.
 func (s *Storage) Present(ctx context.Context) (stream, bucket *jetstream.StreamInfo, err error) {
 	if stream, err = s.still(ctx, s.Stream); err != nil || stream == nil {
 		return nil, nil, err

@@ -23,7 +23,7 @@ func NewPublishedReader(events Reader, b *Bucket) PublishedReader {
 }
 
 // PublishedOf reads the record of an app that the bucket has no entry of: its last event, or what a
-// delete marker shows whose event was removed. It is nil if nothing is known of the app.
+// delete marker reflects whose event was removed. It is nil if nothing is known of the app.
 func (h PublishedReader) PublishedOf(ctx context.Context, id subjects.AppID) (*app.Record, error) {
 	last, err := h.LastEvent(ctx, id, 0)
 	if err != nil {
@@ -58,24 +58,23 @@ func (e *LastEvent) Published() *app.Record {
 	return e.Record
 }
 
-// claimed is what was published of an app, and whether its entry in the bucket names an event of
-// another app.
-type claimed struct {
+// Claimed is what was published of an app; Wrongly: its entry names another app's event.
+type Claimed struct {
 	*app.Record
 	Wrongly bool
 }
 
-// confirmedBy reads what was published of an app whose entry shows had; nil: the bucket has no entry.
-func (h PublishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had *app.Record) (claimed, error) {
+// confirmedBy reads what was published of an app whose entry is had; nil: it has no entry.
+func (h PublishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had *app.Record) (Claimed, error) {
 	if had == nil || had.Damaged || had.EventLost {
 		r, err := h.PublishedOf(ctx, id)
-		return claimed{Record: r}, err
+		return Claimed{Record: r}, err
 	}
 	last, err := h.LastEvent(ctx, id, had.Sequence)
 	if err != nil {
-		return claimed{}, err
+		return Claimed{}, err
 	}
-	c := claimed{Record: last.Published()}
+	c := Claimed{Record: last.Published()}
 	if c.Previous() < had.Sequence {
 		c.Wrongly, err = h.BelongsToAnother(ctx, id, had.Sequence)
 	}
@@ -86,7 +85,7 @@ func (h PublishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had
 }
 
 // markerOf reads the delete marker of an app if it reflects an event behind a sequence, which was
-// removed then; nil if there is none. An event of a lost range, or of another app, counts for nothing.
+// removed then. An event of a lost range, or of another app, does not count.
 func (h PublishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*app.Record, error) {
 	m, err := h.bucket.Last(ctx, id)
 	if errors.Is(err, ErrNoMessage) {
@@ -105,10 +104,10 @@ func (h PublishedReader) markerOf(ctx context.Context, id subjects.AppID, behind
 	return r, nil
 }
 
-// ReadAll reads what was published of apps, whose entries show records.
-func (h PublishedReader) ReadAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*app.Record) (map[subjects.AppID]claimed, error) {
+// ReadAll reads what was published of apps, whose entries are records.
+func (h PublishedReader) ReadAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*app.Record) (map[subjects.AppID]Claimed, error) {
 	var mu sync.Mutex
-	read := make(map[subjects.AppID]claimed, len(ids))
+	read := make(map[subjects.AppID]Claimed, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(ReadWindow)
 	for id := range ids {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,12 +27,7 @@ func Subjects(ctx context.Context, js jetstream.JetStream, stream, filter string
 	if err != nil {
 		return nil, Unavailable("list the subjects of stream "+stream, err)
 	}
-	names := make([]string, 0, len(info.State.Subjects))
-	for name := range info.State.Subjects {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, nil
+	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
 }
 
 // LastEvent is the end of the stream as far as one app is concerned.
@@ -62,8 +58,8 @@ func NewReader(nc *nats.Conn, stream string, s subjects.Subjects) Reader {
 	return Reader{nc: nc, stream: stream, subjects: s}
 }
 
-// LastEvent reads an app's last event, nil if the stream has no message of
-// it. hint is where its last event is supposed to be.
+// LastEvent reads an app's last event, nil if the stream has no message of it. hint is where its
+// last event is supposed to be.
 func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (*LastEvent, error) {
 	filter, err := r.subjects.EventFilter(id)
 	if err != nil {
@@ -79,8 +75,8 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 	if record, err := last.Record(r.subjects); err == nil {
 		return &LastEvent{Record: record, Header: last.Header, Stored: last.stored}, nil
 	}
-	// A foreign message is behind it. The stream can only be read forwards: from the hint if that leads
-	// to an event, else from the start.
+	// A foreign message is behind it. The stream can only be read forwards: from the hint if that
+	// leads to an event, else from the start.
 	e := &LastEvent{Foreign: last.Sequence}
 	for _, from := range []uint64{hint, 1} {
 		if from == 0 || from >= last.Sequence {
@@ -100,8 +96,7 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 	return e, nil
 }
 
-// BelongsToAnother reports whether the stream has another app's event at the sequence that an app's
-// entry in the bucket reflects.
+// BelongsToAnother reports whether the event at a sequence of the stream is another app's.
 func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequence uint64) (bool, error) {
 	m, err := MessageAt(ctx, r.nc, r.stream, sequence)
 	if errors.Is(err, ErrNoMessage) {
@@ -114,8 +109,7 @@ func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequenc
 	return err == nil && of != id, nil
 }
 
-// EachMessage hands the messages that match filter from sequence from on, and
-// before end, to visit.
+// EachMessage hands the messages that match filter from sequence from on, and before end, to visit.
 func (r Reader) EachMessage(ctx context.Context, filter string, from, end uint64, visit func(*Message)) error {
 	for from < end {
 		m, err := nextMessage(ctx, r.nc, r.stream, filter, from)

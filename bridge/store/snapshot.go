@@ -23,13 +23,13 @@ type Snapshot struct {
 	Records  map[subjects.AppID]*app.Record
 	Keys     uint64                    // of apps, delete markers included
 	Markers  map[subjects.AppID]Marker // those that the load was asked for
-	Deleted  app.Deletion              // the newest that a marker shows
+	Deleted  app.Deletion              // the newest that a marker reflects
 	Position uint64                    // the highest stream sequence that an entry or marker reflects
-	// positionID is the id of the event at position.
+	// positionID is the id of the event at Position.
 	positionID string
 	Last       uint64 // the last sequence of the bucket's own stream
 	Foreign    uint64 // keys that can be no app's
-	// smallest is the smallest message of the bucket, nil if there is none.
+	// smallest is the smallest message without the header of its fence; nil in an empty bucket.
 	smallest *nats.Msg
 	// Rewrites are entries in another encoding than the configured one.
 	Rewrites []Rewrite
@@ -54,11 +54,11 @@ type StoredAt struct {
 	Time     time.Time
 }
 
-// loadTries is how many consumers a load reads with before it gives up.
+// loadTries is how many consumers a load tries.
 const loadTries = 3
 
-// Load reads the whole bucket, at least as far as the leader of its stream has it. Of delete markers
-// it keeps only those that have to be removed at some age.
+// Load reads the whole bucket, at least as far as the leader of its stream has it. Of delete
+// markers it keeps only those that have to be removed at some age.
 func (b *Bucket) Load(ctx context.Context) (*Snapshot, error) {
 	return b.LoadKeeping(ctx, func(subjects.AppID, Marker) bool { return b.MarkerMaxAge > 0 })
 }
@@ -79,9 +79,8 @@ func (b *Bucket) LoadKeeping(ctx context.Context, keep func(subjects.AppID, Mark
 	return snap, nil
 }
 
-// read reads the bucket with one consumer. The server may place that on a
-// replica that is catching up, so what it delivers counts only once it has
-// reached the newest message that the leader has.
+// read reads the bucket with one consumer. The server may place that on a replica that is catching
+// up, so what it delivers counts only once it has reached the newest message that the leader has.
 func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) bool) (*Snapshot, error) {
 	name, filter := subjects.BucketStream(b.Name), subjects.BucketFilter(b.Name)
 	stream, err := b.JS.Stream(ctx, name)
@@ -91,8 +90,10 @@ func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) boo
 	// The last sequence first: a later write of another is then either read or refuses ours.
 	first := stream.CachedInfo().State.LastSeq
 	r := &bucketReader{
-		bucket: b, keep: keep, last: first,
-		keys: map[subjects.AppID]*bucketKey{}, kept: map[subjects.AppID]Marker{}, foreign: map[string]struct{}{},
+		Snapshot: Snapshot{
+			Records: map[subjects.AppID]*app.Record{}, Stored: map[subjects.AppID]StoredAt{}, Markers: map[subjects.AppID]Marker{}, Last: first,
+		},
+		bucket: b, keep: keep, rewrites: map[subjects.AppID]*nats.Msg{}, foreign: map[string]struct{}{},
 	}
 	if err := FollowLast(ctx, b.JS, name, filter, false, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		r.add(msg, meta)
@@ -104,8 +105,8 @@ func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) boo
 	if stream, err = b.JS.Stream(ctx, name); err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", name, err)
 	}
-	// A replica that is behind can also show keys that the leader has no more. What was written
-	// meanwhile may have been read twice, so then the numbers are not compared.
+	// A replica that is behind may have keys that the leader removed. What was written meanwhile
+	// may have been read twice, so then the numbers are not compared.
 	state, keys := stream.CachedInfo().State, snap.Keys+snap.Foreign
 	if state.LastSeq == first && snap.Last == first && state.NumSubjects < keys {
 		return nil, fmt.Errorf("%w: it shows %d keys of %d", ErrReplicaBehind, keys, state.NumSubjects)
@@ -113,35 +114,19 @@ func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) boo
 	return snap, nil
 }
 
-// bucketReader collects the newest message of every key. A key may come more
-// than once.
+// bucketReader collects the newest message of every key. A key may come more than once.
 type bucketReader struct {
-	bucket  *Bucket
-	keep    func(subjects.AppID, Marker) bool
-	last    uint64
-	keys    map[subjects.AppID]*bucketKey
-	kept    map[subjects.AppID]Marker
-	markers uint64
-	deleted app.Deletion
-	foreign map[string]struct{}
-	// position is the highest stream sequence that an intact entry or marker reflects, positionID
-	// the id of its event.
-	position   uint64
-	positionID string
-	// smallest is the smallest message, without the header that fenced it.
-	smallest *nats.Msg
+	Snapshot // what was read so far; snapshot adds the rest
+	bucket   *Bucket
+	keep     func(subjects.AppID, Marker) bool
+	rewrites map[subjects.AppID]*nats.Msg // of entries in another encoding than the configured one
+	markers  uint64
+	foreign  map[string]struct{}
 	intact   bool // smallest is of an entry that can be read
 }
 
-// bucketKey is what was read of an app's key.
-type bucketKey struct {
-	record  *app.Record
-	stored  StoredAt
-	rewrite *nats.Msg // in the configured encoding, nil if it is that already
-}
-
 func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
-	r.last = max(r.last, meta.Sequence.Stream)
+	r.Last = max(r.Last, meta.Sequence.Stream)
 	intact := false
 	defer func() { r.keepSmallest(msg, intact) }()
 	b := r.bucket
@@ -156,37 +141,43 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		return
 	}
 	stored := StoredAt{meta.Sequence.Stream, meta.Timestamp}
-	delete(r.kept, id)
+	delete(r.Markers, id)
+	delete(r.rewrites, id)
+	r.Stored[id] = stored
 	held, err := app.ReadEntry(msg.Headers(), msg.Data())
 	if err != nil {
 		b.Log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
-		r.keys[id] = &bucketKey{record: &app.Record{Damaged: true, Entry: stored.Sequence}, stored: stored}
+		r.Records[id] = &app.Record{Damaged: true, Entry: stored.Sequence}
 		return
 	}
 	if InRanges(b.Lost, held.Sequence) {
-		r.keys[id] = &bucketKey{record: &app.Record{Damaged: true, Entry: stored.Sequence, Held: held}, stored: stored}
+		r.Records[id] = &app.Record{Damaged: true, Entry: stored.Sequence, Held: held}
 		return
 	}
 	intact = true
-	if held.Sequence > r.position {
-		r.position, r.positionID = held.Sequence, msg.Headers().Get(subjects.CEID)
+	if held.Sequence > r.Position {
+		r.Position, r.positionID = held.Sequence, msg.Headers().Get(subjects.CEID)
 	}
 	if held.Kind == subjects.Deleted {
 		r.addMarker(id, held, stored)
 		return
 	}
-	r.keys[id] = &bucketKey{record: held, stored: stored, rewrite: b.Rewrite(msg.Subject(), msg.Headers(), held)}
+	r.Records[id] = held
+	if rewrite := b.Rewrite(msg.Subject(), msg.Headers(), held); rewrite != nil {
+		r.rewrites[id] = rewrite
+	}
 }
 
-// addMarker takes in an intact delete marker, which takes the place of an entry that was read before.
+// addMarker adds an intact delete marker, in place of an entry that was read before.
 func (r *bucketReader) addMarker(id subjects.AppID, held *app.Record, stored StoredAt) {
-	delete(r.keys, id)
+	delete(r.Records, id)
+	delete(r.Stored, id)
 	r.markers++
 	if held.Sequence > r.bucket.Accepted {
-		r.deleted.Note(id, held.DeletedVersion)
+		r.Deleted.Note(id, held.DeletedVersion)
 	}
 	if m := (Marker{held.Sequence, stored}); r.keep(id, m) {
-		r.kept[id] = m
+		r.Markers[id] = m
 	}
 }
 
@@ -203,23 +194,15 @@ func (r *bucketReader) keepSmallest(msg jetstream.Msg, intact bool) {
 
 // snapshot is what was read.
 func (r *bucketReader) snapshot() *Snapshot {
-	snap := &Snapshot{
-		Records: make(map[subjects.AppID]*app.Record, len(r.keys)), Last: r.last, Foreign: uint64(len(r.foreign)), smallest: r.smallest,
-		Stored: make(map[subjects.AppID]StoredAt, len(r.keys)),
-		Keys:   uint64(len(r.keys)) + r.markers, Markers: r.kept, Deleted: r.deleted,
-		Position: r.position, positionID: r.positionID,
+	r.Foreign, r.Keys = uint64(len(r.foreign)), uint64(len(r.Records))+r.markers
+	for id, msg := range r.rewrites {
+		r.Rewrites = append(r.Rewrites, Rewrite{id, msg})
 	}
-	for id, k := range r.keys {
-		snap.Stored[id] = k.stored
-		snap.Records[id] = k.record
-		if k.rewrite != nil {
-			snap.Rewrites = append(snap.Rewrites, Rewrite{id, k.rewrite})
-		}
-	}
-	slices.SortFunc(snap.Rewrites, func(a, b Rewrite) int {
-		return cmp.Compare(snap.Records[a.App].Sequence, snap.Records[b.App].Sequence)
+	slices.SortFunc(r.Rewrites, func(a, b Rewrite) int {
+		return cmp.Compare(r.Records[a.App].Sequence, r.Records[b.App].Sequence)
 	})
-	return snap
+	snap := r.Snapshot
+	return &snap
 }
 
 // DoubtEntry marks an app's entry as damaged, so that its last event counts as published.

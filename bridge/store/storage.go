@@ -47,6 +47,7 @@ type Storage struct {
 	Stream, Bucket *jetstream.StreamInfo
 }
 
+// New returns a Storage that has read nothing yet.
 func New(js jetstream.JetStream, s subjects.Subjects, cfg Config, log *zap.Logger) *Storage {
 	return &Storage{JS: js, Log: log, Subjects: s, Config: cfg}
 }
@@ -84,26 +85,24 @@ func (s *Storage) Holder(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// Inspect checks the configuration of stream and bucket and changes nothing. It returns a *ConfigError
-// if an operator has to change something.
+// Inspect checks the configuration of stream and bucket and changes nothing. It returns a
+// *ConfigError if an operator has to change something.
 func (s *Storage) Inspect(ctx context.Context) error {
 	if err := s.LookUp(ctx); err != nil {
 		return err
 	}
-	if s.Stream == nil {
-		other, err := s.Holder(ctx)
-		if err != nil {
+	if s.Stream != nil {
+		if err := s.InspectStream(); err != nil {
 			return err
 		}
-		if other != "" {
-			return &app.ConfigError{
-				Field: "prefix", Value: s.Config.Prefix,
-				Problem: fmt.Sprintf("stream %s already holds %s", other, s.Subjects.Events()),
-				Repair:  "choose another --prefix, or --stream " + other,
-			}
-		}
-	} else if err := s.InspectStream(); err != nil {
+	} else if other, err := s.Holder(ctx); err != nil {
 		return err
+	} else if other != "" {
+		return &app.ConfigError{
+			Field: "prefix", Value: s.Config.Prefix,
+			Problem: fmt.Sprintf("stream %s already holds %s", other, s.Subjects.Events()),
+			Repair:  "choose another --prefix, or --stream " + other,
+		}
 	}
 	if s.Bucket != nil {
 		return s.InspectBucket()
@@ -111,6 +110,7 @@ func (s *Storage) Inspect(ctx context.Context) error {
 	return nil
 }
 
+// InspectStream checks the configuration of the stream that was read.
 func (s *Storage) InspectStream() error {
 	cfg := s.Stream.Config
 	if got, want := cfg.Subjects, []string{s.Subjects.Events()}; !slices.Equal(got, want) {
@@ -126,6 +126,7 @@ func (s *Storage) InspectStream() error {
 	return s.CheckCluster("stream", s.Config.Stream, cfg)
 }
 
+// InspectBucket checks the configuration of the bucket that was read.
 func (s *Storage) InspectBucket() error {
 	cfg := s.Bucket.Config
 	problems := BucketProblems(cfg)
@@ -145,8 +146,8 @@ func (s *Storage) InspectBucket() error {
 }
 
 // Identify determines the identity of the stream. position is the highest sequence that an entry of
-// the bucket reflects. A stream or bucket without an identity, from an older version or from a backup,
-// counts as the same if it is of this cluster.
+// the bucket reflects. A stream or bucket without an identity, from an older version or from a
+// backup, counts as the same if it is of this cluster.
 func (s *Storage) Identify(known Witness, position uint64) error {
 	bucketID := ""
 	if s.Bucket != nil {
@@ -173,8 +174,7 @@ func (s *Storage) Identify(known Witness, position uint64) error {
 	return nil
 }
 
-// knownID is the stream identity of the acknowledged sequences, if they are of a stream and a bucket
-// of these names.
+// knownID is the stream identity of the acknowledged sequences, if the names are the same.
 func (s *Storage) knownID(known Witness) string {
 	if known.StreamName != s.Config.Stream || known.BucketName != s.Config.Bucket || known.ClusterUID != s.Config.ClusterUID {
 		return ""
@@ -196,8 +196,7 @@ func (s *Storage) otherHistory(problem string) error {
 	}
 }
 
-// CheckPosition checks that the bucket reflects this stream: that the stream has the event at the
-// bucket's position, unless it was removed.
+// CheckPosition checks that the stream has the bucket's event at its position, or had it.
 func (s *Storage) CheckPosition(ctx context.Context, snap *Snapshot) error {
 	if s.Stream == nil || snap.Position == 0 {
 		return nil // a stream that is created again continues behind the bucket
@@ -205,7 +204,7 @@ func (s *Storage) CheckPosition(ctx context.Context, snap *Snapshot) error {
 	msg, err := MessageAt(ctx, s.JS.Conn(), s.Config.Stream, snap.Position)
 	switch {
 	case errors.Is(err, ErrNoMessage):
-		return nil // retention took it, or it is in a lost range
+		return nil // retention removed it, or it is in a lost range
 	case err != nil:
 		return fmt.Errorf("read sequence %d of stream %s: %w", snap.Position, s.Config.Stream, err)
 	}
@@ -216,8 +215,8 @@ func (s *Storage) CheckPosition(ctx context.Context, snap *Snapshot) error {
 	return nil
 }
 
-// CheckCluster compares the cluster that a stream was made for with this one. A stream that names none
-// was made by an operator.
+// CheckCluster compares the cluster that a stream was made for with this one. A stream that names
+// none was made by an operator.
 func (s *Storage) CheckCluster(field, value string, cfg jetstream.StreamConfig) error {
 	uid, name := cfg.Metadata[subjects.MetadataClusterUID], cfg.Metadata[subjects.MetadataClusterName]
 	if uid == "" || uid == s.Config.ClusterUID || (s.Config.AcceptReset && name == s.Config.ClusterName) {
@@ -233,8 +232,8 @@ func (s *Storage) CheckCluster(field, value string, cfg jetstream.StreamConfig) 
 	}
 }
 
-// OtherName is the name that a stream has for this cluster, empty if it is the configured one or none.
-// A name is no identity: --cluster-name may change, and ce-source changes with it.
+// OtherName is the name that a stream has for this cluster, empty if it is the configured one or
+// none. A name is no identity: --cluster-name may change, and ce-source changes with it.
 func (s *Storage) OtherName(cfg jetstream.StreamConfig) string {
 	name := cfg.Metadata[subjects.MetadataClusterName]
 	if cfg.Metadata[subjects.MetadataClusterUID] != s.Config.ClusterUID || name == s.Config.ClusterName {
@@ -248,8 +247,7 @@ func (s *Storage) Witness() Witness {
 	return Witness{StreamID: s.ID, ClusterUID: s.Config.ClusterUID, StreamName: s.Config.Stream, BucketName: s.Config.Bucket}
 }
 
-// AcceptReset marks stream and bucket: all events so far belong to a history of the cluster that is
-// over.
+// AcceptReset marks stream and bucket: all events so far are of a past history of the cluster.
 func (s *Storage) AcceptReset(ctx context.Context) (err error) {
 	if s.Stream, err = s.Info(ctx, s.Config.Stream); err != nil || s.Stream == nil {
 		return errors.Join(fmt.Errorf("stream %s is gone", s.Config.Stream), err)

@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"cmp"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -47,11 +49,8 @@ func wins(a, b *kservice.Service, canonical string) bool {
 	if (a.Name == canonical) != (b.Name == canonical) {
 		return a.Name == canonical
 	}
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	if a.Namespace != b.Namespace {
-		return a.Namespace < b.Namespace
-	}
-	return a.Name < b.Name
+	return cmp.Or(
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+	) < 0
 }

@@ -24,8 +24,7 @@ import (
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 )
 
-// Cluster is the bridge's access to the Kubernetes API: caches for the events and one
-// plain client for the few consistent reads.
+// Cluster is the access to the Kubernetes API: caches for events, a client for consistent reads.
 type Cluster struct {
 	Namespaces []string             // at least one; metav1.NamespaceAll for all
 	Lease      types.NamespacedName // the Lease this replica needs; without a name: none
@@ -36,6 +35,7 @@ type Cluster struct {
 	Log        *zap.Logger
 }
 
+// NewCluster makes the caches and the clients. Without namespaces, it watches all of them.
 func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connection, log *zap.Logger) (*Cluster, error) {
 	cfg = kubeapi.Unlimited(cfg)
 	cfg.DisableCompression = true // to inflate a list costs more than to read it
@@ -82,8 +82,8 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 	return k, nil
 }
 
-// informers makes the informers of a namespace's cache. They announce the version of every list they
-// take: what a list shows, up to its version, may have skipped states that were there before it.
+// informers makes the informers of a namespace's cache. They announce the version of each list: up
+// to it, earlier states may have been skipped.
 func (c *Connection) informers(s *Shown, namespace string) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		kind := KindRevision
@@ -102,8 +102,8 @@ func managedSelector() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{kservice.LabelManaged: "true"})
 }
 
-// Kinds are those that are read. They are known: without discovery there is one
-// thing less that can be missing when the API server is.
+// Kinds are those that are read. They are known: without discovery there is one thing less that can
+// be missing when the API server is.
 func Kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	scheme := runtime.NewScheme()
 	if err := kservice.AddToScheme(scheme); err != nil {
@@ -128,15 +128,13 @@ func (k *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Sync registers the source's handlers and waits until the informers have
-// delivered everything that exists.
+// Sync registers the source's handlers and waits until the informers delivered what exists.
 func (k *Cluster) Sync(ctx context.Context, s *Source) error {
 	for _, w := range []struct {
 		object  client.Object
 		handler toolscache.ResourceEventHandler
 	}{
-		// Revisions first: with their counts known, the Services that follow
-		// are settled once.
+		// Revisions first: with their counts known, the Services that follow are settled once.
 		{&kservice.Revision{}, s.Revisions()},
 		{&kservice.Service{}, s.Services()},
 	} {

@@ -27,7 +27,7 @@ type ClusterReader struct {
 // ClusterApps are the apps of the cluster.
 type ClusterApps struct {
 	Current map[subjects.AppID]app.State
-	Pending map[subjects.AppID]bool        // those whose Revision the lists did not show
+	Pending map[subjects.AppID]bool        // those whose Revision is not in the lists
 	Version string                         // of the list of Knative Services
 	Skipped map[types.NamespacedName]error // the Knative Services that are no app, with the reason
 	Unknown []string                       // namespaces that are empty and may not exist
@@ -54,8 +54,7 @@ func (r *ClusterReader) CheckNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// Read lists the Knative Services and Revisions consistently. Which object is which app, the source
-// decides as it does for informers.
+// Read lists Knative Services and Revisions consistently, and matches apps as the source does.
 func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
 	src := NewSource(zap.NewNop(), func(string) {})
 	src.SetAfter(func(time.Duration, func()) (stop func() bool) { return func() bool { return false } }) // no time passes

@@ -16,9 +16,9 @@ import (
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 )
 
-// Connection is the state of the connection to the API server, by the outcomes of requests. client-go
-// retries by itself while the API server is unavailable and does not report it; a watch that is
-// missing makes no error at all.
+// Connection is the state of the connection to the API server, by the outcomes of requests.
+// client-go retries by itself while the API server is unavailable and does not report it; a watch
+// that is missing makes no error at all.
 type Connection struct {
 	log     *zap.Logger
 	metrics *Metrics
@@ -36,12 +36,12 @@ type openWatch struct {
 	since time.Time // since when there is none; zero while there is one
 }
 
+// NewConnection makes a Connection that is not down.
 func NewConnection(watches *Group, log *zap.Logger, m *Metrics) *Connection {
 	return &Connection{log: log, metrics: m, Watches: watches, perPath: map[string]*openWatch{}}
 }
 
-// Trouble returns what is wrong with the connection to Kubernetes, since when, and why; what is empty
-// while nothing is.
+// Trouble returns what is wrong with the connection, since when, and why; "" if nothing is.
 func (c *Connection) Trouble() (what string, since time.Time, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func (c *Connection) Trouble() (what string, since time.Time, why string) {
 	return "", time.Time{}, ""
 }
 
-// Disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does not
-// answer, or its watch is missing or was silent.
+// Disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does
+// not answer, or its watch is missing or was silent.
 func (c *Connection) Disturbs(kind, namespace string) bool {
 	path := "/" + kservice.GroupVersion().Version + "/" + strings.ToLower(kind) + "s"
 	if namespace != metav1.NamespaceAll {
@@ -95,9 +95,9 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(req)
 	givenUp := errors.Is(err, context.Canceled) || errors.Is(req.Context().Err(), context.Canceled)
 	if cause := context.Cause(req.Context()); err != nil && errors.Is(cause, ErrNoProgress) {
-		givenUp, err = false, cause // nothing came
+		givenUp, err = false, cause // no data was received
 	}
-	if err == nil || !givenUp { // the outcome of a request that was given up is unknown; one that ran out of time failed
+	if err == nil || !givenUp { // a cancelled request has no outcome; one that ran out of time failed
 		t.conn.Note(err)
 	}
 	if err == nil && resp.StatusCode == http.StatusOK && isWatch(req) {
@@ -125,8 +125,7 @@ func (b *watchBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// Requested notes the request of a watch: from the first one on it counts as
-// missing while it is not open.
+// Requested notes the request of a watch. From then on it is missing while it is not open.
 func (c *Connection) Requested(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,6 +153,7 @@ func (c *Connection) closed(path string) {
 	c.metrics.watches.Dec()
 }
 
+// Note notes the outcome of a request; nil: it was answered.
 func (c *Connection) Note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -27,32 +28,19 @@ const (
 	msgRelist    = "an informer lists again"
 )
 
-// Limits are how long nothing may come. The zero value of each is its default.
+// Limits are how long a request may be without progress. The zero value of each is its default.
 type Limits struct {
 	// NoProgress is how long a list may make no progress: 30 s.
 	NoProgress time.Duration
-	// NoBookmark is how long a watch may be without a message: 3 min. Below a
-	// second client-go lists again in place of watching again.
+	// NoBookmark is how long a watch may be without a message: 3 min. Below a second client-go
+	// lists again in place of watching again.
 	NoBookmark time.Duration
-	// Remember is how long an API server that did not end a list by watch is
-	// asked for plain lists: 10 min.
+	// Remember is how long plain lists replace lists by watch that did not end: 10 min.
 	Remember time.Duration
 }
 
-func (l Limits) orDefaults() Limits {
-	def := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	def(&l.NoProgress, 30*time.Second)
-	def(&l.NoBookmark, 3*time.Minute)
-	def(&l.Remember, 10*time.Minute)
-	return l
-}
-
-// Group is the informers' lists and watches at one API server. Its methods are
-// safe for concurrent use. It is a prometheus.Collector.
+// Group is the informers' lists and watches at one API server. Its methods are safe for concurrent
+// use. It is a prometheus.Collector.
 type Group struct {
 	limits Limits
 	log    *zap.Logger
@@ -68,7 +56,12 @@ type Group struct {
 // NewGroup makes a Group without informers.
 func NewGroup(limits Limits, log *zap.Logger) *Group {
 	g := &Group{
-		limits: limits.orDefaults(), log: log,
+		limits: Limits{
+			NoProgress: cmp.Or(limits.NoProgress, 30*time.Second),
+			NoBookmark: cmp.Or(limits.NoBookmark, 3*time.Minute),
+			Remember:   cmp.Or(limits.Remember, 10*time.Minute),
+		},
+		log: log,
 		reopened: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_watch_reopened_total", Help: "Lists and watches on the Kubernetes API that began again because they showed nothing or too little, by cause.",
 		}, []string{"cause"}),
@@ -90,15 +83,13 @@ type Options struct {
 	Kind, Namespace string
 	// Optional: nothing that is published depends on it. Suspect skips it.
 	Optional bool
-	// Listed, if set, is called with the version of each list before the informer
-	// uses it.
+	// Listed, if set, is called with the version of each list before the informer uses it.
 	Listed func(version string)
 	// Retried, if set, is called with each failure that is tried again.
 	Retried func(error)
 }
 
-// Add puts an informer's ListerWatcher into the group and returns what the
-// informer has to use in its place.
+// Add puts an informer's ListerWatcher into the group and returns the one to use in its place.
 func (g *Group) Add(lw toolscache.ListerWatcher, opts Options) *ListerWatcher {
 	l := &ListerWatcher{
 		inner: toolscache.ToListerWatcherWithContext(lw), group: g, opts: opts,
@@ -112,17 +103,15 @@ func (g *Group) Add(lw toolscache.ListerWatcher, opts Options) *ListerWatcher {
 
 // Relist has the informers of a kind and namespace list again, consistently.
 func (g *Group) Relist(kind, namespace, cause string) {
-	for _, l := range g.all() {
-		if l.opts.Kind == kind && l.opts.Namespace == namespace {
-			l.Relist(cause)
-		}
+	for _, l := range g.of(kind, namespace) {
+		l.Relist(cause)
 	}
 }
 
-// Suspect is an informer whose watch was silent for too long after it had shown
-// bookmarks, and since when; ok is false while there is none. It is suspect until
-// the next message. Silence alone is not enough: an API server sends no bookmarks
-// for a resource of which it has seen no change since its start.
+// Suspect is an informer whose watch was silent for too long after it had delivered bookmarks, and
+// since when; ok is false while there is none. It is suspect until the next message. Silence alone
+// is not enough: an API server sends no bookmarks for a resource of which it has seen no change
+// since its start.
 func (g *Group) Suspect() (kind, namespace string, since time.Time, ok bool) {
 	for _, l := range g.all() {
 		if at := l.suspectSince(); !l.opts.Optional && !at.IsZero() && (!ok || at.Before(since)) {
@@ -134,26 +123,25 @@ func (g *Group) Suspect() (kind, namespace string, since time.Time, ok bool) {
 
 // Silent reports whether the watch of an informer of a kind and namespace is suspect.
 func (g *Group) Silent(kind, namespace string) bool {
-	return slices.ContainsFunc(g.all(), func(l *ListerWatcher) bool {
-		return l.opts.Kind == kind && l.opts.Namespace == namespace && !l.suspectSince().IsZero()
-	})
+	return slices.ContainsFunc(g.of(kind, namespace), func(l *ListerWatcher) bool { return !l.suspectSince().IsZero() })
 }
 
-// Listing reports whether an informer of a kind and namespace lists, or is to list: it
-// is about to show what it lacks.
+// Listing reports whether an informer of a kind and namespace lists, or is to list.
 func (g *Group) Listing(kind, namespace string) bool {
-	for _, l := range g.all() {
-		if l.opts.Kind == kind && l.opts.Namespace == namespace && l.listing() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.of(kind, namespace), (*ListerWatcher).listing)
 }
 
 func (g *Group) all() []*ListerWatcher {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.members[:len(g.members):len(g.members)]
+}
+
+// of returns the members of a kind and namespace.
+func (g *Group) of(kind, namespace string) []*ListerWatcher {
+	return slices.DeleteFunc(slices.Clone(g.all()), func(l *ListerWatcher) bool {
+		return l.opts.Kind != kind || l.opts.Namespace != namespace
+	})
 }
 
 // unfinished notes that the API server did not end a list by watch.
@@ -192,7 +180,7 @@ func (g *Group) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// ErrNoProgress is the cause that ends a request of which nothing came.
+// ErrNoProgress is the cause that ends a request without any progress.
 var ErrNoProgress = errors.New("no progress")
 
 // errRelist ends a list that began before the next one was wanted.

@@ -16,12 +16,11 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// ListerWatcher is what one informer lists and watches through. Group.Add makes
-// one. Relist may be called at any time; the rest is the informer's.
+// ListerWatcher is what one informer lists and watches through. Group.Add makes one. Relist may be
+// called at any time; the rest is the informer's.
 //
-// Requests that only fail because the API server is unavailable it makes again
-// itself: the reflector's own pauses grow to a minute, and states that come and go
-// in them would never be seen.
+// Requests that only fail because the API server is unavailable it makes again itself: the
+// reflector's own pauses grow to a minute, and states that come and go in them would never be seen.
 type ListerWatcher struct {
 	inner toolscache.ListerWatcherWithContext
 	group *Group
@@ -37,11 +36,10 @@ type ListerWatcher struct {
 
 	last    time.Time // of the last message, or of the first request
 	suspect time.Time // since when the watch is; zero while it is not
-	quiet   bool      // it was opened again because of silence, and has shown nothing since
+	quiet   bool      // it was opened again because of silence, and has had no message since
 }
 
-// List and Watch are what client-go used before it had contexts; the
-// interface still asks for them.
+// List and Watch are what client-go used before it had contexts; the interface still asks for them.
 func (l *ListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
 	return l.ListWithContext(context.Background(), opts)
 }
@@ -51,8 +49,8 @@ func (l *ListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) 
 	return l.WatchWithContext(context.Background(), opts)
 }
 
-// Relist ends the informer's watch, or the list that is under way, and has the
-// next list be consistent. It does nothing while such a list is pending.
+// Relist ends the informer's watch, or the list that is under way, and has the next list be
+// consistent. It does nothing while such a list is pending.
 func (l *ListerWatcher) Relist(cause string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,10 +80,8 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOpt
 		return nil, err
 	}
 	l.message()
-	if of, err := meta.ListAccessor(list); err == nil {
-		if l.opts.Listed != nil {
-			l.opts.Listed(of.GetResourceVersion())
-		}
+	if of, err := meta.ListAccessor(list); err == nil && l.opts.Listed != nil {
+		l.opts.Listed(of.GetResourceVersion())
 	}
 	return list, nil
 }
@@ -122,9 +118,8 @@ func (l *ListerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runt
 	return list, nil
 }
 
-// begin notes how to end the request of a list, and reports whether the list is
-// to be consistent. A list that began before Relist was called has expired: its pager
-// lists again from the start.
+// begin notes how to end the request of a list, and reports whether the list is to be consistent. A
+// list that began before Relist was called has expired: its pager lists again from the start.
 func (l *ListerWatcher) begin(cancel context.CancelCauseFunc, page bool) (consistent bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,15 +172,14 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	return s, nil
 }
 
-// open is one try. A server that does not begin to answer within the time in which
-// it has to send something is not waited for.
+// open is one try. It ends if the server does not begin to answer within the limit.
 func (l *ListerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists bool) (*stream, error) {
 	s := l.newStream(lists)
 	if s.consistent {
 		opts.ResourceVersion = ""
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := l.group.awaitAnswer(s.limit(), cancel)
+	stop := every(s.limit(), func() bool { return false }, cancel)
 	w, err := l.inner.WatchWithContext(ctx, opts)
 	stop()
 	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, ErrNoProgress) {
@@ -212,7 +206,7 @@ func (l *ListerWatcher) unanswered(lists bool) error {
 	return l.abandon("the watch that begins with the list was not answered")
 }
 
-// abandon gives up a list by watch; the error makes the reflector list plainly.
+// abandon ends a list by watch; the error makes the reflector list plainly.
 func (l *ListerWatcher) abandon(why string) *noProgressError {
 	l.group.unfinished()
 	l.mu.Lock()
@@ -223,8 +217,8 @@ func (l *ListerWatcher) abandon(why string) *noProgressError {
 	return &noProgressError{why}
 }
 
-// silent notes that a watch showed nothing for too long. It is logged once
-// until there is a message again. A watch that had shown bookmarks is suspect.
+// silent notes that a watch had no message for too long. It is logged once until there is a message
+// again. A watch that had bookmarks is suspect.
 func (l *ListerWatcher) silent(bookmarks bool) {
 	l.mu.Lock()
 	first := !l.quiet
@@ -240,8 +234,7 @@ func (l *ListerWatcher) silent(bookmarks bool) {
 	}
 }
 
-// requested notes that the informer wants something: from its first request on
-// the age of its last message counts.
+// requested starts the age of the last message at the informer's first request.
 func (l *ListerWatcher) requested() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +243,7 @@ func (l *ListerWatcher) requested() {
 	}
 }
 
-// message notes a sign of life.
+// message notes that a message was received.
 func (l *ListerWatcher) message() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

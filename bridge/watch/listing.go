@@ -14,7 +14,7 @@ import (
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 )
 
-// Listing is what one consistent list of the API server showed.
+// Listing is what one consistent list of the API server has.
 type Listing struct {
 	Kind, Namespace string
 	Version         string
@@ -32,9 +32,9 @@ func (l Listing) covers(namespace string) bool {
 	return l.Namespace == metav1.NamespaceAll || l.Namespace == namespace
 }
 
-// List reads uid and version of everything that is watched, consistently
-// (resourceVersion unset): the API server asks etcd how far it is. No more than
-// one page of metadata is in memory at one time.
+// List reads uid and version of everything that is watched, consistently (resourceVersion unset):
+// the API server asks etcd how far it is. No more than one page of metadata is in memory at one
+// time.
 func (k *Cluster) List(ctx context.Context) ([]Listing, error) {
 	var listings []Listing
 	for _, ns := range k.Namespaces {

@@ -24,17 +24,18 @@ import (
 
 // Pods are the pods of Knative Services in the watched namespaces.
 //
-// They have informers and a client of their own. controller-runtime waits for
-// the cache of the events until it is in sync, even after the cache has ended, and
-// a failed request of its client makes the bridge not ready: events depend on that
-// cache, and nothing but replicas depends on pods.
+// They have informers and a client of their own. controller-runtime waits for the cache of the
+// events until it is in sync, even after the cache has ended, and a failed request of its client
+// makes the bridge not ready: events depend on that cache, and nothing but replicas depends on
+// pods.
 //
-// A pod takes about 3 KB of memory, with two containers and its place in the
-// index. Pods without the label are not listed.
+// A pod takes about 3 KB of memory, with two containers and its place in the index. Pods without
+// the label are not listed.
 type Pods struct {
 	informers map[string]*podInformer // by namespace, or one of all namespaces
 }
 
+// NewPods makes the informers of the pods in namespaces.
 func NewPods(cfg *rest.Config, namespaces []string, watches *Group, log *zap.Logger) (*Pods, error) {
 	cfg = kubeapi.Protobuf(kubeapi.Unlimited(cfg))
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return Transport{RoundTripper: rt} })
@@ -131,8 +132,7 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, watches *G
 	)
 }
 
-// noted makes a request and notes its outcome, unless the request was given up for
-// another reason than that nothing came.
+// noted makes a request and notes its outcome, unless it was cancelled while it made progress.
 func noted[T any](ctx context.Context, note func(error), request func() (T, error)) (T, error) {
 	answer, err := request()
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrNoProgress) {
@@ -153,7 +153,7 @@ func (i *podInformer) watched(err error) {
 	})
 }
 
-// note logs once that a right is missing, and once that it is there again.
+// note logs once that a right is missing, and once that it is granted again.
 func (i *podInformer) note(change func()) {
 	i.mu.Lock()
 	before := i.denied()
@@ -168,7 +168,7 @@ func (i *podInformer) note(change func()) {
 	}
 }
 
-// denied is the error for what the API server does not allow this program to do. mu must be held.
+// denied is the error for what the API server does not allow this program to do. mu must be locked.
 func (i *podInformer) denied() error {
 	if kubeapi.ReasonOf(i.list) == kubeapi.Unauthorized || kubeapi.ReasonOf(i.watch) == kubeapi.Unauthorized {
 		return &kubeapi.DeniedError{Text: "the credentials of --kubeconfig are not accepted"}
@@ -208,8 +208,8 @@ func (i *podInformer) unknown() error {
 	return errors.New(text)
 }
 
-// trimPod is an informer's transform: a copy of a pod with what kservice.Replicas reads, its uid and
-// version. Any other object, such as a tombstone, is returned as it is.
+// trimPod is an informer's transform: a copy of a pod with what kservice.Replicas reads, its uid
+// and version. Any other object, such as a tombstone, is returned as it is.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

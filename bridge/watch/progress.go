@@ -12,7 +12,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/retry"
 )
 
-// progress counts what has come of a list's answer.
+// progress counts the parts of a list's answer.
 type progress struct{ steps atomic.Int64 }
 
 type progressKey struct{}
@@ -53,11 +53,6 @@ func (g *Group) await(p *progress, cancel context.CancelCauseFunc) (stop func())
 	}, cancel)
 }
 
-// awaitAnswer cancels a watch whose answer does not begin, until stop is called.
-func (g *Group) awaitAnswer(limit time.Duration, cancel context.CancelCauseFunc) (stop func()) {
-	return every(limit, func() bool { return false }, cancel)
-}
-
 // every cancels with ErrNoProgress once moved has reported nothing for the limit.
 func every(limit time.Duration, moved func() bool, cancel context.CancelCauseFunc) (stop func()) {
 	done := make(chan struct{})
@@ -83,8 +78,7 @@ func every(limit time.Duration, moved func() bool, cancel context.CancelCauseFun
 	}
 }
 
-// untilAnswered makes a request until an API server answers it. retried receives each failure that is
-// tried again.
+// untilAnswered repeats a request until an API server answers. retried receives the failures.
 func untilAnswered(ctx context.Context, request func() error, retried func(error)) error {
 	return retry.Do(ctx, func() error {
 		err := request()

@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// observed is what the informers have shown of one object.
-type observed struct {
+// Observed is what the informers delivered of one object.
+type Observed struct {
 	UID     types.UID
 	Version string
-	Exists  bool   // false: they show no such object, uid and version are empty
-	Watched string // the highest version of its kind that a watch of its namespace has shown
-	Listed  string // the highest version of a list of its kind that an informer took
+	Exists  bool   // false: they have no such object, uid and version are empty
+	Watched string // the highest version of its kind that a watch of its namespace delivered
+	Listed  string // the highest version of a list of its kind that an informer received
 }
 
-// Agrees reports whether the informers show an object as a consistent list at version has it, or as it
-// was later; item is nil if the list does not have it.
-func (o observed) Agrees(item *Listed, version string) bool {
+// Agrees reports whether the informers have an object as a consistent list at version has it, or as
+// it was later; item is nil if the list does not have it.
+func (o Observed) Agrees(item *Listed, version string) bool {
 	switch {
 	case item == nil:
 		return !o.Exists || app.CompareVersions(o.Version, version) > 0
@@ -34,17 +34,17 @@ func (o observed) Agrees(item *Listed, version string) bool {
 	}
 }
 
-// Observed returns what the informers have shown of an object.
-func (s *Shown) Observed(kind string, key types.NamespacedName) observed {
+// Observed returns what the informers delivered of an object.
+func (s *Shown) Observed(kind string, key types.NamespacedName) Observed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known(kind, key)
 }
 
-// known is observed with mu held.
-func (s *Shown) known(kind string, key types.NamespacedName) observed {
+// known is Observed with mu locked.
+func (s *Shown) known(kind string, key types.NamespacedName) Observed {
 	v := s.versions[kind]
-	known := observed{Watched: v.watched[key.Namespace], Listed: v.list}
+	known := Observed{Watched: v.watched[key.Namespace], Listed: v.list}
 	if r := s.revisions[key]; kind == KindRevision && r != nil {
 		known.UID, known.Version, known.Exists = r.UID, r.ResourceVersion, true
 	}
@@ -54,8 +54,8 @@ func (s *Shown) known(kind string, key types.NamespacedName) observed {
 	return known
 }
 
-// stale yields the objects that the informers show although they were deleted before the list was
-// taken: those that are not in it and are no newer. mu must be held.
+// stale yields the objects that the informers have although they were deleted before the list was
+// taken: those that are not in it and are no newer. mu must be locked.
 func (s *Shown) stale(l Listing, inList func(types.NamespacedName) bool) iter.Seq[types.NamespacedName] {
 	return func(yield func(types.NamespacedName) bool) {
 		check := func(key types.NamespacedName, version string) bool {
@@ -77,8 +77,8 @@ func (s *Shown) stale(l Listing, inList func(types.NamespacedName) bool) iter.Se
 	}
 }
 
-// missing yields what the informers have not shown yet of a listing, object by object: while an
-// informer lists again, a high version of one object says nothing about another. mu must be held.
+// missing yields what the informers have not delivered yet of a listing, object by object: while an
+// informer lists again, a high version of one object says nothing about another. mu must be locked.
 func (s *Shown) missing(l Listing) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for key, item := range l.Items {
@@ -99,9 +99,9 @@ func (s *Shown) missing(l Listing) iter.Seq[string] {
 	}
 }
 
-// Reach waits until the informers have shown everything up to the listings. noteDeletes must have
-// been called before the listings were made. stuck is called with one of the objects whenever no
-// object of a listing was shown for the limit.
+// Reach waits until the informers have delivered everything up to the listings. NoteDeletes must
+// have been called before the listings were made. stuck is called with one of the objects whenever
+// no object of a listing was delivered for the limit.
 func (s *Shown) Reach(ctx context.Context, listings []Listing, limit time.Duration, stuck func(l Listing, what string)) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -130,8 +130,8 @@ func (s *Shown) Reach(ctx context.Context, listings []Listing, limit time.Durati
 	return nil
 }
 
-// behind returns one object that the informers have not shown yet of a listing, "" if there is none,
-// and a channel that is closed at the next callback.
+// behind returns one object that the informers have not delivered yet of a listing, "" if there is
+// none, and a channel that is closed at the next callback.
 func (s *Shown) behind(l Listing) (what string, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Shown) behind(l Listing) (what string, changed <-chan struct{}) {
 	return what, s.nextChange()
 }
 
-// unseen is how many objects of a listing the informers have not shown yet.
+// unseen is how many objects of a listing the informers have not delivered yet.
 func (s *Shown) unseen(l Listing) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *Shown) Outdated(l Listing) map[types.NamespacedName]Listed {
 	return outdated
 }
 
-// Undeleted returns up to limit objects that the informers show although they were deleted before a
+// Undeleted returns up to limit objects that the informers have although they were deleted before a
 // consistent list was taken. inList reports whether an object is in the list.
 func (s *Shown) Undeleted(l Listing, inList func(types.NamespacedName) bool, limit int) (keys []types.NamespacedName) {
 	s.mu.Lock()
@@ -177,7 +177,7 @@ func (s *Shown) Undeleted(l Listing, inList func(types.NamespacedName) bool, lim
 	return keys
 }
 
-// Contradicts is an error if the informers show a version of an object that a consistent list,
+// Contradicts is an error if the informers have a version of an object that a consistent list,
 // although it is as new, does not have: that of a standby that outlived its cluster's history.
 func (s *Shown) Contradicts(l Listing) error {
 	s.mu.Lock()

@@ -14,7 +14,7 @@ func errConflict(id subjects.AppID, winner *kservice.Service) error {
 	return fmt.Errorf("app %s is already Knative Service %s/%s", id, winner.Namespace, winner.Name)
 }
 
-// reject counts and logs an object that is not published, once per version. mu must be held.
+// reject counts and logs an object that is not published, once per version. mu must be locked.
 func (s *Source) reject(key types.NamespacedName, svc *kservice.Service, reason string, err error) {
 	seen := string(svc.UID) + "/" + svc.ResourceVersion + "/" + reason
 	if s.reported[key] == seen {

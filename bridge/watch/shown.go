@@ -10,15 +10,14 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// object is a managed Knative Service as the informer showed it last.
+// object is a managed Knative Service as the informer delivered it last.
 type object struct {
 	service *kservice.Service
 	app     subjects.AppID
 	valid   bool // app is a publishable identity
 }
 
-// Shown is what the informers have shown: the objects, and how far each kind is. The source writes
-// it. Its methods are safe for concurrent use.
+// Shown is what the informers delivered: objects and versions. It is safe for concurrent use.
 type Shown struct {
 	mu        sync.Mutex
 	services  map[types.NamespacedName]*object
@@ -26,8 +25,8 @@ type Shown struct {
 	// users are the Knative Services whose status names a Revision.
 	users    map[types.NamespacedName]map[types.NamespacedName]struct{}
 	versions map[string]*versions // by kind
-	// deleted are the objects whose deletion was observed since noteDeletes, with its version if that
-	// is known; nil while deletions are not noted.
+	// deleted are the objects whose deletion was observed since NoteDeletes, with its version if
+	// that is known; nil while deletions are not noted.
 	deleted map[incarnation]string
 	changed chan struct{} // closed at the next callback; nil while nothing waits for it
 }
@@ -41,19 +40,19 @@ type incarnation struct {
 // versions is how far the informers of a kind are.
 type versions struct {
 	newest  string
-	list    string            // of the newest list that an informer took
+	list    string            // of the newest list that an informer received
 	watched map[string]string // the highest one of a watch, by namespace
 }
 
-// relisted reports whether a version is from a list. While a list is under way it may report so of a
-// version from a watch, which marks an event that need not be marked.
+// relisted reports whether a version is from a list. While a list is under way it may report so of
+// a version from a watch, which marks an event that need not be marked.
 func (v *versions) relisted(version string) bool {
 	return v.list != "" && app.CompareVersions(version, v.list) <= 0
 }
 
 func (v *versions) note(namespace, version string) {
 	v.newest = app.NewerVersion(v.newest, version)
-	if !v.relisted(version) { // a list is shown in no order
+	if !v.relisted(version) { // a list has no order of versions
 		v.watched[namespace] = app.NewerVersion(v.watched[namespace], version)
 	}
 }
@@ -76,7 +75,7 @@ func (s *Shown) service(key types.NamespacedName) *object {
 	return s.services[key]
 }
 
-// setService stores what the informer shows of a Knative Service.
+// setService stores what the informer has of a Knative Service.
 func (s *Shown) setService(key types.NamespacedName, now *object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +88,7 @@ func (s *Shown) setService(key types.NamespacedName, now *object) {
 	s.versions[KindService].note(key.Namespace, now.service.ResourceVersion)
 }
 
-// removeService takes a Knative Service out; version is that of its deletion, empty if it is not
-// known.
+// removeService removes a Knative Service; version is that of its deletion, "" if unknown.
 func (s *Shown) removeService(key types.NamespacedName, last *kservice.Service, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +98,7 @@ func (s *Shown) removeService(key types.NamespacedName, last *kservice.Service, 
 	s.versions[KindService].note(key.Namespace, last.ResourceVersion)
 }
 
-// setRevision stores what the informer shows of a Revision.
+// setRevision stores what the informer has of a Revision.
 func (s *Shown) setRevision(key types.NamespacedName, now *kservice.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +124,7 @@ func (s *Shown) revisionOf(svc *kservice.Service) *kservice.Revision {
 	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
 }
 
-// index keeps users in step with the Revision that an object names. mu must be held.
+// index keeps users in step with the Revision that an object names. mu must be locked.
 func (s *Shown) index(key types.NamespacedName, old, now *object) {
 	if old != nil {
 		before := types.NamespacedName{Namespace: key.Namespace, Name: old.service.Status.LatestReadyRevisionName}
@@ -155,7 +153,7 @@ func (s *Shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
 	return ids
 }
 
-// Listed notes that an informer is about to show the result of a list.
+// Listed notes that an informer is about to deliver the result of a list.
 func (s *Shown) Listed(kind, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,14 +178,14 @@ func (s *Shown) stepBack(version string) {
 	s.versions[KindService].newest = version
 }
 
-// Newest is the highest version of a Knative Service that was shown, "" if none was.
+// Newest is the highest version of a Knative Service that was delivered, "" if none was.
 func (s *Shown) Newest() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[KindService].newest
 }
 
-// NoteDeletes starts to note deletions, for reach.
+// NoteDeletes starts to note deletions, for Reach.
 func (s *Shown) NoteDeletes() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +198,7 @@ func (s *Shown) forgetDeletes() {
 	s.deleted = nil
 }
 
-// noteDelete notes a deletion; version is "" if it is not known. mu must be held.
+// noteDelete notes a deletion; version is "" if it is not known. mu must be locked.
 func (s *Shown) noteDelete(kind string, uid types.UID, version string) {
 	if s.deleted != nil {
 		s.deleted[incarnation{kind, uid}] = version
@@ -224,7 +222,7 @@ func (s *Shown) Changes() <-chan struct{} {
 	return s.nextChange()
 }
 
-// nextChange is changes with mu held.
+// nextChange is Changes with mu locked.
 func (s *Shown) nextChange() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})

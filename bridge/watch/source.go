@@ -15,20 +15,19 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Sink takes the changes of apps, in the order they were observed per app. It
-// must not block.
+// Sink takes the changes of apps, in the order they were observed per app. It must not block.
 type Sink func(subjects.AppID, *app.Change)
 
-// Source turns what the informers show into states of apps. Its handlers only
-// update maps under a mutex and enqueue; they never wait.
+// Source turns what the informers deliver into states of apps. Its handlers only update maps under
+// a mutex and enqueue; they never wait.
 //
-// It runs all the time, whether this bridge publishes or not: a session compares the states with what
-// was published and connects a sink.
+// It runs all the time. A session compares the states with what was published, then connects a
+// sink.
 type Source struct {
 	log      *zap.Logger
 	rejected func(reason string) // is called for each version that is not published
 
-	// Shown has a mutex of its own. It is written with mu held.
+	// Shown has a mutex of its own. It is written with mu locked.
 	Shown *Shown
 
 	mu       sync.Mutex
@@ -74,7 +73,7 @@ func (s *Source) Revisions() toolscache.ResourceEventHandler {
 	return handler(s, s.upsertRevision, s.deleteRevision)
 }
 
-// handler makes informer callbacks of two functions that run with mu held. unknown is true if the
+// handler makes informer callbacks of two functions that run with mu locked. unknown is true if the
 // object is only the last state known, not that of the deletion.
 func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
 	locked := func(obj any, do func(T)) {
@@ -113,7 +112,7 @@ func (s *Source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	s.settleUsers(key, app.Observation{Relisted: unknown})
 }
 
-// settleUsers settles the apps that a Revision counts for. mu must be held.
+// settleUsers settles the apps that a Revision counts for. mu must be locked.
 func (s *Source) settleUsers(revision types.NamespacedName, seen app.Observation) {
 	for _, id := range s.Shown.appsOf(revision) {
 		s.settle(id, seen)
@@ -143,8 +142,8 @@ func (s *Source) upsertService(svc *kservice.Service) {
 
 	if old != nil && old.valid && (!now.valid || old.app != now.app || !same) {
 		s.claims.remove(old.app, key)
-		// The deletion of the object that was there was not observed; if it is
-		// still there under another app's name, nothing is unknown.
+		// The deletion of the object that was there was not observed; if it is still there under
+		// another app's name, nothing is unknown.
 		gone := seen
 		gone.FinalStateUnknown = !same
 		s.settle(old.app, gone)
@@ -156,7 +155,7 @@ func (s *Source) upsertService(svc *kservice.Service) {
 }
 
 // stepBack ends the session. The next one finds out whether the cluster's history was reset, before
-// anything of it is published. mu must be held.
+// anything of it is published. mu must be locked.
 func (s *Source) stepBack(key types.NamespacedName, from, to string) {
 	s.log.Error("Knative Service stepped back to an older version",
 		zap.Stringer("service", key), zap.String("had", from), zap.String("got", to))
@@ -171,8 +170,7 @@ func (s *Source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: kservice.LastChange(svc)}
 	if !unknown {
-		// A tombstone's object is the last one cached: its version is not
-		// that of the deletion.
+		// A tombstone's object is the last one cached: its version is not that of the deletion.
 		gone.DeletedVersion = svc.ResourceVersion
 	}
 	old := s.Shown.service(key)
@@ -184,8 +182,7 @@ func (s *Source) deleteService(svc *kservice.Service, unknown bool) {
 	}
 }
 
-// winner is the Knative Service that is the app, nil if there is none. The others that claim to be it
-// are rejected. mu must be held.
+// winner is the Knative Service that is the app, or nil. It rejects the others. mu must be locked.
 func (s *Source) winner(id subjects.AppID) *kservice.Service {
 	best := s.claims.winner(id)
 	for key, svc := range s.claims[id] {
@@ -196,8 +193,7 @@ func (s *Source) winner(id subjects.AppID) *kservice.Service {
 	return best
 }
 
-// settle brings current in line with the objects that claim an app and emits the changes. mu must be
-// held.
+// settle updates current from the objects that claim an app, and emits changes. mu must be locked.
 func (s *Source) settle(id subjects.AppID, seen app.Observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)

@@ -12,7 +12,7 @@ import (
 
 // At a rollout the watch of Knative Services may be ahead of that of Revisions: a Service names a
 // Revision whose count is not known yet. The app was not scaled to zero then. Its last count stands
-// until the named Revision is known, for standInTime at most: the Revision that gave the last count
+// until the named Revision is known, for StandInTime at most: the Revision that gave the last count
 // stands in for the named one.
 
 // StandInTime is how long a Revision stands in for the one that a Service names. After that the
@@ -32,8 +32,7 @@ type awaited struct {
 	stop func() bool // stops the timer that ends the wait
 }
 
-// standIns are the apps whose Service names a Revision that is not known yet. The source's mu guards
-// them.
+// standIns are the apps whose Service names a Revision not known yet. The source's mu guards them.
 type standIns struct {
 	after  afterFunc
 	apps   map[subjects.AppID]*awaited
@@ -70,7 +69,7 @@ func (s *standIns) close() {
 }
 
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
-// state is was, if it had one. mu must be held.
+// state is was, if it had one. mu must be locked.
 func (s *Source) counting(id subjects.AppID, svc *kservice.Service, was app.State, had bool) *kservice.Revision {
 	name, named := svc.Status.LatestReadyRevisionName, s.Shown.revisionOf(svc)
 	if name == "" || named.Known() || kservice.Stopped(svc) {

@@ -10,7 +10,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// View is what a source knows at one instant. It is valid during the call that it is an argument of.
+// View is what a source knows at one instant. It is valid during the call that receives it.
 type View struct{ source *Source }
 
 // States are the states of all apps. The map must not be changed.
@@ -37,8 +37,7 @@ func (v View) NewestRevision(id subjects.AppID, now app.State) *kservice.Revisio
 	return v.source.Shown.revisionOf(now.Service)
 }
 
-// Read calls do with what the source knows now. Until do returns, no change is emitted; it must be
-// quick, and must not call the source.
+// Read calls do with what the source knows. do must be quick and must not call the source.
 func (s *Source) Read(do func(View)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +56,8 @@ func (s *Source) Present() (ids []subjects.AppID) {
 	return ids
 }
 
-// Connect lets every change from now on flow into the sink that start returns. What start reads of
-// the view is the state before the first of them. reset is called if an object's version steps back.
+// Connect lets changes flow into the sink that start returns. start reads the state before the
+// first of them. reset is called if an object's version steps back.
 func (s *Source) Connect(start func(View) Sink, reset context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +73,7 @@ func (s *Source) Disconnect() {
 	s.sink, s.reset = nil, nil
 }
 
-// Release detaches the source from a session that has ended. Changes go on flowing into its sink,
-// from which the next session takes them.
+// Release detaches the source from an ended session. The next one takes the changes from its sink.
 func (s *Source) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,9 +26,9 @@ type stream struct {
 	// Of a watch that begins with a list: consistent if Relist wanted it.
 	lists, consistent bool
 
-	relist chan struct{} // closed: end with 410 Gone
-	goneBy sync.Once
-	stop   chan struct{} // closed: end
+	relist chan struct{} // closed by gone: end with 410 Gone
+	gone   func()
+	stop   chan struct{} // closed by Stop: end
 	stopBy sync.Once
 	ended  chan struct{} // closed once the goroutine has ended
 }
@@ -39,9 +39,10 @@ func (l *ListerWatcher) newStream(lists bool) *stream {
 	if lists && l.began.IsZero() {
 		l.began = time.Now()
 	}
+	relist := make(chan struct{})
 	return &stream{
 		owner: l, lists: lists, consistent: lists && l.relist, events: make(chan watch.Event),
-		relist: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
+		relist: relist, gone: sync.OnceFunc(func() { close(relist) }), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
@@ -64,9 +65,6 @@ func (l *ListerWatcher) detach(s *stream) {
 	}
 }
 
-// gone ends the stream with 410 Gone.
-func (s *stream) gone() { s.goneBy.Do(func() { close(s.relist) }) }
-
 func (s *stream) ResultChan() <-chan watch.Event { return s.events }
 
 func (s *stream) Stop() {
@@ -74,7 +72,7 @@ func (s *stream) Stop() {
 	<-s.ended
 }
 
-// limit is how long nothing may come.
+// limit is how long it may be without a message.
 func (s *stream) limit() time.Duration {
 	if s.lists {
 		return s.owner.group.limits.NoProgress
@@ -131,8 +129,8 @@ func (s *stream) run() {
 	}
 }
 
-// finish is for a watch that the API server has ended. One that never ends its list
-// but itself, again and again, is no better than one that is silent.
+// finish is for a watch that the API server has ended. One that never ends its list but itself,
+// again and again, is no better than one that is silent.
 func (s *stream) finish(list initialList) {
 	s.owner.mu.Lock()
 	began := s.owner.began
@@ -172,7 +170,7 @@ func failure(status metav1.Status) watch.Event {
 // initialList is the progress of the list that a watch began with.
 type initialList struct {
 	under   bool // it has not ended
-	past    bool // all its objects have come
+	past    bool // all its objects were received
 	objects int
 }
 
@@ -207,8 +205,8 @@ func (l *initialList) String() string {
 	return fmt.Sprintf("the bookmark that ends the list has not come after %d objects", l.objects)
 }
 
-// noProgressError has the reflector fall back from a list by watch to a plain
-// one. It is an answer, so that it is not tried again.
+// noProgressError has the reflector fall back from a list by watch to a plain one. It is an answer,
+// so that it is not tried again.
 type noProgressError struct{ why string }
 
 func (e *noProgressError) Error() string { return "list by watch: " + e.why }

@@ -1,0 +1,21 @@
+// Package app has the states of apps, the changes between them, and the messages that carry a
+// change. It has no I/O: no connection, no client, no clock but for the time of an observation.
+//
+//	watch:  State ──► Change ──────┐
+//	                               ├──► Encoder ──► Event: message, next Record
+//	store:  message ──► Record ────┘
+//
+//	States of the cluster ─┐
+//	Records of all apps ───┼──► Reconcile ──► Changes that the stream lacks
+//	Pending changes ───────┘
+//
+// A [State] is one version of a Knative Service and the Revision that gives its replica count. A
+// [Change] is a new State, or the removal of an app. A [Record] is what was published of an app:
+// its last event, read from the stream ([ReadEvent]) or from its entry in the bucket ([ReadEntry]).
+// The same change after the same record is encoded to the same bytes, so a repeated append is a
+// duplicate, not a second event.
+//
+// [Reconcile] compares what was published with what the cluster has. It is used when a session
+// starts, by verify and by the audit. [CheckHistory] rejects a cluster whose history is older than
+// what was published.
+package app
