@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/appbridge/appbridge/logsvc/logline"
 )
 
 // batchBytes is the size at which a batch is finished.
@@ -52,18 +50,13 @@ func (b *batch) reset() {
 	*b = batch{text: b.text[:0], marks: b.marks[:0]}
 }
 
-// layout writes lines into batches in the form of a request.
-type layout struct {
-	*logRequest
-}
-
-// add appends a line to a batch.
-func (l layout) add(b *batch, line Line) {
+// appendLine appends a line to a batch in the form of the request.
+func (r *logRequest) appendLine(b *batch, line Line) {
 	text := line.Text
-	if l.format != formatRaw {
-		text = logline.TrimCR(text)
+	if r.format != formatRaw {
+		text = bytes.TrimRight(text, "\r")
 	}
-	if l.timestamps && !l.format.structured() && !line.Time.IsZero() {
+	if r.timestamps && !r.format.structured() && !line.Time.IsZero() {
 		b.text = line.Time.UTC().AppendFormat(b.text, timeFormat)
 		b.text = append(b.text, ' ')
 	}
@@ -73,7 +66,7 @@ func (l layout) add(b *batch, line Line) {
 	}
 	b.text = append(b.text, '\n')
 	b.lines++
-	if l.format.structured() {
+	if r.format.structured() {
 		b.marks = append(b.marks, mark{end: len(b.text), time: line.Time})
 	}
 }

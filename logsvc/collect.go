@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc/match"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -30,8 +31,8 @@ const (
 
 // collector keeps the newest lines of all replicas that fit into one message.
 type collector struct {
-	layout  layout
-	matcher *matcher
+	req     *logRequest
+	filter  filter
 	memory  *memory
 	most    int // bytes of a message
 	perLine int // least bytes of a message for a line in addition to its text
@@ -75,8 +76,8 @@ func (h *oldestFirst) Pop() any {
 	return last
 }
 
-func newCollector(r *logRequest, m *matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
-	c := &collector{layout: layout{r}, matcher: m, memory: all, most: most, metrics: metrics, replicas: replicas, kept: map[string]*kept{}}
+func newCollector(r *logRequest, m *match.Matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
+	c := &collector{req: r, filter: m.Filter, memory: all, most: most, metrics: metrics, replicas: replicas, kept: map[string]*kept{}}
 	switch r.format {
 	case formatJSON:
 		c.perLine = len(`{"message":"","originator":"USER"},`)
@@ -88,7 +89,7 @@ func newCollector(r *logRequest, m *matcher, all *memory, most int, replicas []s
 
 // Lines implements Sink.
 func (c *collector) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines, missed, err := c.matcher.filter(ctx, replica, lines, live)
+	lines, missed, err := c.filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 			c.metrics.cut.Inc()
 		}
 		c.scratch.reset()
-		c.layout.add(&c.scratch, line)
+		c.req.appendLine(&c.scratch, line)
 		if !line.Time.IsZero() {
 			k.last = line.Time
 		}
@@ -225,7 +226,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 		}
 	}
 	if fit < min(len(all), 1) {
-		return nil, 0, Errorf(subjects.CodeInternal, "the server's max_payload of %d bytes holds no line", c.most)
+		return nil, 0, request.Errorf(subjects.CodeInternal, "the server's max_payload of %d bytes holds no line", c.most)
 	}
 	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), fit, nil
 }

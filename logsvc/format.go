@@ -54,9 +54,7 @@ func (e *encoder) short(replica string) string {
 func (e *encoder) body(b *batch) ([]byte, error) {
 	switch {
 	case e.format.structured():
-		return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Batches{
-			Batches: &appv1.LogLinesBatch{Logs: e.logLines(b)},
-		}})
+		return e.batches(e.logLines(b))
 	case e.format == formatText && len(e.known) > 1:
 		return prefixed(b.text, e.short(b.replica)+" ", b.lines), nil
 	default:
@@ -72,11 +70,11 @@ func (e *encoder) shares(body []byte, b *batch) bool {
 // bodies returns one body with several batches.
 func (e *encoder) bodies(batches []*batch) ([]byte, error) {
 	if e.format.structured() {
-		all := &appv1.LogLinesBatch{}
+		var logs []*appv1.LogLines
 		for _, b := range batches {
-			all.Logs = append(all.Logs, e.logLines(b)...)
+			logs = append(logs, e.logLines(b)...)
 		}
-		return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Batches{Batches: all}})
+		return e.batches(logs)
 	}
 	var out []byte
 	for _, b := range batches {
@@ -202,9 +200,11 @@ func (e *encoder) note(replica, text string) ([]byte, error) {
 	if replica != "" {
 		logs.ReplicaId = e.replica(replica)
 	}
-	return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Batches{
-		Batches: &appv1.LogLinesBatch{Logs: []*appv1.LogLines{logs}},
-	}})
+	return e.batches([]*appv1.LogLines{logs})
+}
+
+func (e *encoder) batches(logs []*appv1.LogLines) ([]byte, error) {
+	return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Batches{Batches: &appv1.LogLinesBatch{Logs: logs}}})
 }
 
 func noteLine(text string) []byte {
@@ -234,10 +234,8 @@ func (e *encoder) message(m *appv1.TailLogsResponse) ([]byte, error) {
 // prefixed puts prefix before every line of text.
 func prefixed(text []byte, prefix string, lines int) []byte {
 	out := make([]byte, 0, len(text)+lines*len(prefix))
-	for len(text) > 0 {
-		end := bytes.IndexByte(text, '\n') + 1
-		out = append(append(out, prefix...), text[:end]...)
-		text = text[end:]
+	for line := range bytes.Lines(text) {
+		out = append(append(out, prefix...), line...)
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -23,7 +24,7 @@ var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTi
 
 // get reads the last lines until ctx is done. conclude sends them in one message.
 func (s *Service) get(ctx, serving context.Context, req *logRequest) (conclude func() (result string)) {
-	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
+	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, request.Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
 	defer stop()
 	msg, lines, err := s.collect(ctx, req)
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *Service) collect(ctx context.Context, req *logRequest) (*nats.Msg, int,
 		return nil, 0, err
 	}
 	defer source.Close()
-	c := newCollector(req, newMatcher(req, s.turns), &s.memory, int(s.nc.MaxPayload()), source.Replicas(), s.metrics)
+	c := newCollector(req, req.matcher(s.turns), &s.memory, int(s.nc.MaxPayload()), source.Replicas(), s.metrics)
 	defer c.release()
 	reading, stop := context.WithTimeoutCause(ctx, readTimeout, errReadTimeout)
 	defer stop()
@@ -60,7 +61,7 @@ func (s *Service) collect(ctx context.Context, req *logRequest) (*nats.Msg, int,
 			return nil, 0, err
 		}
 		if c.empty() {
-			return nil, 0, Errorf(subjects.CodeDeadlineExceeded, "nothing could be read within %s", readTimeout)
+			return nil, 0, request.Errorf(subjects.CodeDeadlineExceeded, "nothing could be read within %s", readTimeout)
 		}
 		if err := c.Note(ctx, subjects.LogNoteReplica, "", errReadTimeout.Error()); err != nil {
 			return nil, 0, err

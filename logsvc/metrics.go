@@ -1,6 +1,9 @@
 package logsvc
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // metrics of a Service; docs/metrics.md lists them.
 type metrics struct {
@@ -17,11 +20,15 @@ type metrics struct {
 
 // newMetrics registers them; streams returns how many requests are served.
 func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
+	register := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_log_" + name, Help: help})
+		return register.NewCounter(prometheus.CounterOpts{Name: "appbridge_log_" + name, Help: help})
 	}
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+	register.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "appbridge_log_streams", Help: "Log requests that are served at this moment.",
+	}, streams)
+	return &metrics{
+		requests: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_requests_total", Help: "Log requests that have ended, by operation and by how: the end's reason, gone, or the name of the error.",
 		}, []string{"op", "result"}),
 		lines:       counter("lines_total", "Lines of logs that were sent."),
@@ -30,12 +37,9 @@ func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
 		cut:         counter("lines_cut_total", "Lines that were too long and lost their end."),
 		resent:      counter("messages_resent_total", "Messages that were sent again because a reader did not acknowledge them."),
 		undelivered: counter("lines_undelivered_total", "Lines that were sent while nobody listened, as the NATS server reported, to readers that do not acknowledge."),
-		firstLine: prometheus.NewHistogram(prometheus.HistogramOpts{
+		firstLine: register.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_log_first_line_seconds", Help: "Time from a request to its first line.",
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 15),
 		}),
 	}
-	reg.MustRegister(m.requests, m.lines, m.bytes, m.dropped, m.cut, m.resent, m.undelivered, m.firstLine,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "appbridge_log_streams", Help: "Log requests that are served at this moment."}, streams))
-	return m
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/appbridge/appbridge/logsvc/match"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -23,6 +24,9 @@ const (
 	spareBatches = 4
 )
 
+// filter returns the lines that match, and how many live lines were not matched after them.
+type filter func(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error)
+
 // parcel is a batch or a note.
 type parcel struct {
 	*batch // nil: a note
@@ -37,8 +41,8 @@ type parcel struct {
 // full, existing lines block, and live lines replace the oldest ones of the replica that has most
 // of them; the reader gets a note with their number.
 type outbox struct {
-	layout  layout
-	matcher *matcher
+	req     *logRequest
+	filter  filter
 	memory  *memory
 	metrics *metrics
 
@@ -56,9 +60,9 @@ type outbox struct {
 	wake chan struct{} // holds one token when there may be a parcel
 }
 
-func newOutbox(r *logRequest, m *matcher, all *memory, metrics *metrics) *outbox {
+func newOutbox(r *logRequest, m *match.Matcher, all *memory, metrics *metrics) *outbox {
 	return &outbox{
-		layout: layout{r}, matcher: m, memory: all, metrics: metrics,
+		req: r, filter: m.Filter, memory: all, metrics: metrics,
 		filling: map[string]*batch{}, dropped: map[string]int64{}, live: map[string]int{},
 		room: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
@@ -66,7 +70,12 @@ func newOutbox(r *logRequest, m *matcher, all *memory, metrics *metrics) *outbox
 
 // Lines implements Sink.
 func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines, missed, err := o.matcher.filter(ctx, replica, lines, live)
+	for i := range lines {
+		if lines[i].Cut > 0 {
+			o.metrics.cut.Inc()
+		}
+	}
+	lines, missed, err := o.filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}
@@ -113,7 +122,7 @@ func (o *outbox) add(replica string, lines []Line, live bool) (n int, room <-cha
 			b = o.newBatch(replica, live)
 		}
 		before := b.cost()
-		o.layout.add(b, line)
+		o.req.appendLine(b, line)
 		o.grow(b.cost() - before)
 		if b.size() >= batchBytes {
 			o.finish(b)
@@ -270,26 +279,18 @@ func (o *outbox) signal() {
 func (o *outbox) next(ctx context.Context) (parcel, bool, error) {
 	for {
 		p, found, wait, closed := o.take()
-		if found {
-			return p, true, nil
-		}
-		if closed {
-			return parcel{}, false, nil
+		if found || closed {
+			return p, found, nil
 		}
 		var flush <-chan time.Time
-		var timer *time.Timer
 		if wait > 0 {
-			timer = time.NewTimer(wait)
-			flush = timer.C
+			flush = time.After(wait)
 		}
 		select {
 		case <-o.wake:
 		case <-flush:
 		case <-ctx.Done():
 			return parcel{}, false, context.Cause(ctx)
-		}
-		if timer != nil {
-			timer.Stop()
 		}
 	}
 }

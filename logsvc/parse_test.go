@@ -7,13 +7,14 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/request"
 
+	"github.com/appbridge/appbridge/logsvc/match"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // Only requests with expressions wait for a turn of those that have some.
 func TestParseWaits(t *testing.T) {
 	t.Parallel()
-	s := &Service{turns: newTurns()}
+	s := &Service{turns: match.NewTurns()}
 	for range s.turns.Usage().Max {
 		slot, err := s.turns.Acquire(t.Context(), request.Claim{Project: checkout.Project, Units: 1})
 		if err != nil {

@@ -235,18 +235,17 @@ func namesListener(report []byte) bool {
 // monitor probes for the reader until ctx is done, sends unacknowledged messages again, and ends
 // the stream when the reader is gone or stalled.
 func (s *stream) monitor(ctx context.Context, end context.CancelCauseFunc) {
-	if s.far {
+	if s.req.far() {
 		return // the server does not reply to another account
 	}
-	tick := time.NewTicker(missingInterval)
-	defer tick.Stop()
+	tick := time.Tick(missingInterval)
 	reconnects := s.nc.Stats().Reconnects
 	reconnected := time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		now := time.Now()
 		if n := s.nc.Stats().Reconnects; n != reconnects {

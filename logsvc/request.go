@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc/match"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -58,7 +60,7 @@ type logRequest struct {
 	query            Query
 	source           string // empty: sourceAny
 	timestamps       bool
-	include, exclude *expression // nil: everything, nothing
+	include, exclude *match.Expression // nil: everything, nothing
 	format           format
 	window           int // 0: paced
 	end              string
@@ -73,17 +75,22 @@ func newRequest(op subjects.LogOp, app subjects.AppID, r *request.Request) *logR
 // far reports whether the reader is in another account.
 func (r *logRequest) far() bool { return strings.HasPrefix(r.reply, request.FarPrefix) }
 
-// parse reads the options of a request. The error is an *Error that
+// matcher returns what filters the lines for the request.
+func (r *logRequest) matcher(turns *request.Limiter) *match.Matcher {
+	return match.New(turns, r.query.App.Project, r.include, r.exclude)
+}
+
+// parse reads the options of a request. The error is a *request.Error that
 // names every invalid field, or the one that cannot be served.
 func (r *logRequest) parse(fields map[string]json.RawMessage) error {
 	p := &optionParser{fields: fields, unknown: maps.Clone(fields)}
 	r.read(p)
 	p.finish(r)
-	if len(p.problems) > 0 {
-		return Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(p.problems, "; "))
+	if problems := p.Texts(); len(problems) > 0 {
+		return request.Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(problems, "; "))
 	}
 	if r.source == sourcePersisted {
-		return Errorf(subjects.CodeFailedPrecondition, "source: %q: there are no persisted logs, want %s or %s", r.source, sourceLive, sourceAny)
+		return request.Errorf(subjects.CodeFailedPrecondition, "source: %q: there are no persisted logs, want %s or %s", r.source, sourceLive, sourceAny)
 	}
 	return nil
 }
@@ -107,7 +114,7 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
-		return nil, Errorf(subjects.CodeInvalidArgument, "body: %s: want nothing or a JSON object with options", quoted(body))
+		return nil, request.Errorf(subjects.CodeInvalidArgument, "body: %s: want nothing or a JSON object with options", quoted(body))
 	}
 	return fields, nil
 }
@@ -134,7 +141,11 @@ func (r *logRequest) read(p *optionParser) {
 	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
 		func(n int) bool { return n >= 1 && n <= maxWindow })
 	word(p, "end", &r.end, end503, endEmpty)
-	duration(p, "max_duration", &r.maxDuration)
+	var limit string
+	option(p, "max_duration", "a duration like 10m or 1h30m, in quotes", &limit, func(s string) (ok bool) {
+		r.maxDuration, ok = positive(s)
+		return ok
+	})
 }
 
 // tailLines is a number of lines, negative for all.
@@ -170,7 +181,7 @@ func (r *logRequest) readSince(p *optionParser) {
 		r.query.Since = t
 		return err == nil
 	}) && since {
-		p.problem("since_time: %s: want since or since_time, not both", quoted(p.fields["since_time"]))
+		p.Add("since_time", quoted(p.fields["since_time"])+": want since or since_time, not both")
 	}
 	if _, given := p.fields["tail"]; !given && !since && r.query.Since.IsZero() {
 		r.query.Tail = defaultTail
@@ -179,34 +190,31 @@ func (r *logRequest) readSince(p *optionParser) {
 
 // optionParser collects the problems of the fields of a request.
 type optionParser struct {
-	fields   map[string]json.RawMessage
-	unknown  map[string]json.RawMessage // not read yet
-	known    []string
-	problems []string
-}
+	kservice.Problems
 
-func (p *optionParser) problem(form string, args ...any) {
-	p.problems = append(p.problems, fmt.Sprintf(form, args...))
+	fields  map[string]json.RawMessage
+	unknown map[string]json.RawMessage // not read yet
+	known   []string
 }
 
 // finish finds unknown options and invalid combinations.
 func (p *optionParser) finish(r *logRequest) {
 	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
-		p.problem("%s: unknown option, want one of %s", quoted([]byte(strconv.Quote(name))), strings.Join(p.known, ", "))
+		p.Add(quoted([]byte(strconv.Quote(name))), "unknown option, want one of "+strings.Join(p.known, ", "))
 	}
 	if r.query.Previous && r.query.Follow == FollowAlways {
-		p.problem("follow: true: a previous container writes nothing more, want previous or follow, not both")
+		p.Add("follow", "true: a previous container writes nothing more, want previous or follow, not both")
 	}
 	if r.op != subjects.LogGet {
 		return
 	}
 	for _, name := range []string{"window", "end", "max_duration"} {
 		if _, given := p.fields[name]; given {
-			p.problem("%s: %s: get answers with one message, want tail or open for a stream", name, quoted(p.fields[name]))
+			p.Add(name, quoted(p.fields[name])+": get answers with one message, want tail or open for a stream")
 		}
 	}
 	if r.query.Follow == FollowAlways {
-		p.problem("follow: true: get answers with one message, want tail or open for a stream")
+		p.Add("follow", "true: get answers with one message, want tail or open for a stream")
 	}
 	r.query.Follow = FollowNever
 }
@@ -221,19 +229,11 @@ func option[T any](p *optionParser, name, want string, value *T, ok func(T) bool
 	delete(p.unknown, name)
 	var v T
 	if bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &v) != nil || ok != nil && !ok(v) {
-		p.problem("%s: %s: want %s", name, quoted(raw), want)
+		p.Add(name, quoted(raw)+": want "+want)
 		return false
 	}
 	*value = v
 	return true
-}
-
-func duration(p *optionParser, name string, value *time.Duration) bool {
-	var text string
-	return option(p, name, "a duration like 10m or 1h30m, in quotes", &text, func(s string) (ok bool) {
-		*value, ok = positive(s)
-		return ok
-	})
 }
 
 func positive(text string) (time.Duration, bool) {
@@ -241,10 +241,10 @@ func positive(text string) (time.Duration, bool) {
 	return d, err == nil && d > 0
 }
 
-func pattern(p *optionParser, name string) (e *expression) {
+func pattern(p *optionParser, name string) (e *match.Expression) {
 	var text string
-	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions or Unicode classes", maxExpression), &text, func(s string) bool {
-		e = compile(s)
+	option(p, name, fmt.Sprintf("a regular expression (RE2) of at most %d bytes and not too many repetitions or Unicode classes", match.MaxBytes), &text, func(s string) bool {
+		e = match.Compile(s)
 		return e != nil
 	})
 	return e

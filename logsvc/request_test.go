@@ -72,7 +72,7 @@ func TestParseRequest(t *testing.T) {
 		`{"since": "start", "since_time": "2026-11-21T08:00:00Z"}`: {subjects.CodeInvalidArgument, `since_time: "2026-11-21T08:00:00Z": want since or since_time, not both`},
 	} {
 		_, err := parsed(subjects.LogTail, body, now)
-		var failure *Error
+		var failure *request.Error
 		if !errors.As(err, &failure) || failure.Code != want.code || failure.Text != want.text {
 			t.Errorf("%s: got %v, want %v", body, err, want)
 		}
@@ -98,7 +98,7 @@ func FuzzParseRequest(f *testing.F) {
 				}
 				continue
 			}
-			var failure *Error
+			var failure *request.Error
 			if !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument && failure.Code != subjects.CodeFailedPrecondition {
 				t.Fatalf("got %v", err)
 			}
@@ -236,9 +236,9 @@ func TestParts(t *testing.T) {
 		r := &logRequest{format: f, query: Query{App: checkout}}
 		b := &batch{replica: "a"}
 		for i := range 50 {
-			layout{r}.add(b, Line{Text: []byte(fmt.Sprintf("%02d", i) + strings.Repeat("\x01", 20*i))})
+			r.appendLine(b, Line{Text: []byte(fmt.Sprintf("%02d", i) + strings.Repeat("\x01", 20*i))})
 		}
-		layout{r}.add(b, Line{Text: []byte(strings.Repeat("\x01", 10_000))})
+		r.appendLine(b, Line{Text: []byte(strings.Repeat("\x01", 10_000))})
 		e := newEncoder(r, "acme")
 		e.addReplicas("a", "b")
 		bodies, counts, err := e.parts(b, 2048)
@@ -264,7 +264,7 @@ func TestLogLines(t *testing.T) {
 	r := &logRequest{format: formatProto, query: Query{App: checkout}}
 	b := &batch{replica: "a"}
 	for range 2*maxLogLines + 1 {
-		layout{r}.add(b, Line{Text: []byte("line")})
+		r.appendLine(b, Line{Text: []byte("line")})
 	}
 	var sizes []int
 	for _, logs := range newEncoder(r, "acme").logLines(b) {

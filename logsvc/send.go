@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -102,7 +103,7 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 		names, more := s.encoder.fitting(p.replicas, int(s.nc.MaxPayload())/4)
 		header[subjects.HeaderLogReplicas] = []string{strings.Join(names, ",")}
 		body, err = s.encoder.replicas(names, more)
-		if s.far && s.lines == 0 && err == nil {
+		if s.req.far() && s.lines == 0 && err == nil {
 			// Structured formats have no text for it; the header has it in all formats.
 			header[subjects.HeaderLogLimit] = []string{s.limit().String()}
 			if !s.req.format.structured() {
@@ -130,16 +131,12 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 // reused.
 func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, lines int, kept *batch) error {
 	msg := &nats.Msg{Subject: s.target, Header: header, Data: body}
-	if !s.far {
+	if !s.req.far() {
 		msg.Reply = s.ack + strconv.FormatUint(s.seq, 10)
 	}
 	if s.window == nil {
 		if err := s.limiter.WaitN(ctx, min(len(body), paceBurst)); err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-			// The deadline of ctx is before the time of the message.
-			<-ctx.Done()
+			<-ctx.Done() // its deadline may be before the time of the message
 			return context.Cause(ctx)
 		}
 	} else if err := s.window.enter(ctx, s.seq, msg, kept); err != nil {
@@ -161,10 +158,7 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 	if err == nil {
 		return nil
 	}
-	limit := time.NewTimer(outageLimit)
-	defer limit.Stop()
-	tick := time.NewTicker(outageTick)
-	defer tick.Stop()
+	limit, tick := time.After(outageLimit), time.Tick(outageTick)
 	for {
 		switch {
 		case err == nil:
@@ -175,8 +169,8 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 			return err
 		}
 		select {
-		case <-tick.C:
-		case <-limit.C:
+		case <-tick:
+		case <-limit:
 			return errGone
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -219,7 +213,7 @@ func (s *Service) publishLast(ctx context.Context, msg *nats.Msg) {
 }
 
 // endOf returns the reason of an end with an error.
-func endOf(failure *Error) subjects.LogEnd {
+func endOf(failure *request.Error) subjects.LogEnd {
 	if failure.Code == subjects.CodeResourceExhausted {
 		return subjects.LogEndLimit
 	}

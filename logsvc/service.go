@@ -13,12 +13,28 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc/match"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // ServiceName is the name of the micro service, and of the queue group in which all replicas share
 // the requests.
 const ServiceName = "appbridge-logs"
+
+// Config configures a Service.
+type Config struct {
+	// Prefix of every subject, usually subjects.DefaultPrefix.
+	Prefix string
+	// MaxStreams is how many requests are served at a time. At least 1.
+	MaxStreams int
+	// InboxPrefix is the subject under which the reply subjects of requests have to lie, usually
+	// _INBOX.
+	InboxPrefix string
+	// Version of the program for `nats micro info`. It need not be a semantic one.
+	Version string
+	// ClusterName names the cluster in the service's metadata.
+	ClusterName string
+}
 
 // Service answers log requests. Make one with New.
 type Service struct {
@@ -44,9 +60,6 @@ type Service struct {
 // another (nc): requests still arrive when slow readers make the server stall nc, or flood its
 // subscriptions. Tests may use one connection for both. The metrics are registered with reg.
 func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Service, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
 	names, err := subjects.New(cfg.Prefix)
 	if err != nil {
 		return nil, err
@@ -54,7 +67,7 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 	s := &Service{
 		cfg: cfg, names: names, source: source, requests: requests, nc: nc, log: log,
 		slots:    request.NewLimiter(request.Limit{Option: "max-log-streams", What: "log requests", Max: cfg.MaxStreams}),
-		turns:    newTurns(),
+		turns:    match.NewTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 	s.metrics = newMetrics(reg, func() float64 { return float64(s.slots.Usage().Active) })
@@ -124,7 +137,7 @@ func (s *Service) stats() Stats {
 func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.Request) (serve func(), err error) {
 	_, app, err := s.names.ParseLogs(r.Subject)
 	if err != nil {
-		return nil, Errorf(subjects.CodeInvalidArgument, "%v", err)
+		return nil, request.Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	ctx, end := context.WithCancelCause(serving)
 	turn, err := s.slots.Enter(request.Claim{Project: app.Project, Units: 1, Revoke: end})
@@ -162,10 +175,10 @@ func (s *Service) serve(ctx, serving context.Context, req *logRequest, body []by
 		return s.get(ctx, serving, req)
 	}
 	st := &stream{
-		Service: s, req: req, id: rand.Text(), target: req.reply, far: req.far(),
+		Service: s, req: req, id: rand.Text(), target: req.reply,
 		reader:  newReader(),
 		window:  newWindow(req.window, &s.memory),
-		out:     newOutbox(req, newMatcher(req, s.turns), &s.memory, s.metrics),
+		out:     newOutbox(req, req.matcher(s.turns), &s.memory, s.metrics),
 		limiter: rate.NewLimiter(pace, paceBurst),
 	}
 	if req.op == subjects.LogOpen {
@@ -199,9 +212,9 @@ func (s *Service) parse(ctx context.Context, req *logRequest, body []byte) error
 	case !req.far():
 		return nil
 	case req.op == subjects.LogOpen:
-		return Errorf(subjects.CodeInvalidArgument, "open: a reader in another account cannot listen to the stream, want tail")
+		return request.Errorf(subjects.CodeInvalidArgument, "open: a reader in another account cannot listen to the stream, want tail")
 	case req.window > 0:
-		return Errorf(subjects.CodeInvalidArgument, "window: %d: a reader in another account cannot acknowledge, want none (appbridge logs: --window 0)", req.window)
+		return request.Errorf(subjects.CodeInvalidArgument, "window: %d: a reader in another account cannot acknowledge, want none (appbridge logs: --window 0)", req.window)
 	}
 	return nil
 }
@@ -230,11 +243,11 @@ func (s *Service) fail(serving context.Context, req *logRequest, err error) (res
 }
 
 // failure returns the error for the requester, and logs an internal one.
-func (s *Service) failure(app subjects.AppID, err error) *Error {
-	var failure *Error
+func (s *Service) failure(app subjects.AppID, err error) *request.Error {
+	var failure *request.Error
 	if !errors.As(err, &failure) {
 		s.log.Error("log request failed", zap.Stringer("app", app), zap.Error(err))
-		failure = Errorf(subjects.CodeInternal, "internal error, see the log of the service")
+		failure = request.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

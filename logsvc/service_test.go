@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -340,7 +341,7 @@ func TestRefused(t *testing.T) {
 		case "broken":
 			return errors.New("secret detail")
 		case "none":
-			return logsvc.Errorf(subjects.CodeNotFound, "replica %q: not one\nof app %s", q.Replica, q.App)
+			return request.Errorf(subjects.CodeNotFound, "replica %q: not one\nof app %s", q.Replica, q.App)
 		}
 		return nil
 	}}

@@ -59,7 +59,6 @@ type stream struct {
 	id     string
 	target string // the subject that is written to
 	ack    string // what a reply subject begins with
-	far    bool   // the target is in another account
 
 	reader  *reader
 	window  *window
@@ -126,7 +125,7 @@ func (s *stream) transfer(ctx context.Context, end context.CancelCauseFunc, sour
 	var readErr error
 	running.Go(func() {
 		defer out.close()
-		readErr = source.Run(ctx, &tally{outbox: out, stream: s})
+		readErr = source.Run(ctx, out)
 	})
 	err := s.send(ctx, out)
 	if err == nil {
@@ -142,7 +141,7 @@ func (s *stream) transfer(ctx context.Context, end context.CancelCauseFunc, sour
 
 // limit is how long the stream may last, 0 for no limit.
 func (s *stream) limit() time.Duration {
-	if !s.far {
+	if !s.req.far() {
 		return s.req.maxDuration
 	}
 	if s.req.maxDuration == 0 {
@@ -195,7 +194,7 @@ func (s *stream) listen(end context.CancelCauseFunc) (unsubscribe func(), err er
 
 // open finds the log. The requester of a tail gets a note when that takes long.
 func (s *stream) open(ctx context.Context) (LogStream, error) {
-	ctx, stop := context.WithTimeoutCause(ctx, openTimeout, Errorf(subjects.CodeDeadlineExceeded, "Kubernetes has not answered for %s", openTimeout))
+	ctx, stop := context.WithTimeoutCause(ctx, openTimeout, request.Errorf(subjects.CodeDeadlineExceeded, "Kubernetes has not answered for %s", openTimeout))
 	defer stop()
 	type result struct {
 		source LogStream
@@ -206,13 +205,11 @@ func (s *stream) open(ctx context.Context) (LogStream, error) {
 		source, err := s.source.Open(ctx, s.req.query)
 		found <- result{source, err}
 	}()
-	note := time.NewTimer(firstNote)
-	defer note.Stop()
 	var r result
 	var sendErr error
 	select {
 	case r = <-found:
-	case <-note.C:
+	case <-time.After(firstNote):
 		if s.req.op == subjects.LogTail {
 			s.encoder = newEncoder(s.req, "")
 			sendErr = s.sendNote(ctx, parcel{note: subjects.LogNoteWaiting, text: "waiting for Kubernetes"})
@@ -245,17 +242,14 @@ func (s *stream) sendSubject() error {
 
 // awaitListener waits for a subscriber.
 func (s *stream) awaitListener(ctx context.Context) error {
-	limit := time.NewTimer(listenTimeout)
-	defer limit.Stop()
-	tick := time.NewTicker(missingInterval / 2)
-	defer tick.Stop()
+	limit, tick := time.After(listenTimeout), time.Tick(missingInterval/2)
 	for {
 		s.probe()
 		select {
 		case <-s.reader.listening:
 			return nil
-		case <-tick.C:
-		case <-limit.C:
+		case <-tick:
+		case <-limit:
 			return errNoListener
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -265,11 +259,10 @@ func (s *stream) awaitListener(ctx context.Context) error {
 
 // finish sends the end of the stream, after the error if there is one.
 func (s *stream) finish(ctx context.Context, target string, err error) (result string) {
-	var failure *Error
+	var failure *request.Error
 	reason := subjects.LogEndEOF
 	switch {
 	case err == nil:
-		result = string(reason)
 	case errors.Is(err, errGone), errors.Is(err, errNoListener), errors.Is(err, nats.ErrConnectionClosed):
 		return resultGone
 	case errors.Is(err, errStopped):
@@ -301,20 +294,4 @@ func (s *stream) header() nats.Header {
 		subjects.HeaderLogStream: {s.id},
 		subjects.HeaderLogSeq:    {strconv.FormatUint(s.seq, 10)},
 	}
-}
-
-// tally counts the lines that were cut.
-type tally struct {
-	*outbox
-	stream *stream
-}
-
-// Lines is that of a Sink.
-func (t *tally) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	for i := range lines {
-		if lines[i].Cut > 0 {
-			t.stream.metrics.cut.Inc()
-		}
-	}
-	return t.outbox.Lines(ctx, replica, lines, live)
 }

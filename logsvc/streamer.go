@@ -4,16 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// LogStreamer finds the logs of apps. Pods are one source of them; another one
-// can be added without touching the service. It is safe for use by many
-// goroutines.
+// LogStreamer finds the logs of apps. Pods are one source of them; another one can be added without
+// touching the service. It is safe for use by many goroutines.
 type LogStreamer interface {
 	// Open finds the logs of q and takes the slots for reading them, so that a limit applies
-	// before anything is sent. ctx bounds Open alone. An error for the requester is an *Error.
+	// before anything is sent. ctx bounds Open alone. An error for the requester is a *request.Error.
 	Open(ctx context.Context, q Query) (LogStream, error)
 }
 
@@ -24,7 +23,7 @@ type LogStream interface {
 	// Replicas are the names of the replicas that Open found, sorted.
 	Replicas() []string
 	// Run reads until out has everything (nil), ctx is done (its error), or nothing can be
-	// read (usually an *Error). A replica that ends or fails does not affect the others: the
+	// read (usually a *request.Error). A replica that ends or fails does not affect the others: the
 	// reader gets a Note. Run is called at most once and returns when all its goroutines have
 	// ended.
 	Run(ctx context.Context, out Sink) error
@@ -47,14 +46,7 @@ type Sink interface {
 }
 
 // Line is one line of a log.
-type Line struct {
-	// Time is when it was written; zero when it carries no time.
-	Time time.Time
-	// Text is the line without its line end: any bytes.
-	Text []byte
-	// Cut is how many bytes after Text are missing because the line was too long.
-	Cut int64
-}
+type Line = logline.Line
 
 // Query selects the logs to read.
 type Query struct {
@@ -83,11 +75,3 @@ const (
 	// FollowAlways also waits for new replicas, as long as the app exists.
 	FollowAlways
 )
-
-// Error is a failure that the requester receives.
-type Error = request.Error
-
-// Errorf makes an Error.
-func Errorf(code subjects.Code, format string, args ...any) *Error {
-	return request.Errorf(code, format, args...)
-}

@@ -54,9 +54,6 @@ func newWindow(size int, all *memory) *window {
 
 // enter waits until there is room for a message and opens it. acknowledge returns the batch.
 func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch) error {
-	if w == nil {
-		return nil
-	}
 	for {
 		freed := w.tryEnter(seq, msg, b)
 		if freed == nil {

@@ -1,6 +1,7 @@
 package logsvc
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -77,5 +78,25 @@ func TestWindowLost(t *testing.T) {
 	w.acknowledge(5)
 	if err := w.drain(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Lines that were not matched are counted after those that came before them.
+func TestOutboxMissed(t *testing.T) {
+	t.Parallel()
+	lines := []Line{{Text: []byte("a")}, {Text: []byte("b")}}
+	o := newOutbox(&logRequest{format: formatText}, nil, &memory{}, testMetrics())
+	missed := 0
+	o.filter = func(_ context.Context, _ string, lines []Line, _ bool) ([]Line, int, error) {
+		return lines[:len(lines)-missed], missed, nil
+	}
+	for range 3 {
+		if err := o.Lines(t.Context(), "r", lines, true); err != nil {
+			t.Fatal(err)
+		}
+		missed = 2
+	}
+	if len(o.ready) != 2 || o.ready[0].batch == nil || o.ready[1].dropped != 4 {
+		t.Errorf("got %+v", o.ready)
 	}
 }

@@ -125,7 +125,7 @@ func newStream(nc *nats.Conn, req Request, t timing) (*stream, error) {
 	}
 	return &stream{
 		nc: nc, app: req.App, scheme: scheme, subject: subject, body: body, timing: t,
-		inbox: newInbox(req.room(), req.Window == Paced, time.Now()), liveness: newLiveness(nc, t),
+		inbox: newInbox(req.room(), req.Window == Paced), liveness: newLiveness(nc, t),
 	}, nil
 }
 
@@ -135,8 +135,7 @@ func (s *stream) read(ctx context.Context, req Request, reply string, handle Han
 	if err := s.nc.PublishMsg(&nats.Msg{Subject: s.subject, Reply: reply, Data: s.body}); err != nil {
 		return End{}, fmt.Errorf("request logs on %s: %w", s.subject, err)
 	}
-	look := time.NewTicker(s.timing.check)
-	defer look.Stop()
+	look := time.Tick(s.timing.check)
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,7 +149,7 @@ func (s *stream) read(ctx context.Context, req Request, reply string, handle Han
 				s.ended = true
 				return End{}, err
 			}
-		case <-look.C:
+		case <-look:
 			if err := s.check(req, time.Now()); err != nil {
 				return End{}, err
 			}

@@ -58,7 +58,7 @@ func TestTail(t *testing.T) {
 			t.Fatalf("got acknowledgements of %v, want all five", acks)
 		}
 	}
-	if diff := cmp.Diff(v.requests, []wireRequest{{Tail: new(5), Format: FormatRaw, Window: DefaultWindow}}); diff != "" {
+	if diff := cmp.Diff(v.requests, []wireRequest{{Tail: 5.0, Format: FormatRaw, Window: DefaultWindow}}); diff != "" {
 		t.Errorf("request: got - want +:\n%s", diff)
 	}
 }
@@ -78,7 +78,7 @@ func TestRequestBody(t *testing.T) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	all := Request{Tail: new(-1), SinceStart: true, Window: 3}
-	if got, err := all.body(); string(got) != `{"since":"start","window":3,"tail":"all"}` || err != nil {
+	if got, err := all.body(); string(got) != `{"tail":"all","since":"start","window":3}` || err != nil {
 		t.Errorf("got %s, %v for all", got, err)
 	}
 	if got, err := (Request{}).withDefaults().body(); string(got) != `{"window":16}` || err != nil {
@@ -289,7 +289,7 @@ func TestPacedSlowHandler(t *testing.T) {
 
 // TestPacedBound: of a paced stream so much is kept and no more, and what is missing is found at once.
 func TestPacedBound(t *testing.T) {
-	b := newInbox(MaxWindow, true, time.Now())
+	b := newInbox(MaxWindow, true)
 	body := make([]byte, 1<<20)
 	for seq := 1; seq <= 70; seq++ {
 		m := nats.NewMsg("x")

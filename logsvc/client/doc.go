@@ -1,9 +1,8 @@
 // Package client reads the logs of apps from the log service.
 //
-// A stream is read as fast as its reader takes it: the service sends a window
-// of messages ahead, and each is acknowledged when the handler has returned.
-// Messages that are lost, as when the connection breaks, are sent again. The handler gets every
-// message once and in order.
+// A stream is read as fast as its reader takes it: the service sends a window of messages ahead,
+// and each is acknowledged when the handler has returned. Messages that are lost, as when the
+// connection breaks, are sent again. The handler gets every message once and in order.
 //
 //	app := subjects.AppID{Project: "shop", Domain: "production", Name: "search"}
 //	request := client.Request{App: app, Follow: new(true)}

@@ -39,9 +39,7 @@ func defaultPause() *backoff.ExponentialBackOff {
 }
 
 // Follow reads the log of an app like Tail, and resumes when the stream breaks: after the last line
-// that the handler got, without repeats or holes. It resumes after a lost connection or message,
-// when the replica of the service stops, and after every other end that is neither the reader's nor
-// that of the log. It gives up after ResumeTimeout without success (which starts again with each
+// that the handler got, without repeats or holes. It gives up after ResumeTimeout without success (which starts again with each
 // connection to NATS). The first request has the errors and the end of Tail.
 //
 // The handler gets each line once, whole, in the order of its replica's log. It gets a Note when
@@ -80,7 +78,7 @@ type place struct {
 	// since is where the log is needed from while the handler got no line, and least the time
 	// before which no line is wanted.
 	since   time.Time
-	least   stamp
+	least   time.Time
 	passage passage
 }
 
@@ -95,7 +93,7 @@ func (p *place) begin(pass pass, sure bool) {
 // from returns the time from which the log is needed.
 func (p *place) from() time.Time {
 	if p.any {
-		return p.last.time()
+		return p.last
 	}
 	return p.since
 }
@@ -318,7 +316,7 @@ func (f *follower) hasBacklog() bool {
 		return false // everything from the floor on was wanted
 	}
 	for _, p := range f.places {
-		if p.live && !p.any && p.least != (stamp{}) {
+		if p.live && !p.any && !p.least.IsZero() {
 			return true
 		}
 	}

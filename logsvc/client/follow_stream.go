@@ -96,7 +96,7 @@ func (f *follower) takeReplicas(m *Message) error {
 		}
 		p := &place{since: time.Now().Add(-newcomer)}
 		if f.pass == passFirst && !f.listed {
-			p.since, p.least = f.floor(), stampAt(f.floor())
+			p.since, p.least = f.floor(), f.floor()
 		}
 		f.places[name] = p
 	}

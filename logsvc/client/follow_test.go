@@ -281,7 +281,7 @@ func TestFollowAsks(t *testing.T) {
 	now := time.Now().UTC()
 	line := func(ago time.Duration, text string) string {
 		at := stampAt(now.Add(-ago))
-		return string(at[:]) + " " + text + "\n"
+		return at + " " + text + "\n"
 	}
 	s := suite.NATS(t, nil)
 	requests := 0
@@ -325,7 +325,6 @@ func TestFollowAsks(t *testing.T) {
 	defer v.mu.Unlock()
 	var asked []string
 	for _, r := range v.requests {
-		since, _ := time.Parse(time.RFC3339Nano, r.SinceTime)
 		if left, err := time.ParseDuration(r.MaxDuration); err != nil || left > time.Hour || left < 59*time.Minute {
 			t.Errorf("got max_duration %s", r.MaxDuration)
 		}
@@ -334,10 +333,10 @@ func TestFollowAsks(t *testing.T) {
 		}
 		tail := "-"
 		if r.Tail != nil {
-			tail = strconv.Itoa(*r.Tail)
+			tail = fmt.Sprint(r.Tail)
 		}
 		// Of pod-a from ten seconds before its last line.
-		asked = append(asked, fmt.Sprintf("tail %s, previous %v, follow %v, since %v", tail, r.Previous, *r.Follow, !since.IsZero() && since.Equal(now.Add(-11*time.Second))))
+		asked = append(asked, fmt.Sprintf("tail %s, previous %v, follow %v, since %v", tail, r.Previous, *r.Follow, r.SinceTime.Equal(now.Add(-11*time.Second))))
 	}
 	wantAsked := []string{"tail 7, previous false, follow true, since false", "tail 7, previous false, follow false, since false", "tail -, previous true, follow false, since true", "tail -, previous false, follow true, since true"}
 	if diff := cmp.Diff(asked, wantAsked); diff != "" {
@@ -353,7 +352,7 @@ func TestFollowSinceStart(t *testing.T) {
 		requests++
 		v.replicas("pod-a")
 		at := stampAt(time.Now().Add(time.Duration(requests) * time.Minute))
-		v.lines(2, fmt.Sprintf("%s %d\n", at[:], requests))
+		v.lines(2, fmt.Sprintf("%s %d\n", at, requests))
 		if requests == 1 {
 			v.end(subjects.LogEndShutdown, 0)
 		} else {
@@ -367,7 +366,7 @@ func TestFollowSinceStart(t *testing.T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, r := range v.requests {
-		if start := r.Since == "start"; start != (i == 0) || start == (r.SinceTime != "") {
+		if start := r.Since == "start"; start != (i == 0) || start == (!r.SinceTime.IsZero()) {
 			t.Errorf("request %d: got since %q, since_time %q", i+1, r.Since, r.SinceTime)
 		}
 	}

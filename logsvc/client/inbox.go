@@ -32,24 +32,22 @@ type inbox struct {
 	broken  error           // the error of an invalid message
 }
 
-// unnumbered is how many messages without a number may wait: a stream has an
-// error and an end.
+// unnumbered is how many messages without a number may wait: a stream has an error and an end.
 const unnumbered = 4
 
 // pacedBytes is how much of a paced stream is queued for its handler. The service does not wait for
 // the handler and sends no message again.
 const pacedBytes = 64 << 20
 
-func newInbox(window int, paced bool, now time.Time) *inbox {
+func newInbox(window int, paced bool) *inbox {
 	window++
-	return &inbox{window: window, paced: paced, queue: make(chan item, window+unnumbered), next: 1, held: map[uint64]item{}, arrived: now}
+	return &inbox{window: window, paced: paced, queue: make(chan item, window+unnumbered), next: 1, held: map[uint64]item{}, arrived: time.Now()}
 }
 
 // run takes messages until ctx is done. The service ends a stream after a minute without
 // acknowledgements, so the last one is repeated while the handler works.
 func (b *inbox) run(ctx context.Context, nc *nats.Conn, arriving <-chan *nats.Msg, sign time.Duration) {
-	tick := time.NewTicker(sign)
-	defer tick.Stop()
+	tick := time.Tick(sign)
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,7 +56,7 @@ func (b *inbox) run(ctx context.Context, nc *nats.Conn, arriving <-chan *nats.Ms
 			if b.take(m, time.Now()) {
 				acknowledge(nc, m.Reply)
 			}
-		case <-tick.C:
+		case <-tick:
 			acknowledge(nc, b.lastAck())
 		}
 	}
@@ -178,9 +176,7 @@ func (b *inbox) gapError() error {
 	}
 	last := b.next
 	for seq := range b.held {
-		if seq > last {
-			last = seq
-		}
+		last = max(last, seq)
 	}
 	return fmt.Errorf("%w: number %d did not come, %d did", ErrGap, b.next, last)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -77,10 +78,10 @@ func (p *pods) Open(_ context.Context, q logsvc.Query) (logsvc.LogStream, error)
 		restarted += l.instance
 	}
 	if q.Previous && restarted == 0 {
-		return nil, logsvc.Errorf(subjects.CodeFailedPrecondition, "previous: nothing has restarted")
+		return nil, request.Errorf(subjects.CodeFailedPrecondition, "previous: nothing has restarted")
 	}
 	if q.Replica != "" && p.logs[q.Replica] == nil {
-		return nil, logsvc.Errorf(subjects.CodeNotFound, "replica %q: not a replica", q.Replica)
+		return nil, request.Errorf(subjects.CodeNotFound, "replica %q: not a replica", q.Replica)
 	}
 	names := p.names()
 	if q.Replica != "" {

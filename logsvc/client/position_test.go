@@ -10,13 +10,16 @@ import (
 
 var testTime = time.Date(2026, 11, 21, 8, 51, 7, 0, time.UTC)
 
+// stampAt is a time as the service writes it.
+func stampAt(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000Z") }
+
 // stamped is a line as the service writes it; a negative time is none.
 func stamped(ms int, text string) string {
 	if ms < 0 {
 		return text + "\n"
 	}
 	at := stampAt(testTime.Add(time.Duration(ms) * time.Millisecond))
-	return string(at[:]) + " " + text + "\n"
+	return at + " " + text + "\n"
 }
 
 func TestPosition(t *testing.T) {

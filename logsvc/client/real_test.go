@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -31,7 +32,7 @@ const group = 500
 
 func (n numbered) Open(_ context.Context, q logsvc.Query) (logsvc.LogStream, error) {
 	if q.App.Name != "search" {
-		return nil, logsvc.Errorf(subjects.CodeNotFound, "no app %s", q.App)
+		return nil, request.Errorf(subjects.CodeNotFound, "no app %s", q.App)
 	}
 	return n, nil
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,9 +16,8 @@ const (
 	DefaultWindow = 16
 	// MaxWindow is the largest window that the service grants.
 	MaxWindow = 1024
-	// Paced is the window of a stream without acknowledgements: the service sends at
-	// a pace that most readers keep up with. It is the only one for a service
-	// in another account.
+	// Paced is the window of a stream without acknowledgements: the service sends at a pace
+	// that most readers keep up with. It is the only one for a service in another account.
 	Paced = -1
 	// DefaultTimeout is how long a Request waits for the first message.
 	DefaultTimeout = 5 * time.Second
@@ -60,8 +60,7 @@ type Request struct {
 	Previous bool
 	// Timestamps puts the time before each line.
 	Timestamps bool
-	// Include and Exclude are regular expressions (RE2) that lines must, and must
-	// not, match.
+	// Include and Exclude are regular expressions (RE2) that lines must, and must not, match.
 	Include, Exclude string
 	Format           Format
 	// MaxDuration ends the stream.
@@ -78,37 +77,30 @@ type Request struct {
 
 // wireRequest is the body of a request.
 type wireRequest struct {
-	Replica     string `json:"replica,omitempty"`
-	Container   string `json:"container,omitempty"`
-	Tail        *int   `json:"tail,omitempty"`
-	Since       string `json:"since,omitempty"`
-	SinceTime   string `json:"since_time,omitempty"`
-	Follow      *bool  `json:"follow,omitempty"`
-	Previous    bool   `json:"previous,omitempty"`
-	Timestamps  bool   `json:"timestamps,omitempty"`
-	Include     string `json:"include,omitempty"`
-	Exclude     string `json:"exclude,omitempty"`
-	Format      Format `json:"format,omitempty"`
-	Window      int    `json:"window,omitempty"`
-	MaxDuration string `json:"max_duration,omitempty"`
+	Replica     string    `json:"replica,omitempty"`
+	Container   string    `json:"container,omitempty"`
+	Tail        any       `json:"tail,omitempty"` // a number or "all"
+	Since       string    `json:"since,omitempty"`
+	SinceTime   time.Time `json:"since_time,omitzero"`
+	Follow      *bool     `json:"follow,omitempty"`
+	Previous    bool      `json:"previous,omitempty"`
+	Timestamps  bool      `json:"timestamps,omitempty"`
+	Include     string    `json:"include,omitempty"`
+	Exclude     string    `json:"exclude,omitempty"`
+	Format      Format    `json:"format,omitempty"`
+	Window      int       `json:"window,omitempty"`
+	MaxDuration string    `json:"max_duration,omitempty"`
 }
 
 // withDefaults fills in what this side decides.
 func (r Request) withDefaults() Request {
-	if r.Prefix == "" {
-		r.Prefix = subjects.DefaultPrefix
-	}
-	if r.Window == 0 {
-		r.Window = DefaultWindow
-	}
-	if r.Timeout == 0 {
-		r.Timeout = DefaultTimeout
-	}
+	r.Prefix = cmp.Or(r.Prefix, subjects.DefaultPrefix)
+	r.Window = cmp.Or(r.Window, DefaultWindow)
+	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
 	return r
 }
 
-// validate finds what would make this side misbehave; the rest is for the
-// service to judge.
+// validate finds what would make this side misbehave; the rest is for the service to judge.
 func (r Request) validate() error {
 	var errs []error
 	if r.Window != Paced && (r.Window < 1 || r.Window > MaxWindow) {
@@ -138,8 +130,15 @@ func (r Request) arriving() int {
 
 func (r Request) body() ([]byte, error) {
 	w := wireRequest{
-		Replica: r.Replica, Container: r.Container, Tail: r.Tail, Follow: r.Follow, Previous: r.Previous,
+		Replica: r.Replica, Container: r.Container, SinceTime: r.SinceTime, Follow: r.Follow, Previous: r.Previous,
 		Timestamps: r.Timestamps, Include: r.Include, Exclude: r.Exclude, Format: r.Format, Window: max(r.Window, 0),
+	}
+	switch {
+	case r.Tail == nil:
+	case *r.Tail < 0:
+		w.Tail = "all"
+	default:
+		w.Tail = *r.Tail
 	}
 	switch {
 	case r.SinceStart:
@@ -147,20 +146,10 @@ func (r Request) body() ([]byte, error) {
 	case r.Since != 0:
 		w.Since = r.Since.String()
 	}
-	if !r.SinceTime.IsZero() {
-		w.SinceTime = r.SinceTime.Format(time.RFC3339Nano)
-	}
 	if r.MaxDuration != 0 {
 		w.MaxDuration = r.MaxDuration.String()
 	}
-	var message any = w
-	if r.Tail != nil && *r.Tail < 0 {
-		message = struct {
-			wireRequest
-			Tail string `json:"tail"`
-		}{w, "all"}
-	}
-	body, err := json.Marshal(message)
+	body, err := json.Marshal(w)
 	if err != nil {
 		return nil, fmt.Errorf("encode log request: %w", err)
 	}

@@ -1,6 +1,7 @@
 package logline_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,7 @@ func TestConformanceStreams(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			var messages []string
 			add := func(line []byte) {
-				_, message := logline.Parse(logline.TrimCR(line))
+				_, message := logline.Parse(bytes.TrimRight(line, "\r"))
 				messages = append(messages, string(message))
 			}
 			scanner := logline.NewScanner(len(c.Input))

@@ -188,14 +188,6 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-func TestTrimCR(t *testing.T) {
-	for _, tt := range [][2]string{{"", ""}, {"\r", ""}, {"a\r\r", "a"}, {"a\rb", "a\rb"}, {"\ra\r", "\ra"}, {"a\r ", "a\r "}} {
-		if got := string(logline.TrimCR([]byte(tt[0]))); got != tt[1] {
-			t.Errorf("%q: got %q, want %q", tt[0], got, tt[1])
-		}
-	}
-}
-
 func BenchmarkParse(b *testing.B) {
 	for name, line := range map[string]string{
 		"fixed":  "2026-03-14T09:26:53.123456789Z hello",

@@ -26,8 +26,7 @@ type Scanner struct {
 	spare []byte
 }
 
-// NewScanner makes a Scanner whose lines have at most limit bytes. The limit is
-// at least 1.
+// NewScanner makes a Scanner whose lines have at most limit bytes. The limit is at least 1.
 func NewScanner(limit int) *Scanner { return &Scanner{limit: max(limit, 1)} }
 
 // Feed sets the next chunk of the stream. Before that, Next must have returned false. Lines are

@@ -7,7 +7,6 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
-	"github.com/appbridge/appbridge/logsvc"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +58,7 @@ func (src *Source) findApp(ctx context.Context, id subjects.AppID) (*kservice.Se
 			return svc, err
 		}
 	}
-	return nil, logsvc.Errorf(subjects.CodeNotFound, "app: no app %s", id)
+	return nil, request.Errorf(subjects.CodeNotFound, "app: no app %s", id)
 }
 
 // searchApp returns the app's Service from a list, nil if it is not there, the first by

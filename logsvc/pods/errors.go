@@ -6,7 +6,6 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
-	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -15,21 +14,21 @@ import (
 func apiError(ctx context.Context, err error, need kube.Right) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return logsvc.Errorf(subjects.CodeDeadlineExceeded, "kubernetes did not answer in time")
+		return request.Errorf(subjects.CodeDeadlineExceeded, "kubernetes did not answer in time")
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
 	switch kube.ReasonOf(err) {
 	case kube.Forbidden:
-		return logsvc.Errorf(subjects.CodeInternal, "kubernetes: the log service lacks the right %s", need)
+		return request.Errorf(subjects.CodeInternal, "kubernetes: the log service lacks the right %s", need)
 	case kube.Unauthorized:
-		return logsvc.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of the log service")
+		return request.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of the log service")
 	case kube.Missing:
-		return logsvc.Errorf(subjects.CodeInternal, "kubernetes has no %s", need.Resource)
+		return request.Errorf(subjects.CodeInternal, "kubernetes has no %s", need.Resource)
 	case kube.Invalid:
-		return logsvc.Errorf(subjects.CodeInternal, "kubernetes: %s", request.PlainText(err))
+		return request.Errorf(subjects.CodeInternal, "kubernetes: %s", request.PlainText(err))
 	default:
-		return logsvc.Errorf(subjects.CodeUnavailable, "kubernetes: %s", request.PlainText(err))
+		return request.Errorf(subjects.CodeUnavailable, "kubernetes: %s", request.PlainText(err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 )
 
@@ -45,7 +46,7 @@ func TestKubernetesFailingReplica(t *testing.T) {
 		q := all(a)
 		q.Follow, q.Replica = logsvc.FollowNever, bad.Name()
 		err := read(t, k, q).ended()
-		var failure *logsvc.Error
+		var failure *request.Error
 		if !errors.As(err, &failure) || failure.Code != 502 {
 			t.Errorf("got %v, want an Error 502", err)
 		}

@@ -16,7 +16,6 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/logsvc"
-	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
@@ -289,7 +288,7 @@ func TestKubernetesRotation(t *testing.T) {
 func TestKubernetesLongLine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	k := p.kubernetes(func(c *pods.Config) { c.MaxLineBytes = 1000 })
+	k := p.kubernetes()
 	a := p.newApp("long")
 	pod := a.run("00001")
 	pod.Write("before")
@@ -301,7 +300,7 @@ func TestKubernetesLongLine(t *testing.T) {
 		pod.WriteRaw(chunk)
 	}
 	pod.Write("", "after")
-	r.wait(pod, "before", fmt.Sprintf("1000 bytes and %d cut", size-1000), "after")
+	r.wait(pod, "before", fmt.Sprintf("%d bytes and %d cut", 128<<10, size-128<<10), "after")
 }
 
 // TestKubernetesSinkEnds: an error of the sink is the stream's, and nobody

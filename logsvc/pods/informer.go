@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -66,11 +68,6 @@ func (w *podInformer) signal() {
 
 // pods returns the pods in the informer's cache.
 func (w *podInformer) pods() []*corev1.Pod {
-	var pods []*corev1.Pod
-	for _, object := range w.informer.GetStore().List() {
-		if pod, ok := object.(*corev1.Pod); ok {
-			pods = append(pods, pod)
-		}
-	}
+	pods, _ := listers.NewPodLister(w.informer.GetIndexer()).List(labels.Everything()) // never fails
 	return pods
 }

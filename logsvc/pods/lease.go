@@ -6,14 +6,8 @@ import (
 	"sync"
 
 	"github.com/appbridge/appbridge/bridge/request"
-	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
-
-// newSlots makes the limit for logs that are read.
-func newSlots(most int) *request.Limiter {
-	return request.NewLimiter(request.Limit{Option: "max-pod-streams", What: "Kubernetes log streams", Max: most})
-}
 
 // lease holds the slots of one stream. When a project needs slots and another one has more than
 // its share, the newest streams of that project end.
@@ -26,11 +20,6 @@ type lease struct {
 	closed  bool
 	revoked error                   // set when the stream has to end
 	end     context.CancelCauseFunc // ends the stream; nil before it runs
-}
-
-// newLease makes the lease of a stream of a project.
-func (src *Source) newLease(project string) *lease {
-	return &lease{slots: src.slots, project: project}
 }
 
 // take takes n slots or none. Nothing can be taken after close.
@@ -46,7 +35,7 @@ func (l *lease) take(ctx context.Context, n int) error {
 	defer l.mu.Unlock()
 	if l.closed || l.revoked != nil {
 		slot.Release()
-		return cmp.Or(l.revoked, error(logsvc.Errorf(subjects.CodeInternal, "the log stream is closed")))
+		return cmp.Or(l.revoked, error(request.Errorf(subjects.CodeInternal, "the log stream is closed")))
 	}
 	l.held = append(l.held, slot)
 	return nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -14,8 +14,8 @@ import (
 // may never come.
 func TestRevokedBeforeRun(t *testing.T) {
 	t.Parallel()
-	src := &Source{slots: newSlots(4)}
-	evil := src.newLease("evil")
+	slots := request.NewLimiter(request.Limit{Option: "max-pod-streams", What: "Kubernetes log streams", Max: 4})
+	evil := &lease{slots: slots, project: "evil"}
 	for range 2 {
 		if err := evil.take(t.Context(), 2); err != nil {
 			t.Fatal(err)
@@ -23,14 +23,14 @@ func TestRevokedBeforeRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	shop := src.newLease("shop")
+	shop := &lease{slots: slots, project: "shop"}
 	if err := shop.take(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
 	running, end := evil.run(t.Context())
 	defer end(nil)
 	err := context.Cause(running)
-	var failure *logsvc.Error
+	var failure *request.Error
 	if !errors.As(err, &failure) || failure.Code != subjects.CodeResourceExhausted {
 		t.Errorf("got %v", err)
 	}
@@ -40,7 +40,7 @@ func TestRevokedBeforeRun(t *testing.T) {
 	evil.giveBack() // as its readers do
 	evil.close()
 	shop.close()
-	if active := src.slots.Usage().Active; active != 0 {
+	if active := slots.Usage().Active; active != 0 {
 		t.Errorf("%d slots are taken", active)
 	}
 }

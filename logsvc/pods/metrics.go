@@ -1,6 +1,9 @@
 package pods
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // The causes for which the log of a container is opened again.
 const (
@@ -17,19 +20,20 @@ type metrics struct {
 
 // newMetrics registers them; streams returns how many logs are read.
 func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
+	register := promauto.With(reg)
+	register.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "appbridge_log_pod_streams", Help: "Kubernetes log streams that are taken.",
+	}, streams)
 	m := &metrics{
-		resumes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		resumes: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_resumes_total", Help: "Times a log that is followed was opened again, by cause: the end of the answer, an error, a restart of the container.",
 		}, []string{"cause"}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
+		failures: register.NewCounter(prometheus.CounterOpts{
 			Name: "appbridge_log_read_failures_total", Help: "Tries to read the log or the state of a replica that failed.",
 		}),
 	}
 	for _, cause := range []string{resumeEOF, resumeError, resumeRestart} {
 		m.resumes.WithLabelValues(cause)
 	}
-	reg.MustRegister(m.resumes, m.failures, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "appbridge_log_pod_streams", Help: "Kubernetes log streams that are taken.",
-	}, streams))
 	return m
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -54,9 +55,9 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 	}
 	s := &appLog{
 		src: src, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true},
-		opened: opened, lease: src.newLease(q.App.Project),
+		opened: opened, lease: &lease{slots: src.slots, project: q.App.Project},
 	}
-	pods, err := s.list(ctx, "")
+	pods, err := s.list(ctx)
 	if err != nil {
 		return nil, apiError(ctx, err, kube.Right{Verb: "list", Resource: "pods", Namespace: s.namespace})
 	}
@@ -91,10 +92,10 @@ func (s *appLog) owns(pod *corev1.Pod) bool {
 }
 
 // list lists the pods that the selector matches.
-func (s *appLog) list(ctx context.Context, version string) ([]*corev1.Pod, error) {
+func (s *appLog) list(ctx context.Context) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	err := s.src.call(ctx, s.q.App.Project, func(ctx context.Context) error {
-		list, err := s.src.core.Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: s.selector(), ResourceVersion: version})
+		list, err := s.src.core.Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: s.selector()})
 		if err != nil {
 			return err
 		}
@@ -126,17 +127,16 @@ func (s *appLog) choose(pods []*corev1.Pod) ([]podContainer, error) {
 	case len(targets) > 0:
 		return targets, nil
 	case skipped != nil:
-		return nil, logsvc.Errorf(subjects.CodeNotFound, "container %q: replica %s has containers %s",
+		return nil, request.Errorf(subjects.CodeNotFound, "container %q: replica %s has containers %s",
 			s.q.Container, skipped.Name, strings.Join(containerNames(skipped), ", "))
 	case s.q.Replica != "":
 		// The text does not depend on whether another app has such a pod.
-		return nil, logsvc.Errorf(subjects.CodeNotFound, "replica %q: not a replica of app %s", s.q.Replica, s.q.App)
+		return nil, request.Errorf(subjects.CodeNotFound, "replica %q: not a replica of app %s", s.q.Replica, s.q.App)
 	}
 	return nil, nil
 }
 
-// chooseContainer returns the container with that name, by default the first that is not
-// Knative's.
+// chooseContainer returns the container with that name, by default the first that is not Knative's.
 func chooseContainer(pod *corev1.Pod, name string) (string, bool) {
 	if name != "" {
 		return name, slices.Contains(containerNames(pod), name)
@@ -152,26 +152,20 @@ func chooseContainer(pod *corev1.Pod, name string) (string, bool) {
 // containerNames returns the names of all containers, init containers last.
 func containerNames(pod *corev1.Pod) []string {
 	var names []string
-	for i := range pod.Spec.Containers {
-		names = append(names, pod.Spec.Containers[i].Name)
-	}
-	for i := range pod.Spec.InitContainers {
-		names = append(names, pod.Spec.InitContainers[i].Name)
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		names = append(names, c.Name)
 	}
 	return names
 }
 
 // restarted removes the replicas whose container has not restarted.
 func (s *appLog) restarted() error {
-	var kept []podContainer
-	for _, target := range s.targets {
-		if stateOf(target.pod, target.pod.UID, target.container).last != "" {
-			kept = append(kept, target)
-		}
-	}
+	kept := slices.DeleteFunc(slices.Clone(s.targets), func(target podContainer) bool {
+		return stateOf(target.pod, target.pod.UID, target.container).last == ""
+	})
 	if len(kept) == 0 && len(s.targets) > 0 {
 		first := s.targets[0]
-		return logsvc.Errorf(subjects.CodeFailedPrecondition, "previous: container %s of replica %s has not restarted", first.container, first.pod.Name)
+		return request.Errorf(subjects.CodeFailedPrecondition, "previous: container %s of replica %s has not restarted", first.container, first.pod.Name)
 	}
 	s.targets = kept
 	return nil

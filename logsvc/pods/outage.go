@@ -22,33 +22,6 @@ func (o *outage) failed() time.Duration {
 
 func (o *outage) end() { *o = outage{} }
 
-// watchdog is a read timeout. It runs only during reads: the time that the reader of the stream
-// takes does not count.
-type watchdog struct {
-	timer *time.Timer // nil: no timeout
-	limit time.Duration
-}
-
-// newWatchdog starts a watchdog; disabled, it never fires.
-func newWatchdog(limit time.Duration, disabled bool, cancel context.CancelCauseFunc) watchdog {
-	if disabled {
-		return watchdog{}
-	}
-	return watchdog{timer: time.AfterFunc(limit, func() { cancel(errSilent) }), limit: limit}
-}
-
-func (w watchdog) start() {
-	if w.timer != nil {
-		w.timer.Reset(w.limit)
-	}
-}
-
-func (w watchdog) stop() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-}
-
 // followedLog is the log that a tailer follows. Others cancel the follow when its container has
 // ended: the connection to a node that is lost stays open.
 type followedLog struct {

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,10 +18,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// defaultMaxLineBytes is what Go programs that read lines tend to accept at most.
-const defaultMaxLineBytes = 128 << 10
-
-// Config is what a Kubernetes needs to know.
+// Config configures a Source.
 type Config struct {
 	// REST is the connection to the API server. It is copied; its timeout and its rate limit
 	// are not used: a log is read for hours, and many are opened at once.
@@ -34,14 +30,12 @@ type Config struct {
 	// concurrently. Nil: a search for an app whose Service does not have the name that Flyte
 	// gives it lists all apps.
 	Lookup func(subjects.AppID) (svc *kservice.Service, synced bool)
-	// MaxPodStreams is how many logs are read at a time, one for each replica of each
-	// stream.
+	// MaxPodStreams is how many logs are read at a time, one for each replica of each stream. At
+	// least 1.
 	MaxPodStreams int
 	// MaxBytesPerSecond is the read rate of all logs together. A line counts as at least 128
 	// bytes. 0: no limit.
 	MaxBytesPerSecond int64
-	// MaxLineBytes is the length at which a line is cut. 0: 128 KiB.
-	MaxLineBytes int
 }
 
 // Source reads the logs of the pods of Knative Services: a logsvc.LogStreamer. It needs
@@ -50,7 +44,6 @@ type Config struct {
 type Source struct {
 	namespaces []string
 	lookup     func(subjects.AppID) (*kservice.Service, bool)
-	maxLine    int
 	core       corev1client.CoreV1Interface // pods
 	logs       corev1client.CoreV1Interface // the logs of pods
 	serving    rest.Interface               // Knative Services
@@ -64,46 +57,24 @@ type Source struct {
 
 // timing holds timeouts and intervals; tests shorten them.
 type timing struct {
-	// answer is the timeout of a request that is not for a log.
-	answer time.Duration
-	// silence is the read timeout of a log that is not followed.
-	silence time.Duration
-	// outage is how long a replica may be unreadable before the reader gets a note.
-	outage time.Duration
-	// patience bounds the retries of a log that is not followed.
-	patience time.Duration
-	// report is how long a kubelet may take to report that a container restarted.
-	report time.Duration
-	// poll is how often the state of a container that does not run is read.
-	poll time.Duration
-	// resync is how often a stream that follows lists its pods, and its app when there
-	// are none.
-	resync time.Duration
+	answer   time.Duration // timeout of a request that is not for a log
+	silence  time.Duration // read timeout of a log that is not followed
+	outage   time.Duration // how long a replica may be unreadable without a note to the reader
+	patience time.Duration // how long a log that is not followed is retried
+	report   time.Duration // how long a kubelet may take to report that a container restarted
+	poll     time.Duration // how often the state of a container that does not run is read
+	resync   time.Duration // how often a stream that follows lists its pods, and its app if it has none
 }
 
-// New makes a Kubernetes. It connects to nothing yet.
+// New returns a Source. It connects to nothing yet.
 func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error) {
-	var errs []error
-	if cfg.REST == nil {
-		errs = append(errs, errors.New("the REST configuration is missing"))
-	}
-	if cfg.MaxPodStreams < 1 {
-		errs = append(errs, fmt.Errorf("max pod streams %d: must be at least 1", cfg.MaxPodStreams))
-	}
-	if cfg.MaxBytesPerSecond < 0 {
-		errs = append(errs, fmt.Errorf("max bytes per second %d: must not be negative", cfg.MaxBytesPerSecond))
-	}
-	if cfg.MaxLineBytes < 0 {
-		errs = append(errs, fmt.Errorf("max line bytes %d: must not be negative", cfg.MaxLineBytes))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("configure the Kubernetes logs: %w", err)
-	}
 	src := &Source{
 		namespaces: cfg.Namespaces,
 		lookup:     cfg.Lookup,
-		maxLine:    cfg.MaxLineBytes,
 		log:        log,
+		slots:      request.NewLimiter(request.Limit{Option: "max-pod-streams", What: "Kubernetes log streams", Max: cfg.MaxPodStreams}),
+		calls:      newCalls(),
+		throttle:   newThrottle(cfg.MaxBytesPerSecond),
 		timing: timing{
 			answer: 15 * time.Second, silence: 30 * time.Second, outage: time.Second,
 			patience: 10 * time.Second, report: 3 * time.Second, poll: 2 * time.Second, resync: 10 * time.Second,
@@ -112,12 +83,6 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error
 	if len(src.namespaces) == 0 {
 		src.namespaces = []string{""}
 	}
-	if src.maxLine == 0 {
-		src.maxLine = defaultMaxLineBytes
-	}
-	src.slots = newSlots(cfg.MaxPodStreams)
-	src.calls = newCalls()
-	src.throttle = newThrottle(cfg.MaxBytesPerSecond)
 	if err := src.connect(cfg.REST); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for logs: %w", err)
 	}
@@ -144,8 +109,7 @@ func (src *Source) connect(cfg *rest.Config) error {
 		return err
 	}
 
-	core := kube.Protobuf(cfg)
-	if src.core, err = corev1client.NewForConfig(core); err != nil {
+	if src.core, err = corev1client.NewForConfig(kube.Protobuf(cfg)); err != nil {
 		return err
 	}
 
@@ -154,10 +118,8 @@ func (src *Source) connect(cfg *rest.Config) error {
 	// this process.
 	logs := rest.CopyConfig(cfg)
 	logs.NextProtos = []string{"http/1.1"}
-	if src.logs, err = corev1client.NewForConfig(logs); err != nil {
-		return err
-	}
-	return nil
+	src.logs, err = corev1client.NewForConfig(logs)
+	return err
 }
 
 // PodStreams returns how many logs are read now, and the limit.

@@ -16,20 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
-
-func TestKubernetesConfig(t *testing.T) {
-	_, err := pods.New(pods.Config{MaxLineBytes: -1}, nil, nil)
-	for _, field := range []string{"REST", "max pod streams", "max line bytes"} {
-		if err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("got %v, want it to name %s", err, field)
-		}
-	}
-}
 
 func TestKubernetesChoice(t *testing.T) {
 	p := newPlace(t)
@@ -291,7 +283,7 @@ func TestKubernetesUnreachable(t *testing.T) {
 	}
 	p := &place{t: t, Cluster: &testenv.Cluster{Config: &rest.Config{Host: "https://user:secret@" + address}}}
 	_, err = p.kubernetes().Open(t.Context(), logsvc.Query{App: subjects.AppID{Project: "a", Domain: "b", Name: "c"}})
-	var refusal *logsvc.Error
+	var refusal *request.Error
 	if !errors.As(err, &refusal) || refusal.Code != subjects.CodeUnavailable || strings.Contains(refusal.Text, "secret") || !strings.Contains(refusal.Text, "refused") {
 		t.Errorf("got %v, want 502 and the reason without the address's password", err)
 	}

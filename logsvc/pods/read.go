@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,9 @@ import (
 )
 
 const (
+	// maxLineBytes is the length at which a line is cut: what Go programs that read lines tend to
+	// accept at most.
+	maxLineBytes = 128 << 10
 	// readBytes is the size of the read buffer.
 	readBytes = 64 << 10
 	// flushLines is how many lines the Sink gets at a time.
@@ -62,7 +66,6 @@ type readResult struct {
 type cursor struct {
 	point   resumePoint
 	scanner *logline.Scanner
-	maxLine int
 	buf     []byte
 	lines   []logsvc.Line
 	// The last line of the last request if it had no line end.
@@ -70,10 +73,9 @@ type cursor struct {
 	tornSize int64
 }
 
-func newCursor(maxLine int) *cursor {
+func newCursor() *cursor {
 	return &cursor{
-		scanner: logline.NewScanner(maxLine + logline.TimeBytes),
-		maxLine: maxLine,
+		scanner: logline.NewScanner(maxLineBytes + logline.TimeBytes),
 		buf:     make([]byte, readBytes),
 		lines:   make([]logsvc.Line, 0, flushLines),
 	}
@@ -91,19 +93,25 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 		t.followed.begin(t.progress.id, cancel)
 		defer t.followed.end()
 	}
-	dog := newWatchdog(t.src.timing.silence, o.follow, cancel)
-	defer dog.stop()
+	// The timeout runs only during reads: the time that the reader of the stream takes does not
+	// count.
+	silence := t.src.timing.silence
+	if o.follow {
+		silence = math.MaxInt64
+	}
+	timeout := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer timeout.Stop()
 
 	opts := &corev1.PodLogOptions{Container: t.target.container, Follow: o.follow, Previous: o.previous, Timestamps: true}
 	t.cursor.point.options(opts)
 	// The caller retries.
 	body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(reading)
 	if err != nil {
-		return pass, cmp.Or(abortCause(reading), fmt.Errorf("open the log: %w", err))
+		return pass, cmp.Or(context.Cause(reading), fmt.Errorf("open the log: %w", err))
 	}
 	defer body.Close()
 	if err := t.confirm(reading, o); err != nil {
-		return pass, cmp.Or(abortCause(reading), err)
+		return pass, cmp.Or(context.Cause(reading), err)
 	}
 	pass.opened = true
 	t.outage.end()
@@ -112,9 +120,9 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 	c.scanner.Reset()
 	c.point.begin()
 	for {
-		dog.start()
+		timeout.Reset(silence)
 		n, err := body.Read(c.buf)
-		dog.stop()
+		timeout.Stop()
 		pass.bytes += int64(n)
 		c.scanner.Feed(c.buf[:n])
 		lines := 0
@@ -122,7 +130,7 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 			c.add()
 			if c.point.lost {
 				if err := t.recheck(reading, o); err != nil {
-					return pass, cmp.Or(abortCause(reading), err)
+					return pass, cmp.Or(context.Cause(reading), err)
 				}
 				c.point.accept()
 				c.add()
@@ -139,26 +147,17 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 		switch {
 		case err == nil:
 			if err := t.src.throttle.wait(reading, t.q.App.Project, n, lines); err != nil {
-				return pass, cmp.Or(abortCause(reading), err)
+				return pass, cmp.Or(context.Cause(reading), err)
 			}
 		case errors.Is(err, io.EOF):
 			return pass, t.finish(ctx, o, &pass)
 		default:
-			return pass, cmp.Or(abortCause(reading), fmt.Errorf("read the log: %w", err))
+			return pass, cmp.Or(context.Cause(reading), fmt.Errorf("read the log: %w", err))
 		}
 	}
 }
 
-// abortCause returns why reading was cancelled, nil if it was not.
-func abortCause(reading context.Context) error {
-	if reading.Err() == nil {
-		return nil
-	}
-	return context.Cause(reading)
-}
-
-// confirm checks that the open log is that of the right instance: a request names only the
-// pod.
+// confirm checks that the open log is that of the right instance: a request names only the pod.
 func (t *tailer) confirm(ctx context.Context, o readOptions) error {
 	state, err := t.state(ctx)
 	if err != nil {
@@ -175,20 +174,16 @@ func (t *tailer) confirm(ctx context.Context, o readOptions) error {
 }
 
 // recheck confirms the instance for some time, when the log does not have the line that was read
-// last. Either it was rotated, or the kubelet has restarted the container and not reported it
-// yet.
+// last. Either it was rotated, or the kubelet has restarted the container and not reported it yet.
 func (t *tailer) recheck(ctx context.Context, o readOptions) error {
-	limit := time.NewTimer(t.src.timing.report)
-	defer limit.Stop()
-	again := time.NewTicker(t.src.timing.report / 10)
-	defer again.Stop()
+	limit, again := time.After(t.src.timing.report), time.Tick(t.src.timing.report/10)
 	for {
 		if err := t.confirm(ctx, o); err != nil {
 			return err
 		}
 		select {
-		case <-again.C:
-		case <-limit.C:
+		case <-again:
+		case <-limit:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -203,9 +198,9 @@ func (c *cursor) add() {
 		return
 	}
 	dropped := c.scanner.Cut()
-	if len(text) > c.maxLine {
-		dropped += int64(len(text) - c.maxLine)
-		text = text[:c.maxLine:c.maxLine]
+	if len(text) > maxLineBytes {
+		dropped += int64(len(text) - maxLineBytes)
+		text = text[:maxLineBytes:maxLineBytes]
 	}
 	c.lines = append(c.lines, logsvc.Line{Time: at, Text: text, Cut: dropped})
 }

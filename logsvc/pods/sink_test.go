@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
@@ -196,7 +197,7 @@ func all(a *app) logsvc.Query { return logsvc.Query{App: a.id, Tail: -1} }
 
 func refused(t *testing.T, err error, code subjects.Code, text string) {
 	t.Helper()
-	var refusal *logsvc.Error
+	var refusal *request.Error
 	if !errors.As(err, &refusal) {
 		t.Fatalf("got %v, want an Error", err)
 	}

@@ -3,6 +3,7 @@ package pods
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ func stateOf(pod *corev1.Pod, uid types.UID, container string) containerState {
 	}
 	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	s := containerState{over: finished}
-	status, restart := statusOf(pod, container)
+	status, policy := statusOf(pod, container)
 	if status == nil {
 		return s
 	}
@@ -59,7 +60,7 @@ func stateOf(pod *corev1.Pod, uid types.UID, container string) containerState {
 	}
 	if s.ended != nil {
 		s.current, s.started = endedID(s.ended, status.RestartCount), s.ended.StartedAt.Time
-		s.over = finished || pod.DeletionTimestamp != nil || !restart(s.ended)
+		s.over = finished || pod.DeletionTimestamp != nil || !restarts(policy, s.ended)
 	}
 	return s
 }
@@ -79,20 +80,16 @@ func standInID(started time.Time, restarts int32) string {
 	return fmt.Sprintf("restart %d, started %s", restarts, started.UTC().Format(time.RFC3339))
 }
 
-// statusOf returns the status of a container, nil if it has none yet, and whether it restarts after
-// it has terminated in some way.
-func statusOf(pod *corev1.Pod, container string) (*corev1.ContainerStatus, func(*corev1.ContainerStateTerminated) bool) {
-	for i := range pod.Status.ContainerStatuses {
-		if status := &pod.Status.ContainerStatuses[i]; status.Name == container {
-			return status, restarts(pod.Spec.RestartPolicy)
-		}
+// statusOf returns the status of a container, nil if it has none yet, and its restart policy.
+func statusOf(pod *corev1.Pod, container string) (*corev1.ContainerStatus, corev1.RestartPolicy) {
+	named := func(status corev1.ContainerStatus) bool { return status.Name == container }
+	if i := slices.IndexFunc(pod.Status.ContainerStatuses, named); i >= 0 {
+		return &pod.Status.ContainerStatuses[i], pod.Spec.RestartPolicy
 	}
-	for i := range pod.Status.InitContainerStatuses {
-		if status := &pod.Status.InitContainerStatuses[i]; status.Name == container {
-			return status, restarts(initPolicy(pod, container))
-		}
+	if i := slices.IndexFunc(pod.Status.InitContainerStatuses, named); i >= 0 {
+		return &pod.Status.InitContainerStatuses[i], initPolicy(pod, container)
 	}
-	return nil, nil
+	return nil, ""
 }
 
 // initPolicy is the restart policy of an init container: it restarts until it succeeds, unless it
@@ -109,16 +106,15 @@ func initPolicy(pod *corev1.Pod, container string) corev1.RestartPolicy {
 	return corev1.RestartPolicyOnFailure
 }
 
-func restarts(policy corev1.RestartPolicy) func(*corev1.ContainerStateTerminated) bool {
-	return func(ended *corev1.ContainerStateTerminated) bool {
-		switch policy {
-		case corev1.RestartPolicyNever:
-			return false
-		case corev1.RestartPolicyOnFailure:
-			return ended.ExitCode != 0
-		}
-		return true
+// restarts reports whether a container with that policy restarts after it has ended.
+func restarts(policy corev1.RestartPolicy, ended *corev1.ContainerStateTerminated) bool {
+	switch policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return ended.ExitCode != 0
 	}
+	return true
 }
 
 // endText describes how the container ended.

@@ -55,7 +55,7 @@ func (s *appLog) allFailed(readers []*tailer) error {
 		return nil
 	}
 	first := readers[0]
-	return logsvc.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, request.PlainText(first.failure))
+	return request.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, request.PlainText(first.failure))
 }
 
 // streamRun is a stream that runs. Once the first tailers are started, only the goroutine of
@@ -104,8 +104,7 @@ func (run *streamRun) manage(ctx context.Context) error {
 		watch.run(watching)
 		return nil
 	})
-	survey := time.NewTicker(run.src.timing.resync)
-	defer survey.Stop()
+	survey := time.Tick(run.src.timing.resync)
 	for {
 		over, err := run.finished(ctx)
 		if over || err != nil {
@@ -125,7 +124,7 @@ func (run *streamRun) manage(ctx context.Context) error {
 				}
 			}
 			err = run.attach(ctx, pods)
-		case <-survey.C:
+		case <-survey:
 			err = run.resync(ctx)
 		}
 		if err != nil {
@@ -148,7 +147,7 @@ func (run *streamRun) finished(ctx context.Context) (bool, error) {
 		// A new replica may not have been observed yet. If the list fails, the stream ends
 		// without it.
 		if len(run.targets) > 0 {
-			if pods, err := run.list(ctx, ""); err == nil {
+			if pods, err := run.list(ctx); err == nil {
 				if err := run.attach(ctx, pods); err != nil {
 					return false, err
 				}
@@ -160,12 +159,12 @@ func (run *streamRun) finished(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	run.waiting = true
-	return false, run.note(ctx, subjects.LogNoteWaiting, fmt.Sprintf("app %s has no replicas (scaled to zero), waiting for one", run.q.App))
+	return false, run.out.Note(ctx, subjects.LogNoteWaiting, "", fmt.Sprintf("app %s has no replicas (scaled to zero), waiting for one", run.q.App))
 }
 
 // resync lists the pods, for changes that the informer has missed.
 func (run *streamRun) resync(ctx context.Context) error {
-	pods, err := run.list(ctx, "")
+	pods, err := run.list(ctx)
 	if err != nil {
 		run.src.metrics.failures.Inc()
 		return ctx.Err()
@@ -194,7 +193,7 @@ func (run *streamRun) resync(ctx context.Context) error {
 
 func (run *streamRun) endDeleted(ctx context.Context) error {
 	run.deleted = true
-	return run.note(ctx, subjects.LogNoteWaiting, fmt.Sprintf("app %s was deleted", run.q.App))
+	return run.out.Note(ctx, subjects.LogNoteWaiting, "", fmt.Sprintf("app %s was deleted", run.q.App))
 }
 
 // attach starts tailers for pods that are new.
@@ -233,7 +232,7 @@ func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 		if err := run.lease.take(ctx, 1); err != nil {
 			if !run.full {
 				run.full = true
-				if err := run.note(ctx, subjects.LogNoteReplica, fmt.Sprintf("replica %s is not read yet: %s", target.pod.Name, err)); err != nil {
+				if err := run.out.Note(ctx, subjects.LogNoteReplica, "", fmt.Sprintf("replica %s is not read yet: %s", target.pod.Name, err)); err != nil {
 					return err
 				}
 			}
@@ -261,10 +260,6 @@ func (run *streamRun) sendReplicas(ctx context.Context) error {
 	}
 	slices.Sort(names)
 	return run.out.Replicas(ctx, names)
-}
-
-func (run *streamRun) note(ctx context.Context, note subjects.LogNote, text string) error {
-	return run.out.Note(ctx, note, "", text)
 }
 
 // wake makes the tailers that wait read the states of their pods.

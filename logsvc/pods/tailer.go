@@ -47,7 +47,7 @@ type tailer struct {
 func (s *appLog) newTailer(target podContainer, out logsvc.Sink, late bool) *tailer {
 	t := &tailer{
 		src: s.src, q: s.q, out: out, target: target, listed: true, live: late,
-		cursor: newCursor(s.src.maxLine),
+		cursor: newCursor(),
 		pause: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
 		wake: make(chan struct{}, 1),
@@ -293,11 +293,9 @@ func (t *tailer) waitStart(ctx context.Context, state containerState) error {
 			return err
 		}
 	}
-	timer := time.NewTimer(t.src.timing.poll)
-	defer timer.Stop()
 	select {
 	case <-t.wake:
-	case <-timer.C:
+	case <-time.After(t.src.timing.poll):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -341,10 +339,8 @@ func (t *tailer) terminal(ctx context.Context, err error) error {
 
 // backOff pauses before the next attempt.
 func (t *tailer) backOff(ctx context.Context) error {
-	timer := time.NewTimer(t.pause.NextBackOff())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(t.pause.NextBackOff()):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

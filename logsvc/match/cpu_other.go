@@ -1,6 +1,6 @@
 //go:build !linux
 
-package logsvc
+package match
 
 import "time"
 

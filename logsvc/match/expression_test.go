@@ -1,4 +1,4 @@
-package logsvc
+package match
 
 import (
 	"regexp/syntax"
@@ -26,7 +26,7 @@ func TestExpressions(t *testing.T) {
 		strings.Repeat("(", 500) + strings.Repeat(")", 500):           false,
 		strings.Repeat("(?:a", 200) + "a" + strings.Repeat(")?", 200): false,
 	} {
-		if got := compile(text) != nil; got != want {
+		if got := Compile(text) != nil; got != want {
 			t.Errorf("%.40s: got %t, want %t", text, got, want)
 		}
 	}
@@ -34,7 +34,7 @@ func TestExpressions(t *testing.T) {
 
 // A refused expression has cost next to nothing.
 func TestRefusedExpression(t *testing.T) { //nolint:paralleltest // counts allocations
-	allocated := testing.AllocsPerRun(1, func() { compile("(" + strings.Repeat("a", 1000) + "){1000}") })
+	allocated := testing.AllocsPerRun(1, func() { Compile("(" + strings.Repeat("a", 1000) + "){1000}") })
 	if allocated > 1000 {
 		t.Errorf("%v allocations", allocated)
 	}
@@ -43,7 +43,7 @@ func TestRefusedExpression(t *testing.T) { //nolint:paralleltest // counts alloc
 // A line is seen as far as its cost is bounded.
 func TestExpressionReach(t *testing.T) {
 	t.Parallel()
-	cheap, dear := compile("needle"), compile(strings.Repeat(".*", 100)+"needle")
+	cheap, dear := Compile("needle"), Compile(strings.Repeat(".*", 100)+"needle")
 	if cheap.maxBytes < 128<<10 {
 		t.Errorf("needle sees %d bytes of a line", cheap.maxBytes)
 	}

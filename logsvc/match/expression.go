@@ -1,18 +1,19 @@
-package logsvc
+package match
 
 import (
+	"bytes"
 	"regexp"
 	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/appbridge/appbridge/logsvc/logline"
 )
 
+// MaxBytes is how long an expression may be.
+const MaxBytes = 1 << 10
+
 const (
-	// maxExpression, maxInstructions and maxWide bound the cost of an expression: it is
-	// compiled for each request and matched with every line.
-	maxExpression   = 1 << 10
+	// maxInstructions and maxWide bound the cost of an expression, too: it is compiled for each
+	// request and matched with every line.
 	maxInstructions = 500
 	maxWide         = 16
 	foldedRange     = 8
@@ -24,16 +25,16 @@ const (
 	maxSteps = 4 << 20
 )
 
-// expression is the value of include or exclude.
-type expression struct {
+// Expression is the value of include or exclude.
+type Expression struct {
 	re       *regexp.Regexp
 	maxBytes int // how many bytes of a line are matched
 }
 
-// compile returns nil for an expression that is invalid or costs too much. It checks the cost
+// Compile returns nil for an expression that is invalid or costs too much. It checks the cost
 // first: 1 KiB of nested repetitions compiles to a million instructions.
-func compile(text string) *expression {
-	if len(text) > maxExpression || wide(text) > maxWide {
+func Compile(text string) *Expression {
+	if len(text) > MaxBytes || wide(text) > maxWide {
 		return nil
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
@@ -48,12 +49,12 @@ func compile(text string) *expression {
 	if err != nil {
 		return nil
 	}
-	return &expression{re: re, maxBytes: maxSteps / n}
+	return &Expression{re: re, maxBytes: maxSteps / n}
 }
 
 // match reports whether the expression matches the first maxBytes of a line.
-func (e *expression) match(text []byte) bool {
-	text = logline.TrimCR(text)
+func (e *Expression) match(text []byte) bool {
+	text = bytes.TrimRight(text, "\r")
 	return e.re.Match(text[:min(len(text), e.maxBytes)])
 }
 

@@ -1,4 +1,4 @@
-package logsvc
+package match
 
 import (
 	"syscall"

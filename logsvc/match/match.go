@@ -1,4 +1,6 @@
-package logsvc
+// Package match filters lines with the expressions of a request. Expressions are bounded in their
+// cost before they are compiled, and matched in turns.
+package match
 
 import (
 	"context"
@@ -8,7 +10,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/request"
-
+	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -25,9 +27,9 @@ const (
 	maxDelay = 5 * time.Second
 )
 
-// newTurns makes the limit for matching expressions: half of the processors, so that the other half
+// NewTurns returns the limit for matching expressions: half of the processors, so that the other half
 // is free for everything else.
-func newTurns() *request.Limiter {
+func NewTurns() *request.Limiter {
 	return request.NewLimiter(request.Limit{
 		What: "expressions", Max: max(1, runtime.GOMAXPROCS(0)/2),
 		Pending: 1 << 30, // of streams, each of which has a slot
@@ -36,13 +38,12 @@ func newTurns() *request.Limiter {
 
 var errDelayed = errors.New("expressions delay live lines")
 
-// matcher filters lines with the expressions of a request. A nil matcher passes all lines. It may
+// Matcher filters lines with the expressions of a request. A nil Matcher passes all lines. It may
 // be used concurrently for different replicas.
-type matcher struct {
+type Matcher struct {
 	turns            *request.Limiter
 	project          string
-	option           string      // names the expressions in an error
-	include, exclude *expression // nil: everything, nothing
+	include, exclude *Expression // nil: everything, nothing
 
 	mu     sync.Mutex
 	took   time.Duration // CPU time since the last check
@@ -56,24 +57,18 @@ type delay struct {
 	left time.Time // when the last lines were matched
 }
 
-func newMatcher(r *logRequest, turns *request.Limiter) *matcher {
-	m := &matcher{turns: turns, project: r.query.App.Project, include: r.include, exclude: r.exclude, delays: map[string]*delay{}}
-	switch {
-	case m.include == nil && m.exclude == nil:
+// New returns the Matcher of a request, which shares the turns with the other requests. A nil
+// expression is not given.
+func New(turns *request.Limiter, project string, include, exclude *Expression) *Matcher {
+	if include == nil && exclude == nil {
 		return nil
-	case m.exclude == nil:
-		m.option = "include"
-	case m.include == nil:
-		m.option = "exclude"
-	default:
-		m.option = "include, exclude"
 	}
-	return m
+	return &Matcher{turns: turns, project: project, include: include, exclude: exclude, delays: map[string]*delay{}}
 }
 
-// filter returns the lines that match. The last missed lines are live lines that were not matched,
+// Filter returns the lines that match. The last missed lines are live lines that were not matched,
 // because the expressions have delayed their replica for too long.
-func (m *matcher) filter(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error) {
+func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Line, live bool) (wanted []logline.Line, missed int, err error) {
 	if m == nil {
 		return lines, 0, nil
 	}
@@ -112,12 +107,12 @@ func (m *matcher) filter(ctx context.Context, replica string, lines []Line, live
 	return wanted, 0, nil
 }
 
-func (m *matcher) matches(text []byte) bool {
+func (m *Matcher) matches(text []byte) bool {
 	return (m.include == nil || m.include.match(text)) && (m.exclude == nil || !m.exclude.match(text))
 }
 
 // checkRate ends a stream whose expressions take a processor for next to nothing.
-func (m *matcher) checkRate(took time.Duration, size int) error {
+func (m *Matcher) checkRate(took time.Duration, size int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.took += took
@@ -130,12 +125,19 @@ func (m *matcher) checkRate(took time.Duration, size int) error {
 	if rate >= minMatchRate {
 		return nil
 	}
-	return Errorf(subjects.CodeResourceExhausted, "%s: takes the time of a processor for %.1f MB of lines a second, want an expression that is tried on at least %.1f MB a second",
-		m.option, rate/1e6, minMatchRate/1e6)
+	option := "include, exclude"
+	switch {
+	case m.exclude == nil:
+		option = "include"
+	case m.include == nil:
+		option = "exclude"
+	}
+	return request.Errorf(subjects.CodeResourceExhausted, "%s: takes the time of a processor for %.1f MB of lines a second, want an expression that is tried on at least %.1f MB a second",
+		option, rate/1e6, minMatchRate/1e6)
 }
 
 // allowedDelay returns for how long the lines of a replica may be delayed now.
-func (m *matcher) allowedDelay(replica string) time.Duration {
+func (m *Matcher) allowedDelay(replica string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.delays[replica]
@@ -148,7 +150,7 @@ func (m *matcher) allowedDelay(replica string) time.Duration {
 }
 
 // addDelay records that the lines of a replica were delayed since began.
-func (m *matcher) addDelay(replica string, began time.Time) {
+func (m *Matcher) addDelay(replica string, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.delays[replica]

@@ -1,19 +1,22 @@
-package logsvc
+package match
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-func testMatcher(t *testing.T, include string) *matcher {
+func testMatcher(t *testing.T, include string) *Matcher {
 	t.Helper()
-	return newMatcher(&logRequest{query: Query{App: checkout}, include: compile(include)}, newTurns())
+	return New(NewTurns(), "shop", Compile(include), nil)
 }
 
 // Expressions that hold back lines that are being written for too long are not tried on
@@ -21,7 +24,7 @@ func testMatcher(t *testing.T, include string) *matcher {
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
 	m := testMatcher(t, "a")
-	lines := []Line{{Text: []byte("a")}, {Text: []byte("b")}}
+	lines := []logline.Line{{Text: []byte("a")}, {Text: []byte("b")}}
 	for _, tt := range []struct {
 		name           string
 		held           time.Duration
@@ -33,27 +36,15 @@ func TestHeldBack(t *testing.T) {
 		{"exists", 2 * maxDelay, false, 1, 0},
 	} {
 		m.delays["r"] = &delay{time: tt.held, left: time.Now()}
-		wanted, missed, err := m.filter(t.Context(), "r", lines, tt.live)
+		wanted, missed, err := m.Filter(t.Context(), "r", lines, tt.live)
 		if err != nil || len(wanted) != tt.wanted || missed != tt.missed {
 			t.Errorf("%s: got %d wanted, %d missed, %v", tt.name, len(wanted), missed, err)
 		}
 	}
 	// It recovers while its replica writes nothing.
 	m.delays["r"] = &delay{time: maxDelay, left: time.Now().Add(-2 * maxDelay)}
-	if wanted, missed, err := m.filter(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
+	if wanted, missed, err := m.Filter(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
 		t.Errorf("got %d wanted, %d missed, %v", len(wanted), missed, err)
-	}
-	// What was missed is counted behind what came before.
-	o := newOutbox(&logRequest{format: formatText}, m, &memory{}, testMetrics())
-	m.delays["r"] = &delay{left: time.Now()}
-	for range 3 {
-		if err := o.Lines(t.Context(), "r", lines, true); err != nil {
-			t.Fatal(err)
-		}
-		m.delays["r"].time = 2 * maxDelay
-	}
-	if len(o.ready) != 2 || o.ready[0].batch == nil || o.ready[1].dropped != 4 {
-		t.Errorf("got %+v", o.ready)
 	}
 }
 
@@ -74,15 +65,11 @@ func TestSlowMatching(t *testing.T) {
 		if ended := err != nil; ended != tt.ends {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
-		if err != nil && (endOf(failureOf(err)) != subjects.LogEndLimit || !strings.HasPrefix(err.Error(), "include: ")) {
+		var failure *request.Error
+		if err != nil && (!errors.As(err, &failure) || failure.Code != subjects.CodeResourceExhausted || !strings.HasPrefix(err.Error(), "include: ")) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
-}
-
-func failureOf(err error) *Error {
-	failure, _ := err.(*Error) //nolint:errorlint // made here
-	return failure
 }
 
 // On a busy machine an expression is judged by the time of a processor that it took.
@@ -97,12 +84,12 @@ func TestMatchingTime(t *testing.T) { //nolint:paralleltest // keeps all process
 			}
 		})
 	}
-	line := Line{Text: []byte(strings.Repeat("x", 64<<10))}
+	line := logline.Line{Text: []byte(strings.Repeat("x", 64<<10))}
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		m := testMatcher(t, strings.Repeat(".*", 30)+"needle")
 		began := time.Now()
-		if _, _, err := m.filter(t.Context(), "r", []Line{line, line}, false); err != nil {
+		if _, _, err := m.Filter(t.Context(), "r", []logline.Line{line, line}, false); err != nil {
 			t.Fatal(err)
 		}
 		took, passed := m.took, time.Since(began)
