@@ -4,11 +4,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/appbridge/appbridge/bridge/store"
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/appbridge/appbridge/bridge/store"
 )
 
 // history is a witness of stream s1 of cluster c1.

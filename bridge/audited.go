@@ -35,26 +35,26 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 	}
 }
 
-func (a auditedSession) Followed() uint64             { return a.s.projector.delivered() }
-func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.known() }
+func (a auditedSession) Followed() uint64             { return a.s.projector.Delivered() }
+func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.Known() }
 func (a auditedSession) Present() []subjects.AppID    { return a.s.source.Present() }
-func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.distrust(false, ids...) }
-func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.disown(ids...) }
+func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.Distrust(false, ids...) }
+func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.Disown(ids...) }
 
 func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]audit.Belief {
 	beliefs := make(map[subjects.AppID]audit.Belief, len(ids))
 	// A change goes from the source to the queue: it is seen in one of them.
 	a.s.source.Read(func(v watch.View) {
 		for _, id := range ids {
-			r, pending := a.s.queue.lookUp(id)
+			r, pending := a.s.queue.Published(id)
 			now, present := v.States()[id]
 			beliefs[id] = audit.Belief{Record: r, State: now, Present: present, Pending: pending || v.Awaits(id)}
 		}
 	})
-	keys, written := a.s.projector.keyStates(ids)
+	keys, written := a.s.projector.KeyStates(ids)
 	for id, b := range beliefs {
 		k := keys[id]
-		beliefs[id] = b.WithKey(audit.BelievedKey{Known: k.known, Exists: k.exists, Event: k.event, Entry: k.entry}, written, k.touched)
+		beliefs[id] = b.WithKey(audit.BelievedKey{Known: k.Known, Exists: k.Exists, Event: k.Event, Entry: k.Entry}, written, k.Touched)
 	}
 	return beliefs
 }

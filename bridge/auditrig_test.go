@@ -83,14 +83,14 @@ func (l *lively) begin() {
 	s.memory.doubts.mark(snap, s.subjects)
 	s.projector = s.newProjector(snap)
 	s.empty = s.storage.Stream.State.Msgs == 0 && snap.Keys == 0
-	group.Go(func() error { return s.projector.run(ctx, snap) })
+	group.Go(func() error { return s.projector.Run(ctx, snap) })
 	select {
-	case <-s.projector.caughtUp:
+	case <-s.projector.CaughtUp:
 	case <-ctx.Done():
 		l.t.Fatal(context.Cause(ctx))
 	}
-	s.publishFrom = max(s.publishFrom, s.projector.followed.Load())
-	records, _ := s.projector.take()
+	s.publishFrom = max(s.publishFrom, s.projector.Delivered())
+	records, _ := s.projector.Take()
 	var published map[subjects.AppID]app.State
 	poll(l.t, "read what was published", func() (err error) {
 		published, err = s.confirm(ctx, records)
@@ -138,10 +138,10 @@ func (l *lively) settles() {
 	l.t.Helper()
 	s := l.session
 	poll(l.t, "everything is in the bucket", func() error {
-		if n, _ := s.queue.oldest(); n > 0 {
+		if n, _ := s.queue.Oldest(); n > 0 {
 			return fmt.Errorf("%d changes wait", n)
 		}
-		if highest, written := s.publisher.highest(), s.projector.written.Load(); written < highest {
+		if highest, written := s.publisher.Highest(), s.projector.Position(); written < highest {
 			return fmt.Errorf("the bucket is at %d of %d", written, highest)
 		}
 		return nil

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,24 +14,13 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // testServer is a JetStream server of this process.
 func testServer(t testing.TB) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(30 * time.Second) {
-		t.Fatal("nats-server does not come up")
-	}
-	return s.ClientURL()
+	return suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL()
 }
 
 // Each hand in stream or bucket is found, as exactly one difference, and healed; what is published

@@ -19,6 +19,8 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/projector"
+	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -71,7 +73,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	appends, err := newAppends(nc)
+	appends, err := publisher.NewJetStream(nc)
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
@@ -215,7 +217,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 	defer func() {
 		b.source.Disconnect()
 		b.memory.pending.Store(nil)
-		b.metrics.publisher.pending(0, 0)
+		b.metrics.publisher.Pending(0, 0)
 	}()
 	cause := "start"
 	pause := retry.NewPause()
@@ -259,7 +261,7 @@ const causeOtherWriter = "other_writer"
 // causeOfNext returns why another session follows one that ended with err; over is true if none
 // follows.
 func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause string, over bool) {
-	var other *otherWriterError
+	var other *publisher.OtherWriterError
 	switch {
 	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isTerminal(err):
 		return "", true
@@ -271,12 +273,12 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 		return "lost_tail", false
 	case errors.Is(err, errAudit):
 		return "audit", false
-	case errors.Is(err, errRemoved):
+	case errors.Is(err, projector.ErrRemoved):
 		return "removed_events", false
 	case errors.As(err, &other):
-		b.memory.doubts.addFound(other.found)
+		b.memory.doubts.addFound(other.Found)
 		return causeOtherWriter, false
-	case errors.Is(err, errOverflow):
+	case errors.Is(err, publisher.ErrOverflow):
 		b.source.Disconnect()
 		b.memory.pending.Store(nil)
 		return "overflow", false
@@ -295,14 +297,14 @@ func (b *Bridge) isTerminal(err error) bool {
 // result is what the last session's end means for the process; cause is what
 // that session followed.
 func (b *Bridge) result(err error, cause string, lead, stop context.Context) error {
-	var other *otherWriterError
+	var other *publisher.OtherWriterError
 	switch {
 	case b.isTerminal(err):
 		return err
 	case errors.Is(err, errStopped):
 		left := 0
 		if q := b.memory.pending.Load(); q != nil {
-			left, _ = q.oldest()
+			left, _ = q.Oldest()
 		}
 		if left == 0 || cause == causeOtherWriter {
 			return nil // the bridge that publishes finds what is left

@@ -29,7 +29,7 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 				records[id] = nil
 			}
 		}
-		for _, id := range before.waitingFor(records, true) {
+		for _, id := range before.WaitingFor(records, true) {
 			records[id] = nil
 		}
 		return nil, nil
@@ -41,7 +41,7 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 		ids[o.App] = struct{}{}
 		delete(published, o.App)
 	}
-	for _, id := range slices.Concat(before.waitingFor(records, false), differences.Unwatched) {
+	for _, id := range slices.Concat(before.WaitingFor(records, false), differences.Unwatched) {
 		ids[id] = struct{}{}
 	}
 	for _, id := range s.memory.doubts.ids() {
@@ -79,9 +79,9 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 		s.log.Warn("the bucket differs from the last events; it is compared with the stream",
 			zap.Int("missing", len(missing)), zap.Int("different", len(wrong)), zap.Int("neverPublished", len(never)))
 	}
-	s.projector.distrust(true, missing...)
-	s.projector.distrust(false, wrong...)
-	s.projector.disown(never...)
+	s.projector.Distrust(true, missing...)
+	s.projector.Distrust(false, wrong...)
+	s.projector.Disown(never...)
 	return published, nil
 }
 

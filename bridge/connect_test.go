@@ -29,9 +29,9 @@ func (w *waits) over() {
 	*w = nil
 }
 
-func rolledOut(name, version string, replicas int32) *kservice.Revision {
+func rolledOut(version string, replicas int32) *kservice.Revision {
 	rev := testRevision(version, replicas)
-	rev.Name = name
+	rev.Name = "rev-2"
 	return rev
 }
 
@@ -67,7 +67,7 @@ func countIn(t *testing.T, c *app.Change) string {
 
 // A bridge that starts in the middle of a rollout goes by the last count that was published.
 func TestStandInAtStart(t *testing.T) {
-	unready := rolledOut("rev-2", "15", 0)
+	unready := rolledOut("15", 0)
 	unready.Status.NotReady = true
 	one := app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)}
 	before := app.State{Service: rollout("21", "rev-2"), Revision: testRevision("9", 3)}
@@ -84,8 +84,8 @@ func TestStandInAtStart(t *testing.T) {
 		{"published before the rollout", one, nil, false, []string{"21 x3 of rev-1@9"}, []string{"21 x0"}, nil},
 		{"published in it", before, nil, false, nil, []string{"21 x0"}, nil},
 		{"published in it, not ready", before, unready, false, nil, []string{"21 x0 of rev-2@15"}, nil},
-		{"published in it, known", before, rolledOut("rev-2", "20", 3), false, nil, nil, nil},
-		{"published in it, known with another count", before, rolledOut("rev-2", "20", 2), false, []string{"21 x2 of rev-2@20"}, nil, []string{"21 x3 of rev-2@30"}},
+		{"published in it, known", before, rolledOut("20", 3), false, nil, nil, nil},
+		{"published in it, known with another count", before, rolledOut("20", 2), false, []string{"21 x2 of rev-2@20"}, nil, []string{"21 x3 of rev-2@30"}},
 		{"published after its time", zero, nil, false, nil, nil, []string{"21 x3 of rev-2@30"}},
 		{"started long before", one, nil, true, []string{"21 x0"}, nil, []string{"21 x3 of rev-2@30"}},
 	} {
@@ -103,23 +103,20 @@ func TestStandInAtStart(t *testing.T) {
 				if test.over {
 					clock.over()
 				}
-				q := testQueue(100, 1<<20)
-				defer q.close()
+				q := newTestQueue(1 << 20)
 				connect(s, q, nil, map[subjects.AppID]*app.Record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().App,
 					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 				want := test.want
 				if arrives {
 					want = append(slices.Clone(want), test.known...)
-					revisions.OnAdd(rolledOut("rev-2", "30", 3), false)
+					revisions.OnAdd(rolledOut("30", 3), false)
 				} else {
 					want = append(slices.Clone(want), test.after...)
 				}
 				clock.over()
 				var got []string
-				for q.length > 0 {
-					id, c, _, _ := q.next()
+				for _, c := range q.Pending(nil)[testID].Changes {
 					got = append(got, countIn(t, c))
-					q.done(id, nil)
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("got  %q\nwant %q", got, want)
@@ -137,15 +134,13 @@ func TestStandInIsCarried(t *testing.T) {
 	services, revisions := s.Services(), s.Revisions()
 	revisions.OnAdd(testRevision("9", 3), true)
 	services.OnAdd(rollout("10", "rev-1"), true)
-	before := testQueue(100, 1<<20)
+	before := newTestQueue(1 << 20)
 	r := publishedAs(t, app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)})
-	before.load(testID, r)
-	s.Connect(func(watch.View) watch.Sink { return before.add }, nil)
+	before.Load(testID, r)
+	s.Connect(func(watch.View) watch.Sink { return before.Add }, nil)
 	services.OnUpdate(nil, rollout("21", "rev-2"))
 	services.OnUpdate(nil, rollout("22", "rev-2"))
-	before.close()
-	q := testQueue(100, 1<<20)
-	defer q.close()
+	q := newTestQueue(1 << 20)
 	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*app.Record{testID: r}, nil, nil, testEncoder().App,
 		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if differences != 0 || carried != 2 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -41,17 +42,22 @@ func TestEvictedAppGoesOn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			observe(r.pub, "a", "1", true)
-			unobserve(r.pub, "a", "1")
-			p := r.publishAll(r.pub)
+			w := r.next()
+			w.observe("a", "1", true)
+			w.unobserve("a", "1")
+			if err := w.publish(); err != nil {
+				t.Fatal(err)
+			}
 			r.project()
-			p.queue.forget(2)
-			if len(p.queue.apps) != 0 || p.queue.complete {
-				t.Fatalf("the queue knows %v", p.queue.apps)
+			evictAll(w.queue, 2)
+			if slices.Contains(w.queue.Known(), otherApp("a")) {
+				t.Fatal("the queue knows the app")
 			}
 			test.between(t, r)
-			observe(p, "a", "5", true)
-			r.publishAll(p)
+			w.observe("a", "5", true)
+			if err := w.publish(); err != nil {
+				t.Fatal(err)
+			}
 			if got := r.header(test.sequence, subjects.HeaderPreviousSequence); got != test.previous {
 				t.Errorf("the event follows %q, want %s", got, test.previous)
 			}
@@ -76,18 +82,21 @@ func TestEvictedAppOfAnotherWriter(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			observe(r.pub, "a", "1", true)
-			unobserve(r.pub, "a", "1")
-			p := r.publishAll(r.pub)
-			r.project()
-			p.queue.forget(2)
-			other := r.next()
-			observe(other, "a", version, true)
-			if err := r.publish(other); err != nil {
+			w := r.next()
+			w.observe("a", "1", true)
+			w.unobserve("a", "1")
+			if err := w.publish(); err != nil {
 				t.Fatal(err)
 			}
-			observe(p, "a", "5", true)
-			if err := r.publish(p); !errors.As(err, new(*otherWriterError)) || r.count() != 3 {
+			r.project()
+			evictAll(w.queue, 2)
+			other := r.next()
+			other.observe("a", version, true)
+			if err := other.publish(); err != nil {
+				t.Fatal(err)
+			}
+			w.observe("a", "5", true)
+			if err := w.publish(); !errors.As(err, new(*publisher.OtherWriterError)) || r.count() != 3 {
 				t.Errorf("got %v; the stream holds %d messages", err, r.count())
 			}
 		})
@@ -99,19 +108,16 @@ func TestEvictedAppOfAnotherWriter(t *testing.T) {
 func TestCarriedChangesOfDeletedApps(t *testing.T) {
 	m := testMetrics()
 	s := watch.NewSource(zap.NewNop(), m.reject)
-	before := testQueue(100, 1<<20)
-	before.reached = 7
-	before.load(testID, &app.Record{Kind: subjects.Deleted, UID: "u0", ResourceVersion: "1", Sequence: 7})
-	before.load(appID("quiet"), &app.Record{Kind: subjects.Deleted, UID: "u9", ResourceVersion: "1", Sequence: 6})
-	s.Connect(func(watch.View) watch.Sink { return before.add }, nil)
+	before := publisher.NewQueue(publisher.QueueConfig{PerApp: 100, MaxBytes: 1 << 20, Reached: 7, Metrics: m.publisher})
+	before.Load(testID, &app.Record{Kind: subjects.Deleted, UID: "u0", ResourceVersion: "1", Sequence: 7})
+	before.Load(otherApp("quiet"), &app.Record{Kind: subjects.Deleted, UID: "u9", ResourceVersion: "1", Sequence: 6})
+	s.Connect(func(watch.View) watch.Sink { return before.Add }, nil)
 	s.Services().OnAdd(testService("u1", "20", "True"), false)
-	before.close()
-	q := testQueue(100, 1<<20)
-	defer q.close()
+	q := newTestQueue(1 << 20)
 	records := map[subjects.AppID]*app.Record{}
 	_, carried, _ := connect(s, q, before, records, nil, nil, kservice.Config{}, func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
-	if carried != 1 || q.apps[appID("quiet")] != nil || !q.isUnread(testID) {
-		t.Errorf("carried %d; the queue knows %v", carried, q.apps)
+	if record, pending := q.Published(testID); carried != 1 || len(q.Known()) > 0 || record != nil || !pending {
+		t.Errorf("carried %d; the queue knows %v", carried, q.Known())
 	}
 }
 
@@ -123,14 +129,16 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 	m := testMetrics()
 	s := watch.NewSource(zap.NewNop(), m.reject)
 	services := s.Services()
-	pub := r.pub
-	s.Connect(func(watch.View) watch.Sink { return pub.queue.add }, nil)
+	pub := r.next()
+	s.Connect(func(watch.View) watch.Sink { return pub.queue.Add }, nil)
 	p := r.follow()
 	taken(p)
 	version := 0
+	var ids []subjects.AppID
 	show := func(name string) *kservice.Service {
 		version++
-		svc := serviceOf(name, strconv.Itoa(version))
+		ids = append(ids, otherApp(name))
+		svc := knativeService(name, strconv.Itoa(version))
 		svc.Name = name
 		services.OnAdd(svc, false)
 		return svc
@@ -146,17 +154,22 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 			last.ResourceVersion = strconv.Itoa(version)
 			services.OnDelete(&last)
 		}
-		if err := r.publish(pub); err != nil {
+		if err := pub.publish(); err != nil {
 			t.Fatal(err)
 		}
-		r.reflects(p, pub.settled)
-		p.takeTouched()
-		pub.queue.evict(p.written.Load())
-		pub = r.publishAll(pub)
-		s.Connect(func(watch.View) watch.Sink { return pub.queue.add }, nil)
+		r.reflects(p, pub.Highest())
+		p.TakeTouched()
+		pub.queue.Evict(p.Position())
 	}
-	if len(pub.queue.apps) > alive+recentlyDeleted || keysOf(p) != alive || len(p.refused)+len(p.flying) > 0 || len(pub.queue.gone) > recentlyDeleted {
-		t.Errorf("the queue knows %d apps, the projector %d keys", len(pub.queue.apps), keysOf(p))
+	states, _ := p.KeyStates(ids)
+	keys := 0
+	for _, state := range states {
+		if state.Known {
+			keys++
+		}
+	}
+	if got := len(pub.queue.Known()); got > alive+1000 || keys != alive {
+		t.Errorf("the queue knows %d apps, the projector %d keys", got, keys)
 	}
 	if got := r.keysIn(); len(got) != alive+rounds*apps || !slices.Contains(got, "a0-0") {
 		t.Errorf("the bucket holds %d keys", len(got))
@@ -168,8 +181,14 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 func TestCarriedChangesAreOwed(t *testing.T) {
 	m := testMetrics()
 	s := watch.NewSource(zap.NewNop(), m.reject)
-	before := testQueue(100, 1<<20)
-	s.Connect(func(watch.View) watch.Sink { return before.add }, nil)
+	before := newTestQueue(1 << 20)
+	size := int64(0)
+	s.Connect(func(watch.View) watch.Sink {
+		return func(id subjects.AppID, c *app.Change) {
+			size += c.Size
+			before.Add(id, c)
+		}
+	}, nil)
 	h := s.Services()
 	for version := 1; version <= 4; version++ {
 		h.OnAdd(testService("u1", fmt.Sprint(version), "True"), false)
@@ -180,19 +199,17 @@ func TestCarriedChangesAreOwed(t *testing.T) {
 		svc.Annotations[kservice.AnnotationAppID] = fmt.Sprint("p/d/a", i)
 		h.OnAdd(svc, false)
 	}
-	before.close()
-	q := testQueue(100, before.bytes/3) // as many bytes as make updates merge
-	defer q.close()
+	q := newTestQueue(size / 3) // as many bytes as make updates merge
 	owed := 0
 	_, carried, _ := connect(s, q, before, nil, nil, nil, kservice.Config{}, func(string) bool { return true },
 		func() func() { owed++; return func() { owed-- } }, func(error) {})
-	if carried != 24 || owed != 24 || q.length != 24 {
-		t.Errorf("carried %d, owed %d, queued %d, want 24 of each", carried, owed, q.length)
+	if n, _ := q.Oldest(); carried != 24 || owed != 24 || n != 24 {
+		t.Errorf("carried %d, owed %d, queued %d, want 24 of each", carried, owed, n)
 	}
-	for q.length > 0 {
-		id, c, _, _ := q.next()
-		q.done(id, nil)
-		c.Resynced()
+	for _, pending := range q.Pending(nil) {
+		for _, c := range pending.Changes {
+			c.Resynced()
+		}
 	}
 	if owed != 0 {
 		t.Errorf("everything is published, and %d changes are still owed", owed)

@@ -2,16 +2,16 @@
 // and keeps a key-value bucket as the current state of all apps. Package
 // subjects specifies the messages; this page is how it works.
 //
-//	Kubernetes API                                            NATS JetStream
+//	Kubernetes API                                          NATS JetStream
 //
-//	Knative Services ─┐
-//	Revisions ────────┼──► source ──► queue ──► publisher ──► stream
-//	                  │       │                     │            │
-//	                  │       ▼                     ▼            ▼
-//	                  │   reconcile            acknowledged ◄── projector ──► bucket
-//	                  │   (at each start)           │                           │
-//	Lease ◄───────────┼─────────────────────────────┘                           │
-//	                  └──────────────────────── audit ◄─────────────────────────┘
+//	                       watch          publisher
+//	Knative Services ─┐   ┌────────┐   ┌────────────────────┐
+//	Revisions, pods ──┼──►│ source ├──►│ queue ─► publisher ├──► stream ─┬─► projector ──► bucket
+//	                  │   └───┬────┘   └────────────────────┘            │                   │
+//	                  │       ▼                                          ▼                   │
+//	                  │   app.Reconcile (at each start)         store.Acknowledged           │
+//	Lease ◄───────────┼──────────────────────────────────────────────────┘                   │
+//	                  └─────────────────────── audit ◄───────────────────────────────────────┘
 //
 // What comes in: watches of Knative Services, Revisions and pods; the stream; the
 // bucket; the Lease. What goes out: one event for each change; one entry for each
@@ -28,30 +28,14 @@
 //	app                    states, changes, records, encoding, reconciliation: no I/O
 //	kube, kservice         clients and errors of Kubernetes; Knative Service <-> App
 //
-// The source turns what the informers show into states of apps, and each
-// change of state into a change in the queue. It runs all the time, also while
-// nothing is published. Its handlers update maps and never wait.
+// The source (watch) turns what the informers show into states of apps, and each change of state
+// into a change in the queue. It runs all the time, also while nothing is published. Its handlers
+// update maps and never wait.
 //
-// The queue holds what the stream does not have yet, per app and in order. An
-// app has one change under way; apps do not wait for each other. When it grows
-// too long, updates merge. It knows the apps that exist; what was published of
-// any other app is read from the stream's leader before its next event.
-//
-// The encoder makes the message for a change, from the change and the app's
-// record alone. The record is what was published of the app last.
-//
-// The publisher is one sender with up to 256 appends under way. Each expects
-// the sequence of the app's record, and expects the stream to end at the append
-// before it: the stream is one chain. On a refusal or a missing answer sending
-// stops, and the publisher reads from the stream's leader what has landed
-// . A try that expected sequence c is at c+1 or nowhere. Then sending
-// goes on.
-//
-// The projector follows the stream and writes the bucket, each write expecting
-// the one before. Nothing else writes the bucket. Both are read as far as the
-// leaders of their streams have them: a consumer may be on a replica that is
-// behind. An app's entry that is gone, cannot be read, or was written by another
-// client and differs, is restored from its last event.
+// The queue (publisher) holds what the stream does not have yet, per app and in order. The
+// publisher makes the event of each change from the change and the record of the app's last event
+// (app), and is the only sender. The projector follows the stream and is the only writer of the
+// bucket. Each package's page describes its part.
 //
 // # Sessions
 //
@@ -84,8 +68,8 @@
 // metadata.
 //
 // A stream that ends before what was acknowledged has lost its tail. The next
-// session names the range, gives its sequences to fillers, appends a notice
-// , carries the bucket's stream on, and treats entries of the range as
+// session names the range, gives its sequences to fillers, appends a notice,
+// carries the bucket's stream on, and treats entries of the range as
 // damaged. Its comparison then finds what is owed.
 //
 // Events that were removed before they were projected are a hole.

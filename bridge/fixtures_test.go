@@ -7,7 +7,6 @@ import (
 	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 var testID, testService, testRevision = apptest.ID, apptest.Service, apptest.Revision
@@ -32,9 +31,4 @@ func publishedAs(t *testing.T, s app.State) *app.Record {
 	}
 	ev.Record.Sequence = 5
 	return ev.Record
-}
-
-// publishedAt is the record of an event at sequence.
-func publishedAt(uid string, sequence uint64) *app.Record {
-	return &app.Record{Kind: subjects.Created, Sequence: sequence, UID: uid, ResourceVersion: "7", App: &appv1.App{}}
 }

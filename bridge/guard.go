@@ -5,9 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/store"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/projector"
+	"github.com/appbridge/appbridge/bridge/store"
 )
 
 const (
@@ -25,7 +27,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 	tick := time.NewTicker(reconnectCheck)
 	defer tick.Stop()
 	messages, last := known.Stream.State.Msgs, time.Now()
-	keys := s.projector.newKeyCheck(known.Bucket.State.NumSubjects)
+	keys := s.projector.NewKeyCheck(known.Bucket.State.NumSubjects)
 	for {
 		select {
 		case <-ctx.Done():
@@ -41,7 +43,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 		}
 		last = time.Now()
 		// Before the look: what is there by then stays.
-		keys.begin()
+		keys.Begin()
 		acknowledged := s.acknowledged.Witness()
 		look, cancel := context.WithTimeout(ctx, store.JetStreamTimeout)
 		stream, bucket, err := known.Present(look)
@@ -64,8 +66,8 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 			s.auditNow("messages were removed from the stream")
 		}
 		messages = stream.State.Msgs
-		switch err := keys.check(bucket.State); {
-		case errors.Is(err, errKeysVanished):
+		switch err := keys.Check(bucket.State); {
+		case errors.Is(err, projector.ErrKeysVanished):
 			s.auditNow("keys were removed from the bucket")
 		case err != nil:
 			s.auditNow("another client wrote to the bucket")

@@ -25,7 +25,11 @@ import (
 func (r *rig) session(known store.Witness, log *zap.Logger) *session {
 	r.t.Helper()
 	b := &Bridge{
-		cfg: r.cfg, subjects: r.storage.Subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
+		cfg: Config{
+			ClusterName: "test", Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket,
+			StreamReplicas: 1, Encoding: EncodingJSON,
+		},
+		subjects: r.storage.Subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
 		metrics: testMetrics(), clusterUID: testCluster,
 	}
 	b.memory.acknowledged.Merge(known)
@@ -43,7 +47,7 @@ func (r *rig) renew(s *session) {
 func TestFillWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.append(r.event("1", nil))
+	r.append(r.event())
 	var once sync.Once
 	far := r.through(0, func(payload []byte) (lost bool) {
 		if bytes.Contains(payload, []byte(`"seq":7`)) && bytes.Contains(payload, []byte(`"stream":"FLYTE_APPS"`)) {
@@ -69,13 +73,13 @@ func TestFillWithoutAnAnswer(t *testing.T) {
 func TestFillOnAClosedConnection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.append(r.event("1", nil))
+	r.append(r.event())
 	far := r.through(100*time.Millisecond, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- far.storage.Fill(ctx, 1_000_000) }()
-	for r.endsAt() < 50 {
+	for r.lastSequence() < 50 {
 	}
 	far.nc.Close()
 	select {
@@ -88,35 +92,6 @@ func TestFillOnAClosedConnection(t *testing.T) {
 	}
 }
 
-func (r *rig) endsAt() uint64 {
-	r.t.Helper()
-	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return info.State.LastSeq
-}
-
-// Another bridge has published 1,000 apps, and the leader answers a read within 20 ms.
-func TestSettleFarFromTheLeader(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	far := r.through(10*time.Millisecond, nil)
-	p := far.next()
-	observeAll(r.pub, 1000, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
-	observeAll(p, 1000, 1, 1)
-	if err := far.publish(p); !errors.As(err, new(*otherWriterError)) {
-		trouble := ""
-		if why := p.trouble(); why != nil {
-			trouble = *why
-		}
-		t.Errorf("got %v after a minute; accounted for are %d of %d: %s", err, p.settled, r.endsAt(), trouble)
-	}
-}
-
 // An operator raises a limit while a lost range is filled.
 func TestHealKeepsTheConfiguration(t *testing.T) {
 	t.Parallel()
@@ -126,7 +101,7 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 	if _, err := r.js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	r.append(r.event("1", nil))
+	r.append(r.event())
 	if err := r.storage.LookUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +110,7 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 100_000})
 		done <- err
 	}()
-	for r.endsAt() < 2000 {
+	for r.lastSequence() < 2000 {
 	}
 	stream, err := r.js.Stream(t.Context(), subjects.DefaultStream)
 	if err != nil {
@@ -162,25 +137,22 @@ func TestOpenBesideABusyWriter(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
-	observeAll(r.pub, apps, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
+	r.publishApps(apps)
 	p, snap := r.newProjector(zap.NewNop())
-	busy.Go(func() { _ = p.run(ctx, snap) })
-	if err := p.waitWritten(ctx, apps); err != nil {
+	busy.Go(func() { _ = p.Run(ctx, snap) })
+	if err := p.WaitWritten(ctx, apps); err != nil {
 		t.Fatal(err)
 	}
 	busy.Go(func() {
-		q := r.after(r.pub)
+		w := r.next()
 		tick := time.NewTicker(10 * time.Millisecond) // not even 100 events a second
 		defer tick.Stop()
 		ended := make(chan error, 1)
-		go func() { ended <- q.run(ctx) }()
+		go func() { ended <- w.Run(ctx) }()
 		for v := 2; ; v++ {
 			select {
 			case <-tick.C:
-				observe(q, fmt.Sprint("a", v%apps), strconv.Itoa(v), false)
+				w.observe(fmt.Sprint("a", v%apps), strconv.Itoa(v), false)
 			case <-ctx.Done():
 				t.Log("the busy writer ended:", <-ended)
 				return
@@ -201,58 +173,11 @@ func TestOpenBesideABusyWriter(t *testing.T) {
 	}
 }
 
-// Another bridge appends while a publisher finds out what landed: nothing is lost.
-func TestSettleBesideAnother(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var busy sync.WaitGroup
-	p, snap := r.newProjector(zap.NewNop())
-	late := r.through(5*time.Millisecond, nil).next() // its answers take a while
-	p.known = late.known
-	busy.Go(func() { _ = p.run(ctx, snap) })
-	other := r.next()
-	g := make(chan error, 1)
-	go func() { g <- other.run(ctx) }()
-	busy.Go(func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for v := 1; ; v++ {
-			select {
-			case <-tick.C:
-				for i := range 5 {
-					observe(other, fmt.Sprint("b", v%50, "-", i), strconv.Itoa(v), v <= 50)
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	lost, looks := 0, 100
-	var last error
-	for range looks {
-		late.settled = late.known.Witness().Stream
-		if err := late.look(t.Context()); errors.Is(err, store.ErrLostTail) {
-			lost++
-			last = err
-		}
-	}
-	cancel()
-	busy.Wait()
-	t.Log("the other publisher ended:", <-g)
-	if lost > 0 {
-		t.Errorf("%d of %d looks report a lost tail of a stream that lost nothing: %v", lost, looks, last)
-	}
-}
-
 // An operator tries another stream and bucket, and goes back to the first ones. Nothing is lost.
 func TestWitnessOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	observeAll(r.pub, 10, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
+	r.publishApps(10)
 	r.project()
 	first := r.session(store.Witness{}, zap.NewNop())
 	if _, err := first.open(t.Context()); err != nil {
@@ -282,14 +207,14 @@ func TestWitnessOfAnotherStream(t *testing.T) {
 	t.Logf("first %+v, trial %+v", lease, second.acknowledged.Witness())
 	lease = second.acknowledged.Witness()
 
-	before := r.endsAt()
+	before := r.lastSequence()
 	core, logs := observer.New(zap.InfoLevel)
 	third := r.session(lease, zap.New(core))
 	if _, err := third.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if lost := logs.FilterMessage("the stream lost acknowledged events"); lost.Len() > 0 || r.endsAt() != before {
-		t.Errorf("a healthy stream that ended at %d ends at %d; logged: %v", before, r.endsAt(), lost.All())
+	if lost := logs.FilterMessage("the stream lost acknowledged events"); lost.Len() > 0 || r.lastSequence() != before {
+		t.Errorf("a healthy stream that ended at %d ends at %d; logged: %v", before, r.lastSequence(), lost.All())
 	}
 }
 
@@ -297,10 +222,7 @@ func TestWitnessOfAnotherStream(t *testing.T) {
 func TestBucketDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	observeAll(r.pub, 10, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
+	r.publishApps(10)
 	r.project()
 	s := r.session(store.Witness{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
@@ -339,10 +261,7 @@ func TestStandbyWithAnOldIdentity(t *testing.T) {
 func TestConfirmsTheBucket(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	observeAll(r.pub, 10, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
+	r.publishApps(10)
 	r.project()
 	core, logs := observer.New(zap.InfoLevel)
 	s := r.session(store.Witness{}, zap.New(core))
@@ -380,10 +299,7 @@ func TestConfirmsTheBucket(t *testing.T) {
 func TestMetadataAboveTheEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	observeAll(r.pub, 10, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
+	r.publishApps(10)
 	r.project()
 	if err := r.storage.LookUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -398,7 +314,7 @@ func TestMetadataAboveTheEnd(t *testing.T) {
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.endsAt(); got < 20 {
+	if got := r.lastSequence(); got < 20 {
 		t.Errorf("the stream goes on at %d, 20 was used before", got+1)
 	}
 }
@@ -419,17 +335,14 @@ func TestFillWhereNothingCanBePurged(t *testing.T) {
 			t.Logf("try %d: %v", i, err)
 		}
 	}
-	t.Errorf("an empty stream stays at %d", r.endsAt())
+	t.Errorf("an empty stream stays at %d", r.lastSequence())
 }
 
 // rolledBack is a rig whose stream holds ten events, and whose bucket reflects them.
 func rolledBack(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
-	observeAll(r.pub, 10, 1, 1)
-	if err := r.publish(r.pub); err != nil {
-		t.Fatal(err)
-	}
+	r.publishApps(10)
 	r.project()
 	return r
 }
@@ -546,7 +459,7 @@ func TestEntryAheadByHand(t *testing.T) {
 	defer cancel()
 	s = r.session(store.Witness{}, zap.NewNop())
 	_, err = s.open(ctx)
-	if end := r.endsAt(); end > 10 {
+	if end := r.lastSequence(); end > 10 {
 		t.Errorf("after 5 s the stream ends at %d, no event was appended to it: %v", end, err)
 	}
 }
@@ -587,8 +500,8 @@ func TestFillFullStream(t *testing.T) {
 	}
 	s.acknowledged.NoteStream(50)
 	r.renew(s)
-	if _, err := s.open(t.Context()); err == nil || r.endsAt() != 10 || r.count() != 10 {
-		t.Errorf("got %v; the stream ends at %d and holds %d messages, want 10 of 10", err, r.endsAt(), r.count())
+	if _, err := s.open(t.Context()); err == nil || r.lastSequence() != 10 || r.count() != 10 {
+		t.Errorf("got %v; the stream ends at %d and holds %d messages, want 10 of 10", err, r.lastSequence(), r.count())
 	}
 	limit(12)
 	r.renew(s)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -16,7 +17,7 @@ type memory struct {
 	doubts       doubts
 	// pending is the queue of the last session that was live, also after its end: what it holds is
 	// still to be published. Nil while this bridge does not lead.
-	pending atomic.Pointer[queue]
+	pending atomic.Pointer[publisher.Queue]
 	lived   atomic.Bool // a session has been live
 	// checked is the number of reconnects to NATS when stream and bucket were last checked: since a
 	// later reconnect another server, or another store, may be behind the connection.

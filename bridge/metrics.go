@@ -7,6 +7,8 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/projector"
+	"github.com/appbridge/appbridge/bridge/publisher"
 )
 
 // metrics of a Bridge; docs/metrics.md lists them.
@@ -15,8 +17,8 @@ type metrics struct {
 	lostSequences *prometheus.CounterVec
 	resyncs       *prometheus.CounterVec
 	leader        prometheus.Gauge
-	projector     *projectorMetrics
-	publisher     *publisherMetrics
+	projector     *projector.Metrics
+	publisher     *publisher.Metrics
 	audit         *audit.Metrics
 }
 
@@ -39,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		resyncs:       vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
 		leader:        gauge("leader", "1 while this replica publishes, else 0."),
 	}
-	m.projector = newProjectorMetrics(reg)
+	m.projector = projector.NewMetrics(reg)
 	for _, reason := range []string{app.ReasonNoAppID, app.ReasonMalformed, app.ReasonEmptyPart, app.ReasonTooLong, app.ReasonConflict, app.ReasonTooLarge, app.ReasonConvert} {
 		m.rejected.WithLabelValues(reason)
 	}
@@ -48,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	reg.MustRegister(m.rejected, m.lostSequences,
 		m.resyncs, m.leader)
-	m.publisher = newPublisherMetrics(reg, m.rejected)
+	m.publisher = publisher.NewMetrics(reg, m.rejected)
 	return m
 }
 
@@ -69,7 +71,7 @@ func (m *metrics) watch(reg prometheus.Registerer, b *Bridge) {
 	})
 	gauge("oldest_pending_seconds", "Age of the oldest change that waits for the stream.", func() float64 {
 		if q := b.memory.pending.Load(); q != nil {
-			if _, since := q.oldest(); !since.IsZero() {
+			if _, since := q.Oldest(); !since.IsZero() {
 				return time.Since(since).Seconds()
 			}
 		}

@@ -30,16 +30,16 @@ func (b *Bridge) Ready() error {
 	if b.nc.Stats().Reconnects != b.memory.checked.Load() {
 		return errors.New("NATS was disconnected: stream and bucket are compared with what they acknowledged")
 	}
-	if waiting, since := s.queue.oldest(); waiting > 0 && time.Since(since) > b.cfg.MaxDelay {
-		return fmt.Errorf("the oldest of %d unpublished changes has waited for %s%s", waiting, age(since), because(s.publisher.trouble()))
+	if waiting, since := s.queue.Oldest(); waiting > 0 && time.Since(since) > b.cfg.MaxDelay {
+		return fmt.Errorf("the oldest of %d unpublished changes has waited for %s%s", waiting, age(since), because(s.publisher.Trouble()))
 	}
-	written := s.projector.position()
-	if since := s.projector.behindSince(); !since.IsZero() && time.Since(since) > b.cfg.MaxDelay {
+	written := s.projector.Position()
+	if since := s.projector.BehindSince(); !since.IsZero() && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("the bucket is behind by %s: it reflects sequence %d of %d%s",
-			age(since), written, s.publisher.highest(), because(s.projector.lastTrouble()))
+			age(since), written, s.publisher.Highest(), because(s.projector.LastTrouble()))
 	}
-	if s.projector.isStuck() {
-		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d%s", written, because(s.projector.lastTrouble()))
+	if s.projector.IsStuck() {
+		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d%s", written, because(s.projector.LastTrouble()))
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (b *Bridge) snapshotLag() uint64 {
 	if s == nil {
 		return 0
 	}
-	if highest, written := s.publisher.highest(), s.projector.position(); highest > written {
+	if highest, written := s.publisher.Highest(), s.projector.Position(); highest > written {
 		return highest - written
 	}
 	return 0
@@ -71,7 +71,7 @@ func (b *Bridge) snapshotDelay() time.Duration {
 	if s == nil {
 		return 0
 	}
-	if since := s.projector.behindSince(); !since.IsZero() {
+	if since := s.projector.BehindSince(); !since.IsZero() {
 		return time.Since(since)
 	}
 	return 0

@@ -16,6 +16,8 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/projector"
+	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -51,9 +53,9 @@ type session struct {
 	acknowledged *store.Acknowledged // that of memory
 	storage      *store.Storage
 	bucket       *store.Bucket
-	queue        *queue
-	publisher    *publisher
-	projector    *projector
+	queue        *publisher.Queue
+	publisher    *publisher.Publisher
+	projector    *projector.Projector
 	live         atomic.Bool // what was published is loaded, and changes flow
 
 	// empty is true if neither stream nor bucket had anything when the session started.
@@ -109,7 +111,7 @@ func (s *session) run(lead, stop context.Context) error {
 	}
 	ended := s.group.Wait()
 	if s.projector != nil {
-		s.memory.setRemoved(s.projector.removedRanges())
+		s.memory.setRemoved(s.projector.RemovedRanges())
 	}
 	return cmp.Or(err, ended, context.Cause(ctx))
 }
@@ -131,11 +133,11 @@ func (s *session) start(ctx context.Context) error {
 	s.setStatus("reading the stream past the bucket")
 	s.projector = s.newProjector(snap)
 	s.empty = s.storage.Stream.State.Msgs == 0 && snap.Keys == 0
-	s.group.Go(func() error { return s.projector.run(ctx, snap) })
+	s.group.Go(func() error { return s.projector.Run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
 	s.group.Go(func() error { return s.guard(ctx, known) })
 	select {
-	case <-s.projector.caughtUp:
+	case <-s.projector.CaughtUp:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -143,8 +145,8 @@ func (s *session) start(ctx context.Context) error {
 	// What was published is taken before the cluster is listed, and the caches
 	// reach the list: so no record is newer than what it is compared with. What
 	// others append after this, the fences and watch find.
-	s.publishFrom = max(s.publishFrom, s.projector.delivered())
-	records, deleted := s.projector.take()
+	s.publishFrom = max(s.publishFrom, s.projector.Delivered())
+	records, deleted := s.projector.Take()
 	s.setStatus("comparing the cluster with what was published")
 	version, err := s.reach(ctx, records, deleted)
 	if err != nil {
@@ -201,7 +203,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 // publish puts what is owed into the queue and goes live.
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State) {
 	before := s.memory.pending.Load()
-	s.queue = newQueue(queueConfig{
+	s.queue = publisher.NewQueue(publisher.QueueConfig{
 		StreamID: s.storage.ID, Empty: s.empty, Reached: s.publishFrom,
 		PerApp: s.cfg.WatchBufferSize, MaxBytes: s.cfg.PendingBytes, Metrics: s.metrics.publisher,
 	})
@@ -226,40 +228,40 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 	s.memory.pending.Store(s.queue)
 	s.live.Store(true)
 	s.auditSoon()
-	if before.overflowed() {
-		s.log.Error(errOverflow.Error())
+	if before.Overflowed() {
+		s.log.Error(publisher.ErrOverflow.Error())
 	}
 	if len(unwatched) > 0 {
 		s.log.Warn("apps of namespaces that are not watched are left as they are",
 			zap.Int("apps", len(unwatched)), zap.Stringer("first", unwatched[0]))
 	}
 	s.log.Info("live", zap.Int("publishedBefore", len(records)), zap.Int("toPublish", differences), zap.Int("stillWaiting", carried),
-		zap.Uint64("sequence", s.projector.delivered()))
-	s.group.Go(func() error { return s.publisher.run(ctx) })
+		zap.Uint64("sequence", s.projector.Delivered()))
+	s.group.Go(func() error { return s.publisher.Run(ctx) })
 	s.group.Go(func() error { return s.watchQueue(ctx) })
 	finish()
 }
 
 // newProjector makes the projector of the session, which goes on from snap.
-func (s *session) newProjector(snap *store.Snapshot) *projector {
-	return newProjector(projectorConfig{
+func (s *session) newProjector(snap *store.Snapshot) *projector.Projector {
+	return projector.New(projector.Config{
 		Bucket: s.bucket, Stream: s.cfg.Stream, Subjects: s.subjects, Acknowledged: s.acknowledged,
 		Lost: store.MergeRanges(slices.Clone(s.bucket.Lost), s.memory.removed), Accepted: s.storage.Accepted(), Log: s.log, Metrics: s.metrics.projector,
 	}, snap)
 }
 
 // newPublisher makes the publisher of the session, which goes on behind what has been read.
-func (s *session) newPublisher() *publisher {
+func (s *session) newPublisher() *publisher.Publisher {
 	state := s.storage.Stream.State
 	state.LastSeq = s.publishFrom
-	return newPublisher(publisherConfig{
+	return publisher.New(publisher.Config{
 		NATS: s.nc, Appends: s.appends, Stream: s.cfg.Stream, Subjects: s.subjects, App: s.cfg.App, NewEncoder: s.newEncoder,
 		Queue: s.queue, Known: s.acknowledged, Log: s.log, Metrics: s.metrics.publisher,
 		State: state, MaxMsgSize: s.storage.Stream.Config.MaxMsgSize, Lost: s.bucket.Lost,
 		Leads:      s.leads,
 		Published:  s.published().PublishedOf,
-		Stored:     s.projector.noteAppended,
-		KeyMissing: func(id subjects.AppID) { s.projector.distrust(true, id) },
+		Stored:     s.projector.NoteAppended,
+		KeyMissing: func(id subjects.AppID) { s.projector.Distrust(true, id) },
 	})
 }
 
@@ -314,22 +316,22 @@ func (s *session) watchQueue(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.queue.overflow():
-			return errOverflow
+		case <-s.queue.Overflow():
+			return publisher.ErrOverflow
 		case <-tick.C:
 		}
-		written := s.projector.position() // first: what is touched up to there is taken below
-		for id, sequence := range s.projector.takeTouched() {
-			fence, settled := s.queue.settled(id)
+		written := s.projector.Position() // first: what is touched up to there is taken below
+		for id, sequence := range s.projector.TakeTouched() {
+			fence, settled := s.queue.Settled(id)
 			if !settled {
-				s.projector.touch(id, sequence) // its own event may be under way
+				s.projector.Touch(id, sequence) // its own event may be under way
 			} else if fence < sequence {
 				s.log.Warn("the stream holds an event that this session does not know",
 					zap.Stringer("app", id), zap.Uint64("sequence", sequence), zap.Uint64("known", fence))
-				return &otherWriterError{}
+				return &publisher.OtherWriterError{}
 			}
 		}
-		s.queue.evict(written)
+		s.queue.Evict(written)
 	}
 }
 
@@ -338,14 +340,14 @@ func (s *session) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.FlushTimeout)
 	defer cancel()
 	select {
-	case <-s.queue.empty():
+	case <-s.queue.Empty():
 	case <-ctx.Done():
-		length, _ := s.queue.oldest()
+		length, _ := s.queue.Oldest()
 		return unpublished(length)
 	}
-	highest := s.publisher.highest()
-	if err := s.projector.waitWritten(ctx, highest); err != nil {
-		return fmt.Errorf("stopped with the bucket at sequence %d of %d; the next start goes on from there", s.projector.position(), highest)
+	highest := s.publisher.Highest()
+	if err := s.projector.WaitWritten(ctx, highest); err != nil {
+		return fmt.Errorf("stopped with the bucket at sequence %d of %d; the next start goes on from there", s.projector.Position(), highest)
 	}
 	s.log.Info("flushed", zap.Uint64("sequence", highest))
 	return nil

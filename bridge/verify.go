@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/audit"
-	"github.com/appbridge/appbridge/bridge/store"
-	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 )
 
 // Verify compares the cluster, the stream and the bucket with what a Bridge with cfg should have

@@ -1,0 +1,28 @@
+package projector
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics of a projector; docs/metrics.md lists them.
+type Metrics struct {
+	foreignMessages  prometheus.Counter
+	removedSequences prometheus.Counter
+	restarts         prometheus.Counter
+	writes           prometheus.Counter
+	skipped          prometheus.Counter
+}
+
+// NewMetrics registers the metrics with reg.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
+		reg.MustRegister(c)
+		return c
+	}
+	return &Metrics{
+		foreignMessages:  counter("foreign_messages_total", "Messages on the event subjects that are no app events."),
+		removedSequences: counter("removed_sequences_total", "Sequences that were removed from the stream before they were projected."),
+		restarts:         counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
+		writes:           counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
+		skipped:          counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
+	}
+}

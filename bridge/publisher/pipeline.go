@@ -1,0 +1,154 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// flight is an event on its way into the stream.
+type flight struct {
+	id     subjects.AppID
+	change *app.Change
+	prev   *app.Record
+	read   chan struct{} // closed once prev is read; nil if it is known
+	ev     *app.Event
+	// tries are the sequences at which tries of unknown outcome expected the stream to end.
+	tries  []uint64
+	landed uint64 // stream sequence, 0 if it is not known to have landed
+	// Of the newest try:
+	expected uint64
+	ok       <-chan *jetstream.PubAck
+	failed   <-chan error
+	answer   answer
+}
+
+// answered takes the answer to the newest try.
+func (f *flight) answered(ack *jetstream.PubAck, err error) {
+	f.answer = answerOf(f.expected, ack, err)
+	switch f.answer.outcome {
+	case outcomeStored:
+		f.landed = f.answer.sequence
+	case outcomeDuplicate, outcomeRefused:
+		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c == f.expected })
+	}
+}
+
+// pipeline sends until an answer is not the expected one, and returns why it stopped. It returns
+// nil if ctx is done.
+func (p *Publisher) pipeline(ctx context.Context, encoded <-chan *flight) error {
+	for {
+		var next <-chan *flight
+		if len(p.flights) < p.window {
+			if len(p.again) > 0 {
+				f := p.again[0]
+				p.again = p.again[1:]
+				if err := p.launch(ctx, f); err != nil {
+					return err
+				}
+				continue
+			}
+			next = encoded
+		}
+		var oldest flight
+		if len(p.flights) > 0 {
+			oldest = *p.flights[0]
+		}
+		select {
+		case f := <-next:
+			if err := p.launch(ctx, f); err != nil {
+				return err
+			}
+		case ack := <-oldest.ok:
+			f := p.flights[0]
+			f.answered(ack, nil)
+			if f.landed == 0 || f.landed != p.settled+1 {
+				return fmt.Errorf("unexpected acknowledgement for app %s: sequence %d (duplicate: %t), want %d",
+					f.id, ack.Sequence, ack.Duplicate, p.settled+1)
+			}
+			p.flights = p.flights[1:]
+			p.settled = f.landed
+			p.window = min(p.window+1, publishWindow)
+			p.stored(f)
+		case err := <-oldest.failed:
+			f := p.flights[0]
+			f.answered(nil, err)
+			if f.answer.isConflict() {
+				p.metrics.fenceConflicts.Inc()
+				p.window = max(p.window/4, 1) // beside another writer fewer appends are refused in vain
+			}
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// launch sends the event of f behind the one sent last. An error stops the pipeline; f is then in
+// p.again.
+func (p *Publisher) launch(ctx context.Context, f *flight) error {
+	if p.isGone(f.ev.Fence) {
+		if err := p.readLast(ctx, f); err != nil {
+			p.again = slices.Insert(p.again, 0, f)
+			return err
+		}
+		if f.landed > 0 {
+			p.stored(f)
+			return nil
+		}
+	}
+	f.expected, f.landed, f.answer = p.chain, 0, answer{}
+	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.chain, 10))
+	future, err := p.js.PublishMsgAsync(f.ev.Msg, jetstream.WithRetryAttempts(0))
+	if errors.Is(err, nats.ErrMaxPayload) {
+		if p.remake(f, err) {
+			p.again = slices.Insert(p.again, 0, f)
+		}
+		return nil
+	}
+	if !slices.Contains(f.tries, p.chain) {
+		f.tries = append(f.tries, p.chain)
+	}
+	if err != nil {
+		p.again = slices.Insert(p.again, 0, f)
+		return fmt.Errorf("append an event of app %s: %w", f.id, err)
+	}
+	p.chain++
+	p.known.NoteSent(p.chain)
+	f.ok, f.failed = future.Ok(), future.Err()
+	p.flights = append(p.flights, f)
+	return nil
+}
+
+// isGone reports whether the stream no longer has the message at sequence.
+func (p *Publisher) isGone(sequence uint64) bool {
+	return sequence > 0 && sequence < p.first || store.InRanges(p.cfg.Lost, sequence)
+}
+
+// stored makes an event that is in the stream the app's last event.
+func (p *Publisher) stored(f *flight) {
+	r := f.ev.Record
+	r.Sequence = f.landed
+	p.known.NoteStream(r.Sequence)
+	p.cfg.Stored(r.Sequence)
+	p.highestStored.Store(max(p.Highest(), r.Sequence))
+	p.failure.Store(nil)
+	p.metrics.published.WithLabelValues(string(r.Kind)).Inc()
+	p.metrics.latency.Observe(time.Since(f.change.Observed).Seconds())
+	p.log.Debug("published", zap.Stringer("app", f.id), zap.String("kind", string(r.Kind)), zap.Uint64("sequence", r.Sequence))
+	if r.Kind == subjects.Deleted {
+		r.App = nil // the next event of the app is a create, which does not need it
+	}
+	p.finish(f, r)
+}

@@ -1,0 +1,110 @@
+package suite
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// NATSCluster is a JetStream cluster of three servers in this process.
+type NATSCluster struct {
+	tb      testing.TB
+	opts    []*server.Options
+	Servers []*server.Server
+}
+
+// NewNATSCluster runs the servers until the end of the test.
+func NewNATSCluster(tb testing.TB) *NATSCluster {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: tests on three servers take too long")
+	}
+	c := &NATSCluster{tb: tb}
+	// The ports stay reserved until all are known.
+	var ports []int
+	var listeners []net.Listener
+	for range 6 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		listeners = append(listeners, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	for _, l := range listeners {
+		if err := l.Close(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	var routes []*url.URL
+	for _, port := range ports[:3] {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	tb.Cleanup(func() {
+		for _, s := range c.Servers {
+			s.Shutdown()
+			s.WaitForShutdown()
+		}
+	})
+	for i := range 3 {
+		c.opts = append(c.opts, &server.Options{
+			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: ports[3+i], NoSigs: true, NoLog: true,
+			JetStream: true, StoreDir: tb.TempDir(),
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
+		})
+		c.Servers = append(c.Servers, nil)
+		c.Start(i)
+	}
+	return c
+}
+
+// Start starts a server, also again.
+func (c *NATSCluster) Start(i int) {
+	c.tb.Helper()
+	s, err := server.NewServer(c.opts[i].Clone())
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	c.Servers[i] = s
+	s.Start()
+	if !s.ReadyForConnections(natsTimeout) {
+		c.tb.Fatal("the NATS server does not accept connections")
+	}
+}
+
+// Stop stops a server.
+func (c *NATSCluster) Stop(i int) {
+	c.Servers[i].Shutdown()
+	c.Servers[i].WaitForShutdown()
+}
+
+// Poll tries op until it succeeds.
+func (c *NATSCluster) Poll(what string, op func() error) {
+	c.tb.Helper()
+	Eventually(c.tb, time.Minute, what, op)
+}
+
+// URL is the address of all servers.
+func (c *NATSCluster) URL() string {
+	var urls []string
+	for _, s := range c.Servers {
+		urls = append(urls, s.ClientURL())
+	}
+	return strings.Join(urls, ",")
+}
+
+// Index is the place of a server in Servers.
+func (c *NATSCluster) Index(name string) int {
+	c.tb.Helper()
+	i := slices.IndexFunc(c.opts, func(o *server.Options) bool { return o.ServerName == name })
+	if i < 0 {
+		c.tb.Fatalf("no server is called %q", name)
+	}
+	return i
+}
