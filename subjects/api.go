@@ -10,20 +10,13 @@ type APIOp string
 
 // The operations on one app.
 const (
-	// APIGet answers with the app.
-	APIGet APIOp = "get"
-	// APIReplicas answers with the app's replicas.
-	APIReplicas APIOp = "replicas"
-	// APIIngress answers with the app's public address.
-	APIIngress APIOp = "ingress"
-	// APIDeploy creates, changes or restarts the app.
-	APIDeploy APIOp = "deploy"
-	// APIStop scales the app to zero.
-	APIStop APIOp = "stop"
-	// APIDelete removes the app.
-	APIDelete APIOp = "delete"
-	// APIDeleteReplica removes one replica of the app.
-	APIDeleteReplica APIOp = "delete-replica"
+	APIGet           APIOp = "get"            // answers with the app
+	APIReplicas      APIOp = "replicas"       // answers with the app's replicas
+	APIIngress       APIOp = "ingress"        // answers with the app's public address
+	APIDeploy        APIOp = "deploy"         // creates, changes or restarts the app
+	APIStop          APIOp = "stop"           // scales the app to zero
+	APIDelete        APIOp = "delete"         // removes the app
+	APIDeleteReplica APIOp = "delete-replica" // removes one replica of the app
 )
 
 const (
@@ -39,9 +32,8 @@ func (op APIOp) validate() error {
 	return fmt.Errorf("%w: app operation %s", ErrInvalidName, quote(string(op)))
 }
 
-// API is the subject of an operation on one app,
-// "<prefix>.api.<op>.<project>.<domain>.<app>". The error is that of
-// AppID.Validate, or wraps ErrInvalidName for an unknown operation.
+// API is the subject of an operation on one app, "<prefix>.api.<op>.<project>.<domain>.<app>". The
+// error is that of AppID.Validate, or wraps ErrInvalidName for an unknown operation.
 func (s Subjects) API(op APIOp, id AppID) (string, error) {
 	if err := op.validate(); err != nil {
 		return "", fmt.Errorf("app operation subject: %w", err)
@@ -53,9 +45,8 @@ func (s Subjects) API(op APIOp, id AppID) (string, error) {
 	return s.prefix + apiBranch + string(op) + "." + key, nil
 }
 
-// APIFilter matches one operation for all apps, "<prefix>.api.<op>.*.*.*": what
-// the service listens on. The error wraps ErrInvalidName for an unknown
-// operation.
+// APIFilter matches one operation for all apps, "<prefix>.api.<op>.*.*.*": what the service listens
+// on. The error wraps ErrInvalidName for an unknown operation.
 func (s Subjects) APIFilter(op APIOp) (string, error) {
 	if err := op.validate(); err != nil {
 		return "", fmt.Errorf("app operation filter: %w", err)
@@ -63,9 +54,7 @@ func (s Subjects) APIFilter(op APIOp) (string, error) {
 	return s.prefix + apiBranch + string(op) + ".*.*.*", nil
 }
 
-// ParseAPI is the inverse of API. It accepts what API writes for this prefix
-// and nothing else. The error wraps ErrMalformed, or ErrInvalidName for an
-// unknown operation.
+// ParseAPI is the inverse of API.
 func (s Subjects) ParseAPI(subject string) (APIOp, AppID, error) {
 	op, id, err := s.parseOpID(subject, apiBranch)
 	if err == nil {
@@ -96,15 +85,13 @@ func (s Subjects) APIList(project, domain string) (string, error) {
 	return s.prefix + apiList + "." + tokens, nil
 }
 
-// APIListFilters match every list request, one filter for each length of the
-// subject.
+// APIListFilters match every list request, one filter for each length of the subject.
 func (s Subjects) APIListFilters() []string {
 	list := s.prefix + apiList
 	return []string{list, list + ".*", list + ".*.*"}
 }
 
-// ParseAPIList is the inverse of APIList. It accepts what APIList writes for
-// this prefix and nothing else; the error wraps ErrMalformed.
+// ParseAPIList is the inverse of APIList.
 func (s Subjects) ParseAPIList(subject string) (project, domain string, err error) {
 	if subject == s.prefix+apiList {
 		return "", "", nil

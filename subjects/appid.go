@@ -2,13 +2,12 @@ package subjects
 
 import "fmt"
 
-// MaxKeyBytes is the longest key an app id may have, and so the longest run of
-// identity tokens in any subject. A NATS server closes the connection of a
-// client whose protocol line, subject included, is over 4096 bytes (its default
-// max_control_line). Without a bound one app with an absurdly long name would
-// take the connection down for all of them, with every retry.
-// The bound leaves room for the prefix and for the subjects of the JetStream
-// API, which repeat stream, consumer and filter.
+// MaxKeyBytes is the longest key an app id may have, and so the longest run of identity tokens in
+// any subject. A NATS server closes the connection of a client whose protocol line, subject
+// included, is over 4096 bytes (its default max_control_line). Without a bound one app with an
+// absurdly long name would take the connection down for all of them, with every retry. The bound
+// leaves room for the prefix and for the subjects of the JetStream API, which repeat stream,
+// consumer and filter.
 const MaxKeyBytes = 2048
 
 // AppID names an app. The parts may hold any bytes, also such that are not
@@ -20,9 +19,8 @@ type AppID struct {
 	Name    string
 }
 
-// Validate reports whether the id can stand in a subject and a key. The error
-// wraps ErrEmptyPart and names every empty part, or wraps ErrTooLong when the
-// escaped key would be over MaxKeyBytes.
+// Validate reports whether the id can stand in a subject and a key. The error wraps ErrEmptyPart
+// and names every empty part, or wraps ErrTooLong when the escaped key would be over MaxKeyBytes.
 func (id AppID) Validate() error {
 	if err := checkParts(id.parts()...); err != nil {
 		return fmt.Errorf("app id %s: %w", quote(id.String()), err)

@@ -12,26 +12,17 @@ type Code int
 
 // The codes of the log service and of the app operations.
 const (
-	// CodeInvalidArgument: the request is invalid. It will fail again.
-	CodeInvalidArgument Code = 400
-	// CodePermissionDenied: an option does not allow the request.
-	CodePermissionDenied Code = 403
-	// CodeNotFound: there is no such app, replica or container.
-	CodeNotFound Code = 404
-	// CodeFailedPrecondition: the state of the app does not allow the request.
-	CodeFailedPrecondition Code = 409
-	// CodeResourceExhausted: a limit of the service is reached. Try again later.
-	CodeResourceExhausted Code = 429
-	// CodeInternal: a fault of the service.
-	CodeInternal Code = 500
-	// CodeUnavailable: Kubernetes did not answer, or the service is shutting down. Try again later.
-	CodeUnavailable Code = 502
-	// CodeDeadlineExceeded: the request took too long.
-	CodeDeadlineExceeded Code = 504
+	CodeInvalidArgument    Code = 400 // the request is invalid. It will fail again.
+	CodePermissionDenied   Code = 403 // an option does not allow the request
+	CodeNotFound           Code = 404 // there is no such app, replica or container
+	CodeFailedPrecondition Code = 409 // the state of the app does not allow the request
+	CodeResourceExhausted  Code = 429 // a limit of the service is reached. Try again later.
+	CodeInternal           Code = 500 // a fault of the service
+	CodeUnavailable        Code = 502 // Kubernetes did not answer, or the service is shutting down. Try again later.
+	CodeDeadlineExceeded   Code = 504 // the request took too long
 )
 
-// String is the name of the code, "NotFound" for 404, or "Code(418)" for a
-// number that is none.
+// String is the name of the code, "NotFound" for 404, or "Code(418)" for a number that is none.
 func (c Code) String() string {
 	switch c {
 	case CodeInvalidArgument:

@@ -8,10 +8,9 @@
 //
 // # Identity
 //
-// An app is known by project, domain and name. Each of the three becomes one
-// subject token and one part of a key. Bytes of [A-Za-z0-9_-] stand for
-// themselves; every other byte, the equals sign too, is written =XX with two
-// upper-case hex digits:
+// An app is known by project, domain and name. Each of the three becomes one subject token and one
+// part of a key. Bytes of [A-Za-z0-9_-] stand for themselves; every other byte, the equals sign
+// too, is written =XX with two upper-case hex digits:
 //
 //	shop            shop
 //	v1.2            v1=2E2
@@ -19,21 +18,19 @@
 //	café            caf=C3=A9
 //	*               =2A
 //
-// The form is reversible and there is one for each text, so that no two apps
-// share a token, and nothing that a user types reaches a subject as a dot, a
-// wildcard, a space or a control byte. A token with lower-case hex digits, or
-// with an escape where none is needed, is malformed. No part may be empty. The
-// three tokens with their dots are at most 2048 bytes ([MaxKeyBytes]); an app
+// The form is reversible and there is one for each text, so that no two apps share a token, and
+// nothing that a user types reaches a subject as a dot, a wildcard, a space or a control byte. A
+// token with lower-case hex digits, or with an escape where none is needed, is malformed. No part
+// may be empty. The three tokens with their dots are at most 2048 bytes ([MaxKeyBytes]); an app
 // beyond that has no subject and no key. See [EscapeToken] and [AppID].
 //
 // The organization is not part of the identity. It is in the message.
 //
 // # Names
 //
-// By default the prefix is flyte.apps, the stream FLYTE_APPS and the bucket
-// flyte-apps. A prefix is made of tokens of [A-Za-z0-9_-] joined by dots;
-// stream and bucket are one such token each. Metadata of stream and bucket name
-// the cluster whose history they hold:
+// By default the prefix is flyte.apps, the stream FLYTE_APPS and the bucket flyte-apps. A prefix is
+// made of tokens of [A-Za-z0-9_-] joined by dots; stream and bucket are one such token each.
+// Metadata of stream and bucket name the cluster whose history they hold:
 //
 //	appbridge-cluster-uid     6f1c0d9e-6f57-4a53-9d5c-0f3f8c1f2a77
 //	appbridge-cluster-name    production
@@ -56,9 +53,8 @@
 //	appbridge-lost-ranges     1040-1047,2101-2101
 //	appbridge-lost-pending    3307-3350
 //
-// When an operator accepts that the cluster's history was reset (etcd restored
-// from a backup), both also say up to which sequence of the stream the events
-// belong to the history that is over:
+// When an operator accepts that the cluster's history was reset (etcd restored from a backup), both
+// also say up to which sequence of the stream the events belong to the history that is over:
 //
 //	appbridge-reset-sequence  1047
 //
@@ -117,16 +113,14 @@
 //
 // # Payloads
 //
-// An event carries a WatchResponse, a bucket entry an App. Both are messages of
-// package appv1 and compatible on the wire with those of Flyte. They are
-// protobuf JSON (application/json) or, if so configured, binary protobuf
-// (application/protobuf); the header ce-datacontenttype tells which.
+// An event carries a WatchResponse, a bucket entry an App. Both are messages of package appv1 and
+// compatible on the wire with those of Flyte. They are protobuf JSON (application/json) or, if so
+// configured, binary protobuf (application/protobuf); ce-datacontenttype names the form.
 //
 // # Message id
 //
-// An event is identified by the uid of the Knative Service, the resourceVersion
-// that was observed, and the stream sequence of the same app's previous event,
-// 0 on the first:
+// An event is identified by the uid of the Knative Service, the resourceVersion that was observed,
+// and the stream sequence of the same app's previous event, 0 on the first:
 //
 //	3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90/48213/17
 //
@@ -158,17 +152,15 @@
 //	Flyte-Synthesized                 true
 //	Flyte-Final-State-Unknown         true
 //
-// The ce- headers make it a CloudEvent 1.0 in the binary mode of the NATS
-// binding. ce-time is the last time in the object itself, never that of a
-// clock. On a delete, uid, version and generation are those of the previous
-// event. Present only when they apply are: Flyte-Revision and its version (the
-// Revision that current_replicas was read from), Flyte-Deleted-Resource-Version
-// (an observed delete), Flyte-Truncated (fields dropped to fit the server's
-// limit, in that order: old_app, spec, and on a delete also status),
-// Flyte-Previous-Sequence (not on the first event), Flyte-Merged-Updates (how
-// many updates in between this one stands for), Flyte-Synthesized (a change
-// found by a resync) and Flyte-Final-State-Unknown (the last state before the
-// delete was not observed).
+// The ce- headers make it a CloudEvent 1.0 in the binary mode of the NATS binding. ce-time is the
+// last time in the object itself, never that of a clock. On a delete, uid, version and generation
+// are those of the previous event. Present only when they apply are: Flyte-Revision and its version
+// (the Revision that current_replicas was read from), Flyte-Deleted-Resource-Version (an observed
+// delete), Flyte-Truncated (fields dropped to fit the server's limit, in that order: old_app, spec,
+// and on a delete also status), Flyte-Previous-Sequence (not on the first event),
+// Flyte-Merged-Updates (how many updates in between this one stands for), Flyte-Synthesized (a
+// change found by a resync) and Flyte-Final-State-Unknown (the last state before the delete was not
+// observed).
 //
 // Flyte-Status is one word for the state after the event: STOPPED for a stopped app, else the
 // status of the condition of type Ready: ACTIVE, PENDING or FAILED. Flyte-Previous-Status is the
@@ -191,15 +183,12 @@
 //	Flyte-Event-Sequence              18
 //	KV-Operation                      DEL
 //
-// Entries are written in stream order. A consumer that has read the bucket up
-// to S, the highest such sequence over entries and markers, goes on with the
-// stream at S+1 and has neither a gap nor a repeat. With an option a bridge
-// removes old delete markers, never the one at S. An entry that the server
-// refuses for its size is truncated: Flyte-Truncated then names more than on
-// the event.
+// Entries are written in stream order. A consumer that has read the bucket up to S, the highest
+// such sequence over entries and markers, goes on with the stream at S+1 and has neither a gap nor
+// a repeat. With an option a bridge removes old delete markers, never the one at S. An entry that
+// the server refuses for its size is truncated: Flyte-Truncated then names more than on the event.
 //
-// Appends are fenced by headers that the JetStream server checks before it
-// stores anything:
+// Appends are fenced by headers that the JetStream server checks before it stores anything:
 //
 //	Nats-Expected-Stream                          FLYTE_APPS
 //	Nats-Expected-Last-Sequence                   52
@@ -259,8 +248,7 @@
 //
 // # Errors
 //
-// The answer to a refused request has the headers of every NATS micro service and
-// a readable body:
+// The answer to a refused request has the headers of every NATS micro service and a readable body:
 //
 //	Nats-Service-Error        no app shop/production/checkout
 //	Nats-Service-Error-Code   404
@@ -306,11 +294,10 @@
 //
 // # Log streams
 //
-// A request for logs has no body, or a JSON object with options (docs/logs.md
-// lists them). Its reply subject has to be an inbox. get is answered with one
-// message, open with the subject on which a stream will arrive, tail with the stream
-// itself. Each message of a stream names the stream, its own place in it and, when
-// it holds lines, the replica they are of:
+// A request for logs has no body, or a JSON object with options (docs/logs.md lists them). Its
+// reply subject has to be an inbox. get is answered with one message, open with the subject on
+// which a stream will arrive, tail with the stream itself. Each message of a stream names the
+// stream, its own place in it and, when it holds lines, the replica they are of:
 //
 //	Flyte-Log-Stream     Vq2dG0
 //	Flyte-Log-Seq        7
@@ -320,9 +307,8 @@
 //
 //	# appbridge:
 //
-// and a space. The first message is a note with the replicas, and so is every
-// change of them. Other notes report that there is nothing to read for now, an event
-// of a replica, or missing lines:
+// and a space. The first message is a note with the replicas, and so is every change of them. Other
+// notes report that there is nothing to read for now, an event of a replica, or missing lines:
 //
 //	Flyte-Log-Note       replicas | waiting | replica | dropped
 //	Flyte-Log-Replicas   checkout-shop-production-00003-deployment-7c9d-x2x4z

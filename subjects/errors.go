@@ -15,8 +15,7 @@ var (
 	// ErrMalformed is wrapped when a parser is given something that the builder
 	// beside it never writes.
 	ErrMalformed = errors.New("malformed")
-	// ErrInvalidName is wrapped when a prefix, stream or bucket name has an
-	// illegal byte, and when an event kind or an operation is not one of the
-	// contract.
+	// ErrInvalidName is wrapped when a prefix, stream or bucket name has an illegal byte, and when
+	// an event kind or an operation is not one of the contract.
 	ErrInvalidName = errors.New("invalid name")
 )

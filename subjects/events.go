@@ -10,18 +10,14 @@ type EventKind string
 
 // The kinds of event.
 const (
-	// Created is the first event of an app, and the first after a delete.
-	Created EventKind = "created"
-	// Updated is a change of an existing app.
-	Updated EventKind = "updated"
-	// Deleted is the end of an app: deleted, or no longer managed by Flyte.
-	Deleted EventKind = "deleted"
+	Created EventKind = "created" // the first event of an app, and the first after a delete
+	Updated EventKind = "updated" // a change of an existing app
+	Deleted EventKind = "deleted" // the end of an app: deleted, or no longer managed by Flyte
 )
 
 const eventsBranch = ".events."
 
-// Type is the CloudEvents type of the kind, "org.flyte.app.created.v1" for
-// Created.
+// Type is the CloudEvents type of the kind, "org.flyte.app.created.v1" for Created.
 func (k EventKind) Type() string { return "org.flyte.app." + string(k) + ".v1" }
 
 func (k EventKind) validate() error {
@@ -32,13 +28,11 @@ func (k EventKind) validate() error {
 	return fmt.Errorf("%w: event kind %s", ErrInvalidName, quote(string(k)))
 }
 
-// Events is the subject of the event stream, "<prefix>.events.>": every event
-// of every app.
+// Events is the subject of the event stream, "<prefix>.events.>": every event of every app.
 func (s Subjects) Events() string { return s.prefix + eventsBranch + ">" }
 
-// Event is the subject of one event,
-// "<prefix>.events.<project>.<domain>.<app>.<kind>". The error is that of
-// AppID.Validate, or wraps ErrInvalidName for an unknown kind.
+// Event is the subject of one event, "<prefix>.events.<project>.<domain>.<app>.<kind>". The error
+// is that of AppID.Validate, or wraps ErrInvalidName for an unknown kind.
 func (s Subjects) Event(id AppID, kind EventKind) (string, error) {
 	if err := kind.validate(); err != nil {
 		return "", fmt.Errorf("event subject: %w", err)
@@ -51,8 +45,7 @@ func (s Subjects) Event(id AppID, kind EventKind) (string, error) {
 }
 
 // EventFilter matches all events of one app and of no other,
-// "<prefix>.events.<project>.<domain>.<app>.*". The error is that of
-// AppID.Validate.
+// "<prefix>.events.<project>.<domain>.<app>.*". The error is that of AppID.Validate.
 func (s Subjects) EventFilter(id AppID) (string, error) {
 	key, err := id.Key()
 	if err != nil {
@@ -61,9 +54,7 @@ func (s Subjects) EventFilter(id AppID) (string, error) {
 	return s.prefix + eventsBranch + key + ".*", nil
 }
 
-// ParseEvent is the inverse of Event. It accepts what Event writes for this
-// prefix and nothing else. The error wraps ErrMalformed, or ErrInvalidName for
-// an unknown kind.
+// ParseEvent is the inverse of Event.
 func (s Subjects) ParseEvent(subject string) (AppID, EventKind, error) {
 	id, kind, err := s.parseEvent(subject)
 	if err != nil {

@@ -10,10 +10,8 @@ type LogOp string
 
 // The requests of the log service.
 const (
-	// LogGet answers with the last lines in one message.
-	LogGet LogOp = "get"
-	// LogTail streams to the reply subject of the request.
-	LogTail LogOp = "tail"
+	LogGet  LogOp = "get"  // answers with the last lines in one message
+	LogTail LogOp = "tail" // streams to the reply subject of the request
 	// LogOpen answers with the subject of a stream that begins when that has a subscriber.
 	LogOpen LogOp = "open"
 )
@@ -33,9 +31,8 @@ func (op LogOp) validate() error {
 	return fmt.Errorf("%w: log operation %s", ErrInvalidName, quote(string(op)))
 }
 
-// Logs is the subject of a log request,
-// "<prefix>.logs.<op>.<project>.<domain>.<app>". The error is that of
-// AppID.Validate, or wraps ErrInvalidName for an unknown operation.
+// Logs is the subject of a log request, "<prefix>.logs.<op>.<project>.<domain>.<app>". The error is
+// that of AppID.Validate, or wraps ErrInvalidName for an unknown operation.
 func (s Subjects) Logs(op LogOp, id AppID) (string, error) {
 	if err := op.validate(); err != nil {
 		return "", fmt.Errorf("log subject: %w", err)
@@ -47,9 +44,8 @@ func (s Subjects) Logs(op LogOp, id AppID) (string, error) {
 	return s.prefix + logsBranch + string(op) + "." + key, nil
 }
 
-// LogsFilter matches the requests of one operation for all apps,
-// "<prefix>.logs.<op>.*.*.*": what the log service listens on. The error wraps
-// ErrInvalidName for an unknown operation.
+// LogsFilter matches the requests of one operation for all apps, "<prefix>.logs.<op>.*.*.*": what
+// the log service listens on. The error wraps ErrInvalidName for an unknown operation.
 func (s Subjects) LogsFilter(op LogOp) (string, error) {
 	if err := op.validate(); err != nil {
 		return "", fmt.Errorf("log filter: %w", err)
@@ -57,9 +53,7 @@ func (s Subjects) LogsFilter(op LogOp) (string, error) {
 	return s.prefix + logsBranch + string(op) + ".*.*.*", nil
 }
 
-// ParseLogs is the inverse of Logs. It accepts what Logs writes for this prefix
-// and nothing else. The error wraps ErrMalformed, or ErrInvalidName for an
-// unknown operation.
+// ParseLogs is the inverse of Logs.
 func (s Subjects) ParseLogs(subject string) (LogOp, AppID, error) {
 	op, id, err := s.parseOpID(subject, logsBranch)
 	if err == nil {
@@ -77,8 +71,7 @@ func (s Subjects) LogsOut(project, streamID string) (string, error) {
 	return s.logStream(logsOutBranch, project, streamID)
 }
 
-// ParseLogsOut is the inverse of LogsOut. It accepts what LogsOut writes for
-// this prefix and nothing else; the error wraps ErrMalformed.
+// ParseLogsOut is the inverse of LogsOut.
 func (s Subjects) ParseLogsOut(subject string) (project, streamID string, err error) {
 	return s.parseLogStream(logsOutBranch, subject)
 }
@@ -89,8 +82,7 @@ func (s Subjects) LogsStop(project, streamID string) (string, error) {
 	return s.logStream(logsStopBranch, project, streamID)
 }
 
-// ParseLogsStop is the inverse of LogsStop. It accepts what LogsStop writes for
-// this prefix and nothing else; the error wraps ErrMalformed.
+// ParseLogsStop is the inverse of LogsStop.
 func (s Subjects) ParseLogsStop(subject string) (project, streamID string, err error) {
 	return s.parseLogStream(logsStopBranch, subject)
 }
@@ -117,8 +109,7 @@ func (s Subjects) LogsAckFilter(project, streamID string) (string, error) {
 	return subject + ".*", nil
 }
 
-// ParseLogsAck is the inverse of LogsAck. It accepts what LogsAck writes for
-// this prefix and nothing else; the error wraps ErrMalformed.
+// ParseLogsAck is the inverse of LogsAck.
 func (s Subjects) ParseLogsAck(subject string) (project, streamID, token string, err error) {
 	rest, err := s.cut(subject, logsAckBranch)
 	if err != nil {

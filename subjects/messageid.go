@@ -15,16 +15,14 @@ type MessageID struct {
 	UID string
 	// ResourceVersion is the version of the Knative Service.
 	ResourceVersion string
-	// PreviousSequence is the stream sequence of this app's previous event, 0
-	// when there is none.
+	// PreviousSequence is the stream sequence of this app's previous event, 0 when there is none.
 	PreviousSequence uint64
 }
 
-// String is "<uid>/<resourceVersion>/<sequence>". The values that Kubernetes
-// makes stand as they are. A byte that would break the form, or that a header
-// cannot carry, is written "=XX" with two upper-case hex digits: controls,
-// space, double quote, percent, slash, equals sign, and all beyond ASCII. So
-// two different ids never look the same.
+// String is "<uid>/<resourceVersion>/<sequence>". The values that Kubernetes makes stand as they
+// are. A byte that would break the form, or that a header cannot carry, is written "=XX" with two
+// upper-case hex digits: controls, space, double quote, percent, slash, equals sign, and all beyond
+// ASCII. So two different ids never look the same.
 func (id MessageID) String() string {
 	return escape(id.UID, '=', isMessageIDByte) + "/" +
 		escape(id.ResourceVersion, '=', isMessageIDByte) + "/" +

@@ -8,6 +8,9 @@ import (
 // Subjects builds and parses every subject below one prefix. Make one with New:
 // the zero value has no prefix and builds nothing useful. It is an immutable
 // value, comparable, and safe for use by many goroutines.
+//
+// Its parsers accept what the builder of the same name writes for this prefix and nothing else.
+// Their errors wrap ErrMalformed, or ErrInvalidName for an unknown kind or operation.
 type Subjects struct {
 	prefix string
 }

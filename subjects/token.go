@@ -7,11 +7,10 @@ import (
 
 const upperHex = "0123456789ABCDEF"
 
-// EscapeToken writes s as one subject token that is also one part of a KV key:
-// bytes of [A-Za-z0-9_-] stay, every other byte becomes "=XX" with two
-// upper-case hex digits. It works on bytes, so s need not be valid UTF-8, and
-// two different strings never give the same token. An empty s gives an error
-// that wraps ErrEmptyPart.
+// EscapeToken writes s as one subject token that is also one part of a KV key: bytes of
+// [A-Za-z0-9_-] stay, every other byte becomes "=XX" with two upper-case hex digits. It works on
+// bytes, so s need not be valid UTF-8, and two different strings never give the same token. An
+// empty s gives an error that wraps ErrEmptyPart.
 func EscapeToken(s string) (string, error) {
 	if s == "" {
 		return "", fmt.Errorf("escape token: %w", ErrEmptyPart)
@@ -19,10 +18,9 @@ func EscapeToken(s string) (string, error) {
 	return escape(s, '=', isWord), nil
 }
 
-// UnescapeToken is the inverse of EscapeToken. It accepts canonical form only,
-// that is, what EscapeToken writes: for every token it accepts,
-// EscapeToken(UnescapeToken(token)) is token again. Lower-case hex digits, an
-// escape of a byte that needs none, a cut escape, any byte outside
+// UnescapeToken is the inverse of EscapeToken. It accepts canonical form only, that is, what
+// EscapeToken writes: for every token it accepts, EscapeToken(UnescapeToken(token)) is token again.
+// Lower-case hex digits, an escape of a byte that needs none, a cut escape, any byte outside
 // [A-Za-z0-9_=-] and the empty token give an error that wraps ErrMalformed.
 func UnescapeToken(token string) (string, error) {
 	if token == "" {
@@ -101,8 +99,7 @@ func unescape(s string, keep func(byte) bool) (string, error) {
 	return b.String(), nil
 }
 
-// part is one piece of identity on its way into a subject, with the name that
-// an error calls it by.
+// part is one piece of identity on its way into a subject, with the name that an error calls it by.
 type part struct{ name, value string }
 
 // joinTokens escapes the parts and joins them with dots.
@@ -117,8 +114,7 @@ func joinTokens(parts ...part) (string, error) {
 	return strings.Join(tokens, "."), nil
 }
 
-// checkParts reports every empty part by name, and parts that are together too
-// long for a key.
+// checkParts reports every empty part by name, and parts that are together too long for a key.
 func checkParts(parts ...part) error {
 	var empty []string
 	n := len(parts) - 1 // the dots

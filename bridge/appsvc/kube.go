@@ -117,23 +117,17 @@ func (k *kube) patch(ctx context.Context, of schema.GroupVersionResource, namesp
 	})
 }
 
-// remove deletes the object of that name if it has the uid, and then what it owns. The error is
-// NotFound if there is none, Conflict if it has another uid.
-func (k *kube) remove(ctx context.Context, of schema.GroupVersionResource, namespace, name string, uid types.UID) error {
-	return k.removeIf(ctx, of, namespace, name, metav1.Preconditions{UID: &uid})
-}
-
-// removeUnchanged is remove for an object that has not changed since it was read. Else the error is
-// Conflict.
-func (k *kube) removeUnchanged(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) error {
-	only := metav1.Preconditions{UID: new(object.GetUID()), ResourceVersion: new(object.GetResourceVersion())}
-	return k.removeIf(ctx, of, object.GetNamespace(), object.GetName(), only)
-}
-
-func (k *kube) removeIf(ctx context.Context, of schema.GroupVersionResource, namespace, name string, only metav1.Preconditions) error {
+// remove deletes an object that was read, and then what it owns. The error is NotFound if there is
+// none, Conflict if there is another of its name. With unchanged, it is Conflict also if the object
+// has changed.
+func (k *kube) remove(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured, unchanged bool) error {
+	only := metav1.Preconditions{UID: new(object.GetUID())}
+	if unchanged {
+		only.ResourceVersion = new(object.GetResourceVersion())
+	}
 	opts := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: &only}
-	_, err := k.do(ctx, "delete", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
-		return nil, r.Delete(ctx, name, opts)
+	_, err := k.do(ctx, "delete", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return nil, r.Delete(ctx, object.GetName(), opts)
 	})
 	return err
 }
@@ -186,9 +180,6 @@ func (e *kubeError) failure() *request.Error {
 func (e *kubeError) lacksRight() bool {
 	return strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
 }
-
-// retriable reports whether another try may succeed.
-func (e *kubeError) retriable() bool { return e.changed() || e.unavailable() }
 
 // changed reports whether another client changed, created or deleted the object in between.
 func (e *kubeError) changed() bool {

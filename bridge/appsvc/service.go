@@ -40,9 +40,6 @@ type Service struct {
 // New makes a service on a connection of its own. It reads from cache, and changes apps through
 // kube. It registers its metrics with reg.
 func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Service, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
 	names, err := subjects.New(cfg.Prefix)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -298,39 +297,6 @@ func TestReplySubject(t *testing.T) {
 	slices.Sort(sent)
 	if !slices.Equal(got, sent) {
 		t.Errorf("there came %q, want %q", got, sent)
-	}
-}
-
-func TestConfig(t *testing.T) {
-	good := serve(t).cfg
-	for _, test := range []struct {
-		name   string
-		change func(*appsvc.Config)
-		want   string // empty: none
-	}{
-		{"good", func(*appsvc.Config) {}, ""},
-		{"prefix", func(c *appsvc.Config) { c.Prefix = "a..b" }, "prefix: "},
-		{"inbox", func(c *appsvc.Config) { c.InboxPrefix = "_INBOX.>" }, "inbox prefix: "},
-		{"writes", func(c *appsvc.Config) { c.MaxWrites = 0 }, "max writes 0: must be at least 1"},
-		{"reads", func(c *appsvc.Config) { c.MaxReads = 0 }, "max reads 0: must be at least 1"},
-		{"pending reads", func(c *appsvc.Config) { c.MaxPendingReads = -1 }, "max pending reads -1: must not be negative"},
-		{"cluster", func(c *appsvc.Config) { c.ClusterName = "" }, "cluster name"},
-		{"namespace", func(c *appsvc.Config) { c.Namespaces = []string{"a", "b"} }, `deploy namespace "flyte": must be one that is watched`},
-		{"default timeout", func(c *appsvc.Config) { c.Deploy.DefaultRequestTimeout = -1 }, "default request timeout -1ns: "},
-		{"max timeout", func(c *appsvc.Config) { c.Deploy.MaxRequestTimeout = 0 }, "max request timeout 0s: "},
-		{"without writes", func(c *appsvc.Config) {
-			c.EnableWrites, c.Namespaces, c.Deploy.MaxRequestTimeout = false, []string{"a"}, 0
-		}, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			cfg := good
-			test.change(&cfg)
-			nc := dial(t, suite.NATS(t, nil).ClientURL())
-			_, err := appsvc.New(cfg, &memory{}, &rest.Config{}, nc, zap.NewNop(), prometheus.NewRegistry())
-			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -41,15 +42,6 @@ func atLeast(a, b string) bool {
 }
 
 func (s *Service) await(ctx context.Context, done func() bool) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	tick := time.NewTicker(settleInterval)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	// Without the version in time, the requester may read an older one.
+	_ = wait.PollUntilContextTimeout(ctx, settleInterval, settleTimeout, true, func(context.Context) (bool, error) { return done(), nil })
 }

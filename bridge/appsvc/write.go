@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/request"
@@ -121,7 +122,7 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 		patched, err := s.kube.patch(ctx, services(), found.at.Namespace, found.at.Name, kservice.StopPatch(was))
 		if err != nil {
 			sent = sent || unanswered(err)
-			return ignoreNotFound(err)
+			return client.IgnoreNotFound(err)
 		}
 		now = &live{at: found.at, object: patched, owner: ownerThis}
 		// A second try finds the change of the first one.
@@ -135,7 +136,7 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 			return err
 		}
 		// Its pods would stay until Knative has drained the traffic.
-		return ignoreNotFound(s.removeRevision(ctx, found.at.Namespace, svc.Status.LatestReadyRevisionName, patched.GetUID()))
+		return client.IgnoreNotFound(s.removeRevision(ctx, found.at.Namespace, svc.Status.LatestReadyRevisionName, patched.GetUID()))
 	})
 	if err != nil {
 		return nil, err
@@ -159,7 +160,7 @@ func (s *Service) removeRevision(ctx context.Context, namespace, name string, se
 	if owner := revision.GetLabels()[kservice.LabelServiceUID]; owner != "" && owner != string(service) {
 		return nil
 	}
-	return s.kube.remove(ctx, revisions(), namespace, name, revision.GetUID())
+	return s.kube.remove(ctx, revisions(), revision, false)
 }
 
 // remove deletes an app.
@@ -174,11 +175,11 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 		if err != nil || found.owner != ownerThis {
 			return err
 		}
-		err = s.kube.removeUnchanged(ctx, services(), found.object)
+		err = s.kube.remove(ctx, services(), found.object, true)
 		if err == nil || unanswered(err) {
 			was = found
 		}
-		return ignoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	})
 	if err != nil {
 		return nil, err
@@ -222,28 +223,20 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 		if !found.owns(pod) {
 			return request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", kservice.Quote(body.GetName()), r.app)
 		}
-		err = s.kube.remove(ctx, pods(), found.at.Namespace, pod.GetName(), pod.GetUID())
+		err = s.kube.remove(ctx, pods(), pod, false)
 		if err == nil || unanswered(err) {
 			outcome = subjects.OutcomeDeleted
 		}
 		if apierrors.IsConflict(err) {
 			return nil // another pod has its name
 		}
-		return ignoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	})
 	if err != nil {
 		return nil, err
 	}
 	rep, err := newReply(r.form, &appv1.DeleteResponse{})
 	return s.wrote(r, rep, outcome, err)
-}
-
-// ignoreNotFound is err, or nil if err is NotFound.
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // unanswered reports whether a write that failed may have taken effect.
@@ -281,10 +274,10 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 		}
 		var failed *kubeError
 		switch {
-		case !errors.As(err, &failed) || !failed.retriable():
-			return backoff.Permanent(err)
-		case !failed.unavailable():
+		case errors.As(err, &failed) && failed.changed():
 			unavailable = time.Time{}
+		case failed == nil || !failed.unavailable():
+			return backoff.Permanent(err)
 		default:
 			if unavailable.IsZero() {
 				unavailable = began

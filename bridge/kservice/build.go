@@ -1,6 +1,7 @@
 package kservice
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -79,11 +80,7 @@ func SpecDigest(wire []byte) string {
 func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, error) {
 	m, found, denied := build(id, app, cfg)
 	if texts := append(found.Texts(), denied.Texts()...); len(texts) > 0 {
-		errs := make([]error, len(texts))
-		for i := range texts {
-			errs[i] = errors.New(texts[i])
-		}
-		return nil, errors.Join(errs...)
+		return nil, errors.New(strings.Join(texts, "\n"))
 	}
 	return m, nil
 }
@@ -129,8 +126,9 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 	if account != "" || spec.GetPod() == nil {
 		fence.accountField = runAsField
 	}
-	m.Template.setServiceAccount(account, cfg)
-	fence.pod(&m.Template.PodSpec) // before the environment moves the app's own variables
+	pod := &m.Template.PodSpec
+	pod.ServiceAccountName = cmp.Or(account, cfg.DefaultServiceAccount, pod.ServiceAccountName)
+	fence.pod(pod) // before the environment moves the app's own variables
 	m.Template.addEnv(id, cfg)
 	m.Template.addScaling(spec.GetAutoscaling(), found)
 	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), fence, found)

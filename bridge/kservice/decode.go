@@ -1,7 +1,6 @@
 package kservice
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -18,11 +17,10 @@ type Time struct {
 // UnmarshalJSON reads an RFC 3339 time, with or without a fraction, as UTC.
 // Anything else is the zero time. It never returns an error.
 func (t *Time) UnmarshalJSON(data []byte) error {
-	t.Time = time.Time{}
-	parsed, err := time.Parse(time.RFC3339, text(data))
-	if err == nil {
-		t.Time = parsed.UTC()
-	}
+	var text string
+	_ = json.Unmarshal(data, &text) // what is no string is no time
+	parsed, _ := time.Parse(time.RFC3339, text)
+	t.Time = parsed.UTC()
 	return nil
 }
 
@@ -67,16 +65,4 @@ func decodeTolerant(data []byte, into any) error {
 		return nil
 	}
 	return err
-}
-
-// text is the string that data, a JSON value, holds; empty if it is no string.
-func text(data []byte) string {
-	if len(data) >= 2 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0 {
-		return string(data[1 : len(data)-1])
-	}
-	var s string
-	if json.Unmarshal(data, &s) != nil {
-		return ""
-	}
-	return s
 }

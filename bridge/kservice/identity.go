@@ -1,6 +1,7 @@
 package kservice
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,8 +14,7 @@ import (
 var (
 	// ErrNoAppID is returned for a Service without the app id annotation.
 	ErrNoAppID = errors.New("no " + AnnotationAppID + " annotation")
-	// ErrMalformedAppID is returned for an app id that is not
-	// project/domain/name.
+	// ErrMalformedAppID is returned for an app id that is not project/domain/name.
 	ErrMalformedAppID = errors.New("malformed " + AnnotationAppID + " annotation")
 )
 
@@ -35,10 +35,7 @@ func ID(svc *Service) (subjects.AppID, error) {
 
 // Org is the organization of the app, "flyte" by default.
 func Org(svc *Service) string {
-	if org := svc.Annotations[AnnotationOrg]; org != "" {
-		return org
-	}
-	return defaultOrg
+	return cmp.Or(svc.Annotations[AnnotationOrg], defaultOrg)
 }
 
 // Stopped reports whether the app is stopped.

@@ -1,6 +1,7 @@
 package kservice
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -18,20 +19,14 @@ type Config struct {
 	Port int32
 }
 
-const defaultScheme = "https"
-
 // PublicURL is the address of an app, from its id and not from its status:
 // scheme://name.base-domain[:port]. Empty without a base domain.
 func PublicURL(id subjects.AppID, cfg Config) string {
 	if cfg.BaseDomain == "" {
 		return ""
 	}
-	scheme := cfg.Scheme
-	if scheme == "" {
-		scheme = defaultScheme
-	}
 	// ToLower also replaces invalid UTF-8 at the end of a cut name.
-	url := scheme + "://" + strings.ToLower(Name(id)+"."+cfg.BaseDomain)
+	url := cmp.Or(cfg.Scheme, "https") + "://" + strings.ToLower(Name(id)+"."+cfg.BaseDomain)
 	if cfg.Port != 0 {
 		url += ":" + strconv.Itoa(int(cfg.Port))
 	}

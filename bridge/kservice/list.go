@@ -13,13 +13,3 @@ func Listed(svc *Service, project, domain string) bool {
 	return svc.Labels[LabelManaged] == labelTrue &&
 		(project == "" || svc.Labels[LabelProject] == project) && (domain == "" || svc.Labels[LabelDomain] == domain)
 }
-
-// hasLabels reports whether labels holds every entry of want.
-func hasLabels(labels, want map[string]string) bool {
-	for key, value := range want {
-		if got, ok := labels[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
-}

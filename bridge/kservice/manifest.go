@@ -3,6 +3,7 @@ package kservice
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -50,14 +51,10 @@ func (m *Manifest) Apply(existing map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	for key, value := range m.Labels {
-		labels[key] = value
-	}
+	maps.Copy(labels, anyMap(m.Labels))
 	delete(labels, LabelStopped)
 	delete(labels, LabelVisibility)
-	for key, value := range m.Annotations {
-		annotations[key] = value
-	}
+	maps.Copy(annotations, anyMap(m.Annotations))
 	metadata["labels"] = labels
 	metadata["annotations"] = annotations
 	existing["metadata"] = metadata
@@ -130,14 +127,12 @@ func Unchanged(labels, annotations map[string]string, m *Manifest) bool {
 	return labels[LabelStopped] != labelTrue && annotations[AnnotationSpecSHA] == m.Annotations[AnnotationSpecSHA]
 }
 
-const visibilityClusterLocal = "cluster-local"
-
 // StopPatch is the JSON merge patch that stops an app: its Knative Service becomes cluster-local
 // and scales to zero. With a resourceVersion, the patch conflicts with any other version.
 func StopPatch(resourceVersion string) []byte {
 	type object = map[string]any
 	metadata := object{
-		"labels": object{LabelStopped: labelTrue, LabelVisibility: visibilityClusterLocal},
+		"labels": object{LabelStopped: labelTrue, LabelVisibility: "cluster-local"},
 	}
 	if resourceVersion != "" {
 		metadata["resourceVersion"] = resourceVersion

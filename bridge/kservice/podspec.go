@@ -106,12 +106,3 @@ func endpointPattern(id subjects.AppID, cfg DeployConfig) string {
 	).Replace(cfg.SuffixTemplate)
 	return "http://{app_fqdn}-" + suffix + "." + cfg.Namespace + ".svc.cluster.local"
 }
-
-func (t *Template) setServiceAccount(name string, cfg DeployConfig) {
-	switch {
-	case name != "":
-		t.PodSpec.ServiceAccountName = name
-	case cfg.DefaultServiceAccount != "":
-		t.PodSpec.ServiceAccountName = cfg.DefaultServiceAccount
-	}
-}

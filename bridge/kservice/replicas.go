@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -30,24 +31,21 @@ func replicaLabels(id subjects.AppID, svc *Service) map[string]string {
 // uid in its namespace. A pod that Knative did not label with a uid belongs to it by the name
 // alone. A deleted Service and its successor of the same name may be two apps, and the pods of the
 // first outlive it by up to the timeout of its Revision.
-func OwnsPod(service string, uid types.UID, labels map[string]string) bool {
-	label := labels[LabelServiceUID]
-	return labels[LabelService] == service && (label == "" || label == string(uid))
+func OwnsPod(service string, uid types.UID, pod map[string]string) bool {
+	label := pod[LabelServiceUID]
+	return pod[LabelService] == service && (label == "" || label == string(uid))
 }
 
 // Replicas are the replicas of an app among pods of its namespace, sorted by name. id is the app in
 // the replicas, svc its Knative Service. If svc is nil, Replicas matches by name alone like Flyte,
 // which does not prove that the pods are this app's. The replicas share nothing with the arguments.
 func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Replica {
-	want := replicaLabels(subjects.AppID{
-		Project: id.GetProject(),
-		Domain:  id.GetDomain(),
-		Name:    id.GetName(),
-	}, svc)
+	app := subjects.AppID{Project: id.GetProject(), Domain: id.GetDomain(), Name: id.GetName()}
+	selector := labels.SelectorFromSet(replicaLabels(app, svc))
 	var out []*appv1.Replica
 	for i := range pods {
 		pod := &pods[i]
-		if !hasLabels(pod.Labels, want) || svc != nil && !OwnsPod(svc.Name, svc.UID, pod.Labels) {
+		if !selector.Matches(labels.Set(pod.Labels)) || svc != nil && !OwnsPod(svc.Name, svc.UID, pod.Labels) {
 			continue
 		}
 		status, reason := PodStatus(pod)

@@ -47,9 +47,8 @@ func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence 
 	}
 }
 
-// secretText is a secret in protobuf's text form. Written here because the
-// protobuf library varies the spaces in it on purpose, and a template that
-// differs is a new Revision.
+// secretText is a secret in protobuf's text form. Written here because the protobuf library varies
+// the spaces in it on purpose, and a template that differs is a new Revision.
 func secretText(secret *appv1.Secret) string {
 	var out strings.Builder
 	line := func(name, value string) {

@@ -1,6 +1,7 @@
 package kservice
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -143,12 +144,11 @@ func message(c *Condition) string {
 
 // readyCondition is the first condition of type Ready, nil when there is none.
 func readyCondition(svc *Service) *Condition {
-	for i := range svc.Status.Conditions {
-		if svc.Status.Conditions[i].Type == conditionReady {
-			return &svc.Status.Conditions[i]
-		}
+	at := slices.IndexFunc(svc.Status.Conditions, func(c Condition) bool { return c.Type == conditionReady })
+	if at < 0 {
+		return nil
 	}
-	return nil
+	return &svc.Status.Conditions[at]
 }
 
 // fallbackTime replaces Flyte's time of conversion, with which the same object would give a

@@ -1,7 +1,5 @@
 package kservice
 
-import "slices"
-
 // Trim is the transform of an informer: it drops the parts of an object that this package does not
 // read, so that the cache stays small. It changes the object and returns it. A second call writes
 // nothing, so the object may have concurrent readers by then.
@@ -33,24 +31,16 @@ func Trim(obj any) (any, error) {
 
 // keepOnly replaces m by a map with only the given keys, unless m has no others.
 func keepOnly(m *map[string]string, keys ...string) {
-	foreign := false
-	for key := range *m {
-		if !slices.Contains(keys, key) {
-			foreign = true
-			break
-		}
-	}
-	if !foreign {
-		return
-	}
-	var kept map[string]string
+	kept := map[string]string{}
 	for _, key := range keys {
 		if value, ok := (*m)[key]; ok {
-			if kept == nil {
-				kept = make(map[string]string, len(keys))
-			}
 			kept[key] = value
 		}
 	}
-	*m = kept
+	switch {
+	case len(kept) == 0:
+		*m = nil
+	case len(kept) < len(*m):
+		*m = kept
+	}
 }

@@ -135,7 +135,8 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 			}
 		}
 		o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
-			if !c.closing.Load() {
+			// A service that stops drains its connection; the stop goes on without an answer.
+			if !c.closing.Load() && !errors.Is(err, nats.ErrDrainTimeout) {
 				before.AsyncErrorCB(nc, sub, err)
 			}
 		}
@@ -161,9 +162,8 @@ func (c *Conn) Refusal() error {
 	return c.dialer.refusal()
 }
 
-// report polls for the errors that the client passes to no handler: those after dialing,
-// for example a certificate that is not trusted or a server without nkeys. It returns
-// after Close.
+// report polls for the errors that the client passes to no handler: those after dialing, for
+// example a certificate that is not trusted or a server without nkeys. It returns after Close.
 func (c *Conn) report() {
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()

@@ -12,10 +12,9 @@ const dialTimeout = 2 * time.Second
 
 var errCut = errors.New("this process is stopping")
 
-// dialer makes the client's TCP connections and can cut them. The client holds
-// its lock while it dials, shakes hands and writes, and closes under the same
-// lock: with a server that hangs, closing would wait for up to a minute. The
-// client dials one connection at a time.
+// dialer makes the client's TCP connections and can cut them. The client holds its lock while it
+// dials, shakes hands and writes, and closes under the same lock: with a server that hangs, closing
+// would wait for up to a minute. The client dials one connection at a time.
 type dialer struct {
 	mu    sync.Mutex
 	cut   bool

@@ -15,9 +15,8 @@ const (
 	maxOutageReasons = 32
 )
 
-// outage logs why there is no connection to NATS. The client tries every
-// server twice a second, so each reason is logged once, and after that one
-// line a minute while it lasts.
+// outage logs why there is no connection to NATS. The client tries every server twice a second, so
+// each reason is logged once, and after that one line a minute while it lasts.
 type outage struct {
 	servers string
 	log     *zap.Logger

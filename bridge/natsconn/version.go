@@ -1,22 +1,21 @@
 package natsconn
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
-	"strconv"
-	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// The oldest NATS server that appbridge works with. An older one accepts these headers
+// oldest is the oldest NATS server that appbridge works with. An older one accepts these headers
 // without an error and ignores them: trace-only messages, the subject of the expected
 // sequence, the age of a message.
-const (
-	minMajor = 2
-	minMinor = 11
-)
+const oldest = "2.11.0"
 
 // maxGreeting is more than the INFO of a server takes, with all servers of its cluster.
 const maxGreeting = 1 << 20
@@ -25,21 +24,15 @@ const maxGreeting = 1 << 20
 type versionError struct{ address, version string }
 
 func (e *versionError) Error() string {
-	return fmt.Sprintf("the NATS server at %s has version %q: want %d.%d.0 or newer", e.address, e.version, minMajor, minMinor)
+	return fmt.Sprintf("the NATS server at %s has version %q: want %s or newer", e.address, e.version, oldest)
 }
 
 // checkVersion compares the version that a server reports. A pre-release ("2.11.0-RC.1")
 // counts as its release: it has what is needed. A version that cannot be read is refused.
-func checkVersion(address, version string) error {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 2 {
-		return &versionError{address, version}
-	}
-	minor, _, _ := strings.Cut(parts[1], "-")
-	major, err := strconv.ParseUint(parts[0], 10, 32)
-	n, minorErr := strconv.ParseUint(minor, 10, 32)
-	if err != nil || minorErr != nil || major < minMajor || major == minMajor && n < minMinor {
-		return &versionError{address, version}
+func checkVersion(address, reported string) error {
+	v, err := version.ParseGeneric(reported)
+	if err != nil || v.LessThan(version.MustParseGeneric(oldest)) {
+		return &versionError{address, reported}
 	}
 	return nil
 }
@@ -51,13 +44,10 @@ func greeting(conn net.Conn, address string) (net.Conn, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return nil, err
 	}
-	var read []byte
-	for buf := make([]byte, 4<<10); !bytes.Contains(read, []byte("\n")) && len(read) < maxGreeting; {
-		n, err := conn.Read(buf)
-		read = append(read, buf[:n]...)
-		if err != nil && n == 0 {
-			return nil, fmt.Errorf("read the INFO of the NATS server at %s: %w", address, err)
-		}
+	var read bytes.Buffer
+	line, err := bufio.NewReader(io.TeeReader(io.LimitReader(conn, maxGreeting), &read)).ReadBytes('\n')
+	if err != nil && len(line) < maxGreeting {
+		return nil, fmt.Errorf("read the INFO of the NATS server at %s: %w", address, err)
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
@@ -65,26 +55,19 @@ func greeting(conn net.Conn, address string) (net.Conn, error) {
 	var info struct {
 		Version string `json:"version"`
 	}
-	if line, ok := bytes.CutPrefix(read, []byte("INFO ")); ok && json.NewDecoder(bytes.NewReader(line)).Decode(&info) == nil {
+	if text, ok := bytes.CutPrefix(line, []byte("INFO ")); ok && json.NewDecoder(bytes.NewReader(text)).Decode(&info) == nil {
 		if err := checkVersion(address, info.Version); err != nil {
 			return nil, err
 		}
 	} // the client reports anything else
-	return &greetedConn{Conn: conn, read: read}, nil
+	return &greetedConn{conn, io.MultiReader(&read, conn)}, nil
 }
 
 // greetedConn returns the bytes of the greeting again. It has one reader.
 type greetedConn struct {
 	net.Conn
 
-	read []byte
+	whole io.Reader
 }
 
-func (c *greetedConn) Read(p []byte) (int, error) {
-	if len(c.read) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.read)
-	c.read = c.read[n:]
-	return n, nil
-}
+func (c *greetedConn) Read(p []byte) (int, error) { return c.whole.Read(p) }

@@ -115,8 +115,7 @@ func (e *embedded) startServer(ctx context.Context) error {
 	return nil
 }
 
-// checkFree finds out whether the server will be able to listen, before
-// anything is on disk.
+// checkFree finds out whether the server will be able to listen, before anything is on disk.
 func checkFree(ctx context.Context, listen string) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
@@ -125,8 +124,7 @@ func checkFree(ctx context.Context, listen string) error {
 	return listener.Close()
 }
 
-// awaitReady waits until clients can connect. What made the server give up is
-// in its log alone.
+// awaitReady waits until clients can connect. What made the server give up is in its log alone.
 func awaitReady(ctx context.Context, s *server.Server, output *serverLog, options server.Options) error {
 	listen := net.JoinHostPort(options.Host, strconv.Itoa(max(options.Port, 0)))
 	if err := output.fatalError(); err != nil {
@@ -189,8 +187,7 @@ func (e *embedded) running() *server.Server {
 // the server gave up; what this process does about it is decided elsewhere.
 type serverLog struct {
 	log *zap.SugaredLogger
-	// full is called, with locks of the server held, when a line is about a disk
-	// that is full.
+	// full is called, with locks of the server held, when a line is about a disk that is full.
 	full func(error)
 
 	mu    sync.Mutex

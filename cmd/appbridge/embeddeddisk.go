@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -26,9 +27,8 @@ const (
 	maxRestartPause = time.Minute
 )
 
-// noRoom reports whether the text of an error is about a disk that is full: no
-// space, a quota, a limit of the size of files. The server gives out some errors
-// as text alone.
+// noRoom reports whether the text of an error is about a disk that is full: no space, a quota, a
+// limit of the size of files. The server gives out some errors as text alone.
 func noRoom(text string) bool {
 	return slices.ContainsFunc([]string{"no space left", "disk quota exceeded", "file too large"}, func(reason string) bool {
 		return strings.Contains(text, reason)
@@ -45,8 +45,7 @@ func (e *embedded) ready() error {
 	return e.trouble
 }
 
-// noteFull is called by the server's log, in the middle of a write: it may not
-// call the server.
+// noteFull is called by the server's log, in the middle of a write: it may not call the server.
 func (e *embedded) noteFull(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,9 +67,8 @@ func (e *embedded) cannotWrite(err error) error {
 	return fmt.Errorf("the embedded NATS server cannot write to %s: %w", e.dir, err)
 }
 
-// supervise looks after the server until ctx is done. A write error of a stream
-// is final for the server, whatever the disk has later: only a server that is
-// started again writes again.
+// supervise looks after the server until ctx is done. A write error of a stream is final for the
+// server, whatever the disk has later: only a server that is started again writes again.
 func (e *embedded) supervise(ctx context.Context) {
 	tick := time.NewTicker(diskCheck)
 	defer tick.Stop()
@@ -164,7 +162,7 @@ func (e *embedded) restart(ctx context.Context, cause error) {
 // for what is free, because it takes from others what is left.
 func checkRoom(dir string) error {
 	if free, known := freeBytes(dir); known && free < restartRoom {
-		return errNoSpace
+		return syscall.ENOSPC
 	}
 	file, err := os.CreateTemp(dir, "appbridge-room-")
 	if err != nil {
@@ -173,9 +171,6 @@ func checkRoom(dir string) error {
 	_, err = file.Write(make([]byte, restartRoom))
 	return rootCause(errors.Join(err, file.Close(), os.Remove(file.Name())))
 }
-
-// errNoSpace is in the words of the kernel.
-var errNoSpace = errors.New("no space left on device")
 
 // maxStore is the limit for a server that starts now. Zero: the server's own.
 func (e *embedded) maxStore() int64 {

@@ -200,7 +200,7 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 				close(proxy.hung)
 			}
 			cfg := testConfig(t)
-			cfg.NATSEmbedded, cfg.NATSURL, cfg.FlushTimeout = false, []string{proxy.url()}, flushTimeout
+			cfg.NATSEmbedded, cfg.NATS.URLs, cfg.FlushTimeout = false, []string{proxy.url()}, flushTimeout
 			core, logs := observer.New(zapcore.InfoLevel)
 			var s *serving
 			start := make(chan struct{})
@@ -252,7 +252,7 @@ func TestServeStopsDuringTheFirstTries(t *testing.T) {
 	proxy := startHangingProxy(t, "")
 	close(proxy.hung)
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{proxy.url(), strings.Replace(proxy.url(), "127.0.0.1", "localhost", 1)}
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{proxy.url(), strings.Replace(proxy.url(), "127.0.0.1", "localhost", 1)}
 	core, logs := observer.New(zapcore.InfoLevel)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

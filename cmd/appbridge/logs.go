@@ -101,7 +101,7 @@ func connectForLogs(parent context.Context, cfg config.Config, log *zap.Logger) 
 	ctx, cancel := context.WithTimeout(parent, cfg.Timeout)
 	defer cancel()
 	// A stream outlives a break of some seconds; a new one has to read again.
-	link, err := natsconn.Connect(ctx, cfg.NATS(), "appbridge logs", log.Named("nats"), nats.CustomInboxPrefix(cfg.LogInboxPrefix),
+	link, err := natsconn.Connect(ctx, cfg.NATS, "appbridge logs", log.Named("nats"), nats.CustomInboxPrefix(cfg.LogInboxPrefix),
 		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))
 	if err != nil {
@@ -134,5 +134,5 @@ func noConnection(cfg config.Config, link *natsconn.Conn) error {
 	if latest := link.Reason(); latest != "" {
 		reason = ": " + latest
 	}
-	return fmt.Errorf("NATS at %s did not answer within %s%s", natsconn.ShowURLs(cfg.NATSURL), cfg.Timeout, reason)
+	return fmt.Errorf("NATS at %s did not answer within %s%s", natsconn.ShowURLs(cfg.NATS.URLs), cfg.Timeout, reason)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 	"unicode/utf8"
 )
@@ -10,13 +11,12 @@ import (
 // next one may be of another replica.
 const resetColor = "\x1b[0m"
 
-// forTerminal appends whole lines to out as a terminal may have them. An app may write
-// anything, and a terminal obeys: it sets its title, answers questions as if somebody
-// typed, writes the clipboard, goes back over what was printed. Colors (SGR
-// sequences, ESC [ … m) and tabs pass. Other control characters (C0, DEL, C1), bytes
-// that are not UTF-8, line separators and the controls that reorder text (bidirectional
-// embeddings, overrides and isolates) are shown as in a Go string. Carriage
-// returns at the end of a line go.
+// forTerminal appends whole lines to out as a terminal may have them. An app may write anything,
+// and a terminal obeys: it sets its title, answers questions as if somebody typed, writes the
+// clipboard, goes back over what was printed. Colors (SGR sequences, ESC [ … m) and tabs pass.
+// Other control characters (C0, DEL, C1), bytes that are not UTF-8, line separators and the
+// controls that reorder text (bidirectional embeddings, overrides and isolates) are shown as in a
+// Go string. Carriage returns at the end of a line go.
 func forTerminal(out, body []byte) []byte {
 	for len(body) > 0 {
 		line, rest, ended := bytes.Cut(body, []byte("\n"))
@@ -55,7 +55,7 @@ func appendEscaped(out, line []byte) []byte {
 		r, n := utf8.DecodeRune(line)
 		switch {
 		case r == utf8.RuneError && n == 1, r < ' ' && r != '\t', r == 0x7f:
-			out = append(out, '\\', 'x', hex(line[0]>>4), hex(line[0]&0xf))
+			out = fmt.Appendf(out, `\x%02x`, line[0])
 		case reorders(r), r >= 0x80 && r < 0xa0:
 			quoted := strconv.AppendQuoteRuneToASCII(nil, r)
 			out = append(out, quoted[1:len(quoted)-1]...)
@@ -69,8 +69,6 @@ func appendEscaped(out, line []byte) []byte {
 	}
 	return out
 }
-
-func hex(digit byte) byte { return "0123456789abcdef"[digit] }
 
 // reorders reports whether a rune ends a line, or changes the order of the text
 // around it, for a terminal that knows it.

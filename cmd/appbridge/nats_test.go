@@ -61,13 +61,13 @@ func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
 		name string
 		cfg  func(*config.Config)
 	}{
-		{"no credentials", func(c *config.Config) { c.NATSURL = []string{"nats://" + addr} }},
-		{"wrong password", func(c *config.Config) { c.NATSURL = []string{"nats://u:hunter2@" + addr} }},
+		{"no credentials", func(c *config.Config) { c.NATS.URLs = []string{"nats://" + addr} }},
+		{"wrong password", func(c *config.Config) { c.NATS.URLs = []string{"nats://u:hunter2@" + addr} }},
 		{"unknown nkey", func(c *config.Config) {
-			c.NATSURL, c.NATSNKey = []string{"nats://" + addr}, configtest.WriteFile(t, dir, "user.nk", seed)
+			c.NATS.URLs, c.NATS.NKey = []string{"nats://" + addr}, configtest.WriteFile(t, dir, "user.nk", seed)
 		}},
 		{"unknown user", func(c *config.Config) {
-			c.NATSURL, c.NATSCreds = []string{"nats://" + addr}, configtest.WriteCreds(t, dir, seed)
+			c.NATS.URLs, c.NATS.Creds = []string{"nats://" + addr}, configtest.WriteCreds(t, dir, seed)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestServeWaitsForNATS(t *testing.T) {
 	first.WaitForShutdown()
 
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + addr.String()}
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://" + addr.String()}
 	core, logs := observer.New(zapcore.InfoLevel)
 	s := startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
 	waitFor(t, "a line that says what is waited for", func() bool { return logs.FilterMessage("waiting for NATS").Len() > 0 })
@@ -135,8 +135,8 @@ func TestServeReportsWhyAConnectionFails(t *testing.T) {
 	free.Shutdown()
 	free.WaitForShutdown()
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + addr.String()}
-	cfg.NATSNKey = configtest.WriteFile(t, t.TempDir(), "user.nk", configtest.NewSeed(t))
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://" + addr.String()}
+	cfg.NATS.NKey = configtest.WriteFile(t, t.TempDir(), "user.nk", configtest.NewSeed(t))
 	core, logs := observer.New(zapcore.InfoLevel)
 	startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
 	startNATS(t, server.Options{Port: addr.Port})
@@ -152,7 +152,7 @@ func TestServeReportsWhyAConnectionFails(t *testing.T) {
 
 func TestServeStopsWithoutNATS(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://127.0.0.1:1"}
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://127.0.0.1:1"}
 	s := startServing(t, cfg, fakeBridge{run: untilDone}, zaptest.NewLogger(t))
 	s.stop()
 	if err := s.wait(t); err != nil {
@@ -171,13 +171,13 @@ func TestServeWithTLS(t *testing.T) {
 	}
 	natsServer := startNATS(t, server.Options{TLSConfig: tlsConfig, TLSVerify: true, TLSTimeout: 2})
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"tls://" + natsServer.Addr().String()}
-	cfg.NATSTLSCA, cfg.NATSTLSCert, cfg.NATSTLSKey = certificate, clientCertificate, clientKey
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"tls://" + natsServer.Addr().String()}
+	cfg.NATS.TLSCA, cfg.NATS.TLSCert, cfg.NATS.TLSKey = certificate, clientCertificate, clientKey
 
 	s := startServing(t, cfg, fakeBridge{run: untilDone}, zaptest.NewLogger(t))
 	waitFor(t, "the connection", s.nc.IsConnected)
 
-	cfg.NATSTLSCA = other
+	cfg.NATS.TLSCA = other
 	core, logs := observer.New(zapcore.InfoLevel)
 	startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
 	waitFor(t, "a line about the unknown authority", func() bool {

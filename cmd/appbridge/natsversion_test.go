@@ -134,7 +134,7 @@ func TestLogsRefusesAnOldServer(t *testing.T) {
 func TestServeRefusesAnOldServer(t *testing.T) {
 	p := startVersionProxy(t, startNATS(t, server.Options{}).Addr().String(), oldVersion)
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + p.addr()}
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://" + p.addr()}
 	err := serve(t.Context(), cfg, zaptest.NewLogger(t), hooks{})
 	if want := `the NATS server at ` + p.addr() + ` has version "2.10.9": want 2.11.0 or newer`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
@@ -145,7 +145,7 @@ func TestServeRefusesAnOldServer(t *testing.T) {
 func TestServeLeavesAnOldServer(t *testing.T) {
 	p := startVersionProxy(t, startNATS(t, server.Options{}).Addr().String(), newVersion)
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATSURL = false, []string{"nats://" + p.addr()}
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://" + p.addr()}
 	core, logs := observer.New(zapcore.InfoLevel)
 	s := startServing(t, cfg, fakeBridge{ready: errors.New("no leader"), run: untilDone}, zap.New(core))
 	waitFor(t, "the connections of the bridge, of operations and both of logs", func() bool { return logs.FilterMessage("NATS connected").Len() == 4 })

@@ -111,9 +111,8 @@ func (r *readiness) ready() error {
 }
 
 // serve runs until ctx is done and everything is flushed (nil), or until a part of it ends by
-// itself (an error). HTTP starts first, so that probes and metrics work during the start. The
-// parts stop in reverse order: the bridge and the services, HTTP, the connections, the embedded
-// server.
+// itself (an error). HTTP starts first, so that probes and metrics work during the start. The parts
+// stop in reverse order: the bridge and the services, HTTP, the connections, the embedded server.
 func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) error {
 	build := currentBuild()
 	log.Info("appbridge starts", zap.String("version", build.Version), zap.String("commit", build.Commit),
@@ -144,12 +143,12 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 			return stoppedOr(ctx, err)
 		}
 		state.setEmbedded(local)
-		cfg.NATSURL = []string{local.url}
+		cfg.NATS.URLs = []string{local.url}
 		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
 		warnOfGuests(log, local.addr, cfg.EnableWrites)
 	}
-	log.Info("connecting to NATS", zap.String("servers", natsconn.ShowURLs(cfg.NATSURL)))
-	link, err = natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg), log.Named("nats"))
+	log.Info("connecting to NATS", zap.String("servers", natsconn.ShowURLs(cfg.NATS.URLs)))
+	link, err = natsconn.Connect(ctx, cfg.NATS, connectionName(cfg), log.Named("nats"))
 	if err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 	}
 	state.set(b, link)
 	if h.listening != nil {
-		h.listening(site.addr, cfg.NATSURL)
+		h.listening(site.addr, cfg.NATS.URLs)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -181,8 +180,7 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 	return err
 }
 
-// bridgeStopGrace is how long a bridge may take to return after its flush has
-// ended.
+// bridgeStopGrace is how long a bridge may take to return after its flush has ended.
 const bridgeStopGrace = time.Second
 
 // runBridge runs the bridge and stops it when the connection or the HTTP server ends. A
@@ -201,22 +199,12 @@ func runBridge(parent context.Context, b runner, flushTimeout time.Duration, lin
 			cancel(err)
 		}
 	})
-	returned := make(chan struct{})
-	watching.Go(func() {
-		select {
-		case <-returned:
-			return
-		case <-ctx.Done():
-		}
-		select {
-		case <-returned:
-		case <-time.After(flushTimeout + bridgeStopGrace):
-			log.Warn("NATS does not answer, cutting the connection", zap.Duration("after", flushTimeout+bridgeStopGrace))
-			link.Cut()
-		}
+	returned := killWhenStuck(ctx, flushTimeout+bridgeStopGrace, func() {
+		log.Warn("NATS does not answer, cutting the connection", zap.Duration("after", flushTimeout+bridgeStopGrace))
+		link.Cut()
 	})
 	err := b.Run(ctx)
-	close(returned)
+	returned()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -255,9 +243,8 @@ func listensOnLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// newIdentity names this process in the Lease. The host name alone would not
-// do: containers that share a host's network share its name and have the same
-// process ids.
+// newIdentity names this process in the Lease. The host name alone would not do: containers that
+// share a host's network share its name and have the same process ids.
 func newIdentity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -31,7 +31,7 @@ func serveOn(ctx context.Context, cfg config.Config, names []string, log *zap.Lo
 	}()
 	var clients []*nats.Conn
 	for _, name := range names {
-		conn, err := natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg)+" "+name, log.Named("nats"))
+		conn, err := natsconn.Connect(ctx, cfg.NATS, connectionName(cfg)+" "+name, log.Named("nats"))
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil // the start was interrupted

@@ -80,7 +80,7 @@ func (k *errorKeeper) Write(p []byte) (int, error) {
 // verify connects, compares and prints repairs as they happen.
 func verify(ctx context.Context, cfg config.Config, log *zap.Logger, stdout io.Writer) (*audit.Report, error) {
 	none := &audit.Report{Differences: []audit.Difference{}, Notes: []audit.Note{}, Repairs: []audit.Repair{}}
-	link, err := natsconn.Connect(ctx, cfg.NATS(), connectionName(cfg), log.Named("nats"))
+	link, err := natsconn.Connect(ctx, cfg.NATS, connectionName(cfg), log.Named("nats"))
 	if err != nil {
 		return none, err
 	}

@@ -11,10 +11,9 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Encode writes m in the form that contentType asks for, the same bytes for the
-// same message always, and returns the form that it has: a message that protobuf
-// JSON cannot express (a NaN in a Struct, a duration out of range) comes out
-// binary, since leaving it out would lose it.
+// Encode writes m in the form that contentType asks for, the same bytes for the same message
+// always, and returns the form that it has: a message that protobuf JSON cannot express (a NaN in a
+// Struct, a duration out of range) comes out binary, since leaving it out would lose it.
 func Encode(m proto.Message, contentType string) (data []byte, got string, err error) {
 	if contentType == subjects.ContentTypeJSON {
 		spaced, err := protojson.Marshal(m)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,21 +18,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/appbridge/appbridge/subjects"
 )
 
-// minStreamMaxAge is a second although the server allows less: a stream that
-// forgets faster than a bridge restarts is a mistyped unit. The same is true of
-// minMarkerMaxAge.
-const (
-	minStreamMaxAge = time.Second
-	minMarkerMaxAge = time.Second
-	minFlushTimeout = time.Millisecond
-	minMaxDelay     = time.Second
-	// A round of the audit looks at a suspect twice, two seconds apart.
-	minAuditInterval = time.Second
-)
+// minAge is a second although the server allows less: a stream or a bucket that
+// forgets faster than a bridge restarts is a mistyped unit.
+const minAge = time.Second
 
 func checkNotEmpty(s string) error {
 	if s == "" {
@@ -58,13 +49,6 @@ func checkOptional(check func(string) error) func(string) error {
 		}
 		return check(s)
 	}
-}
-
-func checkClusterName(s string) error {
-	if subjects.ValidateClusterName(s) != nil {
-		return errForm
-	}
-	return nil
 }
 
 func checkNamespace(s string) error {
@@ -110,13 +94,8 @@ func urlList() codec[[]string] {
 		if err != nil {
 			return nil, err
 		}
-		websockets := 0
-		for _, item := range items {
-			if strings.HasPrefix(item, "ws") {
-				websockets++
-			}
-		}
-		if websockets != 0 && websockets != len(items) {
+		websocket := func(item string) bool { return strings.HasPrefix(item, "ws") }
+		if slices.ContainsFunc(items, func(item string) bool { return websocket(item) != websocket(items[0]) }) {
 			return nil, errors.New("websocket and plain URLs do not mix")
 		}
 		return items, nil
@@ -138,15 +117,9 @@ func checkNATSURL(s string) error {
 		return errForm
 	}
 	if port := u.Port(); port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return errForm
-		}
+		return checkPort(port, 1)
 	}
 	return nil
-}
-
-func checkPrefix(s string) error {
-	return onlyForm(func(s string) error { _, err := subjects.New(s); return err })(s)
 }
 
 func checkListen(s string) error {
@@ -154,7 +127,11 @@ func checkListen(s string) error {
 	if err != nil {
 		return errForm
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+	return checkPort(port, 0)
+}
+
+func checkPort(s string, least int) error {
+	if n, err := strconv.Atoi(s); err != nil || n < least || n > 65535 {
 		return errForm
 	}
 	return nil

@@ -13,16 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// codec turns the text of a flag, a variable or a key into a value and back.
-type codec[T any] struct {
-	kind   string                   // what stands for the value in the help text
+// form describes the text of a value.
+type form struct {
+	kind   string                   // stands for the value in the help text, empty for a switch
 	want   string                   // what is allowed, to follow "want"
 	list   bool                     // the text is a comma-separated list
 	item   func(item string) string // puts an item of a YAML list into the text; nil: as it is
 	quoted bool                     // the help text quotes a default, which could be any text
+	show   func(text string) string // for errors; nil: quoted
+}
+
+// codec turns the text of a flag, a variable or a key into a value and back.
+type codec[T any] struct {
+	form
 	parse  func(text string) (T, error)
 	format func(value T) string
-	show   func(text string) string // nil: showQuoted
 }
 
 // errForm is the error of a value when the text of what is allowed explains enough.
@@ -31,7 +36,7 @@ var errForm = errors.New("wrong form")
 // text is any text that check accepts; check returns the reason.
 func text(kind, want string, check func(string) error) codec[string] {
 	return codec[string]{
-		kind: kind, want: want, quoted: true,
+		form:   form{kind: kind, want: want, quoted: true},
 		parse:  func(s string) (string, error) { return s, check(s) },
 		format: func(s string) string { return s },
 	}
@@ -45,7 +50,7 @@ func word[T ~string](words ...T) codec[T] {
 	}
 	want := strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 	return codec[T]{
-		kind: strings.Join(names, "|"), want: want,
+		form: form{kind: strings.Join(names, "|"), want: want},
 		parse: func(s string) (T, error) {
 			if !slices.Contains(words, T(s)) {
 				return "", errForm
@@ -58,7 +63,7 @@ func word[T ~string](words ...T) codec[T] {
 
 func toggle() codec[bool] {
 	return codec[bool]{
-		kind: "", want: "true or false",
+		form: form{kind: "", want: "true or false"},
 		parse: func(s string) (bool, error) {
 			v, err := strconv.ParseBool(s)
 			if err != nil {
@@ -73,7 +78,7 @@ func toggle() codec[bool] {
 // number is a whole number from low to high.
 func number(low, high int) codec[int] {
 	return codec[int]{
-		kind: "number", want: fmt.Sprintf("a whole number from %d to %d", low, high),
+		form: form{kind: "number", want: fmt.Sprintf("a whole number from %d to %d", low, high)},
 		parse: func(s string) (int, error) {
 			v, err := strconv.Atoi(s)
 			if err != nil || v < low || v > high {
@@ -92,7 +97,7 @@ func duration(low time.Duration, zero bool) codec[time.Duration] {
 		want = "0 or " + want
 	}
 	return codec[time.Duration]{
-		kind: "duration", want: want,
+		form: form{kind: "duration", want: want},
 		parse: func(s string) (time.Duration, error) {
 			v, err := time.ParseDuration(s)
 			if err != nil || v < low && (!zero || v != 0) {
@@ -107,7 +112,7 @@ func duration(low time.Duration, zero bool) codec[time.Duration] {
 // pointInTime is a time, or empty for none.
 func pointInTime() codec[time.Time] {
 	return codec[time.Time]{
-		kind: "time", want: "a time like 2026-11-21T08:51:07Z (RFC 3339)", quoted: true,
+		form: form{kind: "time", want: "a time like 2026-11-21T08:51:07Z (RFC 3339)", quoted: true},
 		parse: func(s string) (time.Time, error) {
 			if s == "" {
 				return time.Time{}, nil
@@ -139,11 +144,10 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// size is a number of bytes, at least low: a plain number or a Kubernetes
-// quantity.
+// size is a number of bytes, at least low: a plain number or a Kubernetes quantity.
 func size(low int64) codec[int64] {
 	return codec[int64]{
-		kind: "bytes", want: fmt.Sprintf("a number of bytes of at least %d, for example 1048576 or 64Mi", low),
+		form: form{kind: "bytes", want: fmt.Sprintf("a number of bytes of at least %d, for example 1048576 or 64Mi", low)},
 		parse: func(s string) (int64, error) {
 			q, err := resource.ParseQuantity(s)
 			if err != nil {
@@ -164,7 +168,7 @@ func size(low int64) codec[int64] {
 // list is one or more texts that check accepts, in the order given, each once.
 func list(kind, want string, check func(string) error) codec[[]string] {
 	return codec[[]string]{
-		kind: kind, want: want, list: true, quoted: true,
+		form: form{kind: kind, want: want, list: true, quoted: true},
 		parse: func(s string) ([]string, error) {
 			var items []string
 			for item := range strings.SplitSeq(s, ",") {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -16,64 +17,30 @@ import (
 type Config struct {
 	ConfigFile string
 
-	Kubeconfig  string // empty: in-cluster, else the default kubeconfig
-	Namespaces  []string
-	ClusterName string
+	Kubeconfig string // empty: in-cluster, else the default kubeconfig
 
-	NATSURL              []string
-	NATSCreds            string
-	NATSNKey             string
-	NATSTLSCA            string
-	NATSTLSCert          string
-	NATSTLSKey           string
-	NATSEmbedded         bool
-	NATSEmbeddedDir      string
-	NATSEmbeddedListen   string
-	NATSEmbeddedMaxBytes int64 // 0: a share of the disk
-
-	Prefix            string
-	Stream            string
-	Bucket            string
-	StreamReplicas    int
-	StreamMaxAge      time.Duration // 0: for ever
-	MarkerMaxAge      time.Duration // 0: for ever
-	StreamMaxBytes    int64         // 0: no limit
-	Encoding          bridge.Encoding
-	AllowUnsafeStream bool
-	AcceptReset       bool
-
+	// Of the bridge; see [Config.Bridge] for Namespaces, App and Identity.
+	bridge.Config
 	BaseDomain  string
 	Scheme      string
 	IngressPort int
 
-	WatchBufferSize int
-	PendingBytes    int64
-	FlushTimeout    time.Duration
-	MaxDelay        time.Duration
-	AuditInterval   time.Duration // 0: never
-
-	LeaderElect    bool
-	LeaseNamespace string // empty: the pod's own
-	LeaseName      string
+	NATS                 natsconn.Config
+	NATSEmbedded         bool
+	NATSEmbeddedDir      string
+	NATSEmbeddedListen   string
+	NATSEmbeddedMaxBytes int64 // 0: a share of the disk
 
 	MaxLogStreams  int
 	MaxPodStreams  int
 	MaxLogRate     int64
 	LogInboxPrefix string
 
-	MaxAppReads           int
-	MaxPendingAppReads    int
-	MaxAppWrites          int
-	EnableWrites          bool
-	DeployNamespace       string        // empty: see deployNamespace
-	DefaultRequestTimeout time.Duration // 0: that of Knative
-	MaxRequestTimeout     time.Duration
-	DefaultEnv            map[string]string
-	DefaultServiceAccount string
-	EndpointSuffix        string
-
-	AllowedServiceAccounts []string
-	AllowedReferences      []kservice.Reference
+	MaxAppReads        int
+	MaxPendingAppReads int
+	MaxAppWrites       int
+	EnableWrites       bool
+	Deploy             kservice.DeployConfig // empty Namespace: see deployNamespace
 
 	HTTPListen string
 	LogLevel   string
@@ -123,41 +90,45 @@ const defaultNamespace = "flyte"
 // Default is the configuration of a command without arguments, environment and file.
 func Default(command Command) Config {
 	cfg := Config{
-		Namespaces:            []string{defaultNamespace},
-		ClusterName:           "default",
-		NATSURL:               []string{"nats://127.0.0.1:4222"},
-		NATSEmbeddedDir:       "./appbridge-data",
-		NATSEmbeddedListen:    "127.0.0.1:4222",
-		Prefix:                subjects.DefaultPrefix,
-		Stream:                subjects.DefaultStream,
-		Bucket:                subjects.DefaultBucket,
-		StreamReplicas:        1,
-		Encoding:              bridge.EncodingJSON,
-		WatchBufferSize:       100,
-		PendingBytes:          256 << 20,
-		FlushTimeout:          10 * time.Second,
-		MaxDelay:              30 * time.Second,
-		AuditInterval:         10 * time.Minute,
-		LeaseName:             "appbridge",
-		MaxLogStreams:         100,
-		MaxPodStreams:         500,
-		MaxLogRate:            16 << 20,
-		LogInboxPrefix:        "_INBOX",
-		MaxAppReads:           4,
-		MaxPendingAppReads:    400,
-		MaxAppWrites:          1000,
-		DefaultRequestTimeout: 5 * time.Minute,
-		MaxRequestTimeout:     time.Hour,
-		EndpointSuffix:        "{{ project }}-{{ domain }}",
-		HTTPListen:            "127.0.0.1:8080",
-		LogLevel:              "info",
-		LogFormat:             LogFormatAuto,
-		Settle:                5 * time.Second,
-		Timeout:               time.Minute,
-		Tail:                  1000,
-		Window:                client.DefaultWindow,
-		Color:                 WhenAuto,
-		ReplicaPrefix:         WhenAuto,
+		Config: bridge.Config{
+			Namespaces:      []string{defaultNamespace},
+			ClusterName:     "default",
+			Prefix:          subjects.DefaultPrefix,
+			Stream:          subjects.DefaultStream,
+			Bucket:          subjects.DefaultBucket,
+			StreamReplicas:  1,
+			Encoding:        bridge.EncodingJSON,
+			WatchBufferSize: 100,
+			PendingBytes:    256 << 20,
+			FlushTimeout:    10 * time.Second,
+			MaxDelay:        30 * time.Second,
+			AuditInterval:   10 * time.Minute,
+			LeaseName:       "appbridge",
+		},
+		NATS:               natsconn.Config{URLs: []string{"nats://127.0.0.1:4222"}},
+		NATSEmbeddedDir:    "./appbridge-data",
+		NATSEmbeddedListen: "127.0.0.1:4222",
+		MaxLogStreams:      100,
+		MaxPodStreams:      500,
+		MaxLogRate:         16 << 20,
+		LogInboxPrefix:     "_INBOX",
+		MaxAppReads:        4,
+		MaxPendingAppReads: 400,
+		MaxAppWrites:       1000,
+		Deploy: kservice.DeployConfig{
+			DefaultRequestTimeout: 5 * time.Minute,
+			MaxRequestTimeout:     time.Hour,
+			SuffixTemplate:        "{{ project }}-{{ domain }}",
+		},
+		HTTPListen:    "127.0.0.1:8080",
+		LogLevel:      "info",
+		LogFormat:     LogFormatAuto,
+		Settle:        5 * time.Second,
+		Timeout:       time.Minute,
+		Tail:          1000,
+		Window:        client.DefaultWindow,
+		Color:         WhenAuto,
+		ReplicaPrefix: WhenAuto,
 	}
 	if command&Serve == 0 {
 		cfg.LogLevel = "warn" // the output of the command matters, not its log

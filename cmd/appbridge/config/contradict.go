@@ -34,11 +34,11 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 				where("stream-replicas"), where("nats-embedded"), cfg.StreamReplicas)
 		}
 	}
-	if given("nats-creds", cfg.NATSCreds) && given("nats-nkey", cfg.NATSNKey) {
+	if given("nats-creds", cfg.NATS.Creds) && given("nats-nkey", cfg.NATS.NKey) {
 		found.add("%s contradicts %s: a connection has one identity; leave one of the two out", where("nats-creds"), where("nats-nkey"))
 	}
 	pair := []string{"nats-tls-cert", "nats-tls-key"}
-	texts := []string{cfg.NATSTLSCert, cfg.NATSTLSKey}
+	texts := []string{cfg.NATS.TLSCert, cfg.NATS.TLSKey}
 	for i, name := range pair {
 		other := pair[1-i]
 		if _, mentioned := set[other]; given(name, texts[i]) && texts[1-i] == "" && (!mentioned || good[other]) {
@@ -53,10 +53,10 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 	if given("since", set["since"].text) && cfg.Since != 0 && given("since-time", set["since-time"].text) {
 		found.add("%s contradicts %s: both set the beginning; leave one of the two out", where("since"), where("since-time"))
 	}
-	if _, mentioned := set["namespaces"]; given("deploy-namespace", cfg.DeployNamespace) && (!mentioned || good["namespaces"]) &&
-		!allNamespaces(cfg.Namespaces) && !slices.Contains(cfg.Namespaces, cfg.DeployNamespace) {
+	if _, mentioned := set["namespaces"]; given("deploy-namespace", cfg.Deploy.Namespace) && (!mentioned || good["namespaces"]) &&
+		!allNamespaces(cfg.Namespaces) && !slices.Contains(cfg.Namespaces, cfg.Deploy.Namespace) {
 		found.add("%s contradicts %s: the bridge would not see what it deploys to %q; want one of %s",
-			where("deploy-namespace"), where("namespaces"), cfg.DeployNamespace, strings.Join(cfg.Namespaces, ", "))
+			where("deploy-namespace"), where("namespaces"), cfg.Deploy.Namespace, strings.Join(cfg.Namespaces, ", "))
 	}
 	if stream := subjects.BucketStream(cfg.Bucket); cfg.Stream == stream {
 		names := []string{}

@@ -157,7 +157,7 @@ func renderTable(b *strings.Builder, options []option) {
 			title = o.section
 			fmt.Fprintf(b, "\n## %s\n\n| flag | variable | key | default | meaning |\n| --- | --- | --- | --- | --- |\n", title)
 		}
-		flagText := o.form()
+		flagText := o.synopsis()
 		key := "`" + o.name + "`"
 		if o.notInFile {
 			key = "-"

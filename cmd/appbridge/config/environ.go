@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,12 +25,7 @@ func readEnviron(options []option, environ []string, found *problems) settings {
 	ignored := []string{"APPBRIDGE_CONFORMANCE_DIR", "APPBRIDGE_CLUSTER_BIN"}
 
 	set := settings{}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		o, ok := known[name]
 		switch {
 		case slices.Contains(ignored, name) || links(name):

@@ -15,7 +15,7 @@ func PrintOptions(w io.Writer, command Command) {
 			title = o.section
 			printf("\n%s:\n", title)
 		}
-		flag := o.form()
+		flag := o.synopsis()
 		value := o.text(&initial)
 		switch {
 		case value == "" || o.kind == "":

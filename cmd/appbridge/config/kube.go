@@ -39,8 +39,8 @@ func (c *Config) findCluster(set settings, found *problems) {
 // checkOwnAccount rejects a default that runs apps as the service account of this program.
 func (c Config) checkOwnAccount(found *problems) {
 	switch own := ownServiceAccount(c.Kube, c.Namespaces); {
-	case !c.EnableWrites || own == "" || own != cmp.Or(c.DefaultServiceAccount, "default"):
-	case c.DefaultServiceAccount == "":
+	case !c.EnableWrites || own == "" || own != cmp.Or(c.Deploy.DefaultServiceAccount, "default"):
+	case c.Deploy.DefaultServiceAccount == "":
 		found.add("default-service-account: not set, and apps that name none would run as %q, the service account of appbridge itself: want another one, or a service account of its own for appbridge", own)
 	default:
 		found.add("default-service-account: %q: the service account of appbridge itself: want another one", own)

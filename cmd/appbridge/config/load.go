@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -12,8 +13,7 @@ type setting struct {
 	text, source string
 }
 
-// settings holds the settings of one source, or of all sources merged, by the
-// name of the option.
+// settings holds the settings of one source, or of all sources merged, by the name of the option.
 type settings map[string]setting
 
 // problems is the error of a wrong configuration: one line for each wrong field.
@@ -69,12 +69,8 @@ func load(command Command, args, environ []string) (Config, settings, error) {
 	variables := readEnviron(allOptions(), environ, &found)
 
 	set := settings{}
-	for name, s := range variables {
-		set[name] = s
-	}
-	for name, s := range flags {
-		set[name] = s
-	}
+	maps.Copy(set, variables)
+	maps.Copy(set, flags)
 	for _, o := range options {
 		if s, given := set[o.name]; given && o.onlyFlag && s.source == o.variable() {
 			found.add("%s: a variable cannot set it: want %s on the command line", s.source, o.flag())
@@ -92,9 +88,7 @@ func load(command Command, args, environ []string) (Config, settings, error) {
 				set[name], fresh[name] = s, s
 			}
 		}
-		for name := range applySettings(&cfg, options, fresh, &found) {
-			good[name] = true
-		}
+		maps.Copy(good, applySettings(&cfg, options, fresh, &found))
 	}
 	checkTogether(cfg, set, good, &found)
 	if command&Serve == 0 {

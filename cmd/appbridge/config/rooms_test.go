@@ -58,10 +58,6 @@ func TestAppsConfig(t *testing.T) {
 			if diff := cmp.Diff(got, test.want, cmp.Comparer(func(a, b kservice.Reference) bool { return a.String() == b.String() })); diff != "" {
 				t.Errorf("got - want +:\n%s", diff)
 			}
-			got.EnableWrites = true
-			if err := got.Validate(); err != nil {
-				t.Errorf("the service refuses it: %v", err)
-			}
 		})
 	}
 }
@@ -84,10 +80,6 @@ func TestDeployNamespace(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := cfg.Apps("v1")
-			got.EnableWrites = true
-			if err := got.Validate(); err != nil {
-				t.Errorf("the service refuses it: %v", err)
-			}
 			if got, want := got.Deploy.Namespace, want.namespace; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
@@ -119,7 +111,7 @@ func TestDefaultEnv(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(cfg.DefaultEnv, test.want); diff != "" {
+			if diff := cmp.Diff(cfg.Deploy.DefaultEnv, test.want); diff != "" {
 				t.Errorf("got - want +:\n%s", diff)
 			}
 		})

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,11 +18,7 @@ type option struct {
 	letter  string // of the short form of the flag, empty for none
 	section string
 	usage   string
-	kind    string // what stands for the value in the help text, empty for a switch
-	want    string // what is allowed
-	list    bool
-	item    func(string) string // puts an item of a YAML list into the text; nil: as it is
-	quoted  bool                // the help text quotes the default
+	form
 
 	commands  Command // that take it
 	notInFile bool
@@ -29,7 +26,6 @@ type option struct {
 
 	set  func(c *Config, text string) error
 	text func(c *Config) string // the value in the form that set takes
-	show func(text string) string
 }
 
 // Command is a subcommand that takes options, or a set of them.
@@ -58,8 +54,8 @@ func (o option) variable() string {
 
 func (o option) flag() string { return "--" + o.name }
 
-// form is how the help text writes the flag with its value.
-func (o option) form() string {
+// synopsis is how the help text writes the flag with its value.
+func (o option) synopsis() string {
 	form := strings.TrimSpace(o.flag() + " " + o.kind)
 	if o.letter != "" {
 		form = "-" + o.letter + ", " + form
@@ -68,22 +64,20 @@ func (o option) form() string {
 }
 
 // define makes an option from the field it sets and the form of its value.
-func define[T any](name, usage string, field func(*Config) *T, form codec[T]) option {
-	show := form.show
-	if show == nil {
-		show = showQuoted
+func define[T any](name, usage string, field func(*Config) *T, value codec[T]) option {
+	if value.show == nil {
+		value.show = strconv.Quote
 	}
 	return option{
-		name: name, usage: usage, kind: form.kind, want: form.want, list: form.list, item: form.item, quoted: form.quoted,
+		name: name, usage: usage, form: value.form,
 		set: func(c *Config, text string) error {
-			value, err := form.parse(text)
+			v, err := value.parse(text)
 			if err == nil {
-				*field(c) = value
+				*field(c) = v
 			}
 			return err
 		},
-		text: func(c *Config) string { return form.format(*field(c)) },
-		show: show,
+		text: func(c *Config) string { return value.format(*field(c)) },
 	}
 }
 
@@ -142,19 +136,19 @@ func allOptions() []option {
 		define("namespaces", "namespaces to watch, * for all", func(c *Config) *[]string { return &c.Namespaces }, namespaceList()),
 		define("cluster-name", "name of the cluster in the events and in the metadata of stream and bucket",
 			func(c *Config) *string { return &c.ClusterName },
-			text("name", "1 to 128 letters, digits and . _ ~ -", checkClusterName)),
+			text("name", "1 to 128 letters, digits and . _ ~ -", onlyForm(subjects.ValidateClusterName))),
 	)
 	add("NATS", forAll,
-		define("nats-url", "NATS servers to connect to", func(c *Config) *[]string { return &c.NATSURL }, urlList()),
-		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *Config) *string { return &c.NATSCreds },
+		define("nats-url", "NATS servers to connect to", func(c *Config) *[]string { return &c.NATS.URLs }, urlList()),
+		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *Config) *string { return &c.NATS.Creds },
 			file("a readable NATS credentials file", checkCreds)),
-		define("nats-nkey", "file with the seed of a NATS user nkey", func(c *Config) *string { return &c.NATSNKey },
+		define("nats-nkey", "file with the seed of a NATS user nkey", func(c *Config) *string { return &c.NATS.NKey },
 			file("a readable file with the seed of a user nkey", checkNKey)),
-		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", func(c *Config) *string { return &c.NATSTLSCA },
+		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", func(c *Config) *string { return &c.NATS.TLSCA },
 			file("a readable PEM file with certificates", checkCA)),
-		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", func(c *Config) *string { return &c.NATSTLSCert },
+		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", func(c *Config) *string { return &c.NATS.TLSCert },
 			file("a readable PEM file with a certificate", checkPEM("CERTIFICATE"))),
-		define("nats-tls-key", "PEM file with the key of the client certificate", func(c *Config) *string { return &c.NATSTLSKey },
+		define("nats-tls-key", "PEM file with the key of the client certificate", func(c *Config) *string { return &c.NATS.TLSKey },
 			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
 	)
 	add("NATS", Serve,
@@ -168,7 +162,7 @@ func allOptions() []option {
 	)
 	add("Subjects, stream and bucket", forAll,
 		define("prefix", "first tokens of every subject", func(c *Config) *string { return &c.Prefix },
-			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+			text("subject", "tokens of letters, digits, - and _ joined by dots", onlyForm(subjects.ValidatePrefix))),
 	)
 	add("Subjects, stream and bucket", forBridge,
 		define("stream", "name of the event stream", func(c *Config) *string { return &c.Stream },
@@ -176,9 +170,9 @@ func allOptions() []option {
 		define("bucket", "name of the key-value bucket that holds the snapshot", func(c *Config) *string { return &c.Bucket },
 			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateBucket))),
 		define("stream-replicas", "replicas of stream and bucket when they are created", func(c *Config) *int { return &c.StreamReplicas }, number(1, 5)),
-		define("stream-max-age", "how long a created stream keeps events, 0 for ever", func(c *Config) *time.Duration { return &c.StreamMaxAge }, duration(minStreamMaxAge, true)),
+		define("stream-max-age", "how long a created stream keeps events, 0 for ever", func(c *Config) *time.Duration { return &c.StreamMaxAge }, duration(minAge, true)),
 		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *Config) *int64 { return &c.StreamMaxBytes }, size(0)),
-		define("marker-max-age", "how long the bucket keeps the delete marker of an app, 0 for ever", func(c *Config) *time.Duration { return &c.MarkerMaxAge }, duration(minMarkerMaxAge, true)),
+		define("marker-max-age", "how long the bucket keeps the delete marker of an app, 0 for ever", func(c *Config) *time.Duration { return &c.MarkerMaxAge }, duration(minAge, true)),
 		define("encoding", "form of the messages", func(c *Config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
 		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *Config) *bool { return &c.AllowUnsafeStream }, toggle()),
 	)
@@ -195,13 +189,13 @@ func allOptions() []option {
 	add("Queues", Serve,
 		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", func(c *Config) *int { return &c.WatchBufferSize }, number(1, 1_000_000)),
 		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", func(c *Config) *int64 { return &c.PendingBytes }, size(1)),
-		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *Config) *time.Duration { return &c.FlushTimeout }, duration(minFlushTimeout, false)),
+		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *Config) *time.Duration { return &c.FlushTimeout }, duration(time.Millisecond, false)),
 	)
 	add("Readiness", Serve,
 		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be unavailable, before /readyz fails",
-			func(c *Config) *time.Duration { return &c.MaxDelay }, duration(minMaxDelay, false)),
+			func(c *Config) *time.Duration { return &c.MaxDelay }, duration(time.Second, false)),
 		define("audit-interval", "how often cluster, informers, stream and bucket are compared while serving, 0 for never",
-			func(c *Config) *time.Duration { return &c.AuditInterval }, duration(minAuditInterval, true)),
+			func(c *Config) *time.Duration { return &c.AuditInterval }, duration(time.Second, true)),
 	)
 	add("Leader election", Serve|Verify,
 		define("leader-elect", "publish only while holding a Lease, so that several replicas can run; a repair reads from it what was acknowledged", func(c *Config) *bool { return &c.LeaderElect }, toggle()),
@@ -212,7 +206,7 @@ func allOptions() []option {
 	)
 	add("Log service and app operations", Serve|Logs,
 		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs asks for the answer there", func(c *Config) *string { return &c.LogInboxPrefix },
-			text("subject", "tokens of letters, digits, - and _ joined by dots", checkPrefix)),
+			text("subject", "tokens of letters, digits, - and _ joined by dots", onlyForm(subjects.ValidatePrefix))),
 	)
 	add("Log service and app operations", Serve,
 		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", func(c *Config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),

@@ -3,9 +3,13 @@ package config
 import (
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
@@ -200,11 +204,11 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 			t.Errorf("set %s: %v", o.name, err)
 			continue
 		}
-		got, want := reflect.ValueOf(cfg), reflect.ValueOf(initial)
+		got, want := leaves(reflect.ValueOf(cfg)), leaves(reflect.ValueOf(initial))
 		var changed []string
-		for i := range got.NumField() {
-			if !reflect.DeepEqual(got.Field(i).Interface(), want.Field(i).Interface()) {
-				changed = append(changed, got.Type().Field(i).Name)
+		for name, value := range got {
+			if !reflect.DeepEqual(value, want[name]) {
+				changed = append(changed, name)
 			}
 		}
 		if len(changed) != 1 {
@@ -216,10 +220,31 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 		}
 		fields[changed[0]] = o.name
 	}
-	// All but Kube, App and Lines, which are not options.
-	if got, want := len(fields), reflect.TypeFor[Config]().NumField()-3; got != want {
-		t.Errorf("got %d fields with an option, want %d", got, want)
+	noOptions := []string{".Kube", ".App", ".Lines", ".Config.App", ".Config.Identity", ".Config.WatchLimits", ".Deploy.Fence.OwnServiceAccount"}
+	for name := range leaves(reflect.ValueOf(Config{})) {
+		if fields[name] == "" && !slices.Contains(noOptions, name) {
+			t.Errorf("%s has no option", name)
+		}
 	}
+}
+
+// leaves returns the fields of a Config by their paths, with those of the configurations in it.
+func leaves(v reflect.Value) map[string]any {
+	inner := []reflect.Type{
+		reflect.TypeFor[bridge.Config](), reflect.TypeFor[natsconn.Config](), reflect.TypeFor[kservice.DeployConfig](), reflect.TypeFor[kservice.Fence](),
+	}
+	out := map[string]any{}
+	for i := range v.NumField() {
+		name := "." + v.Type().Field(i).Name
+		if !slices.Contains(inner, v.Field(i).Type()) {
+			out[name] = v.Field(i).Interface()
+			continue
+		}
+		for below, value := range leaves(v.Field(i)) {
+			out[name+below] = value
+		}
+	}
+	return out
 }
 
 func TestDefaultsAreAllowed(t *testing.T) {
@@ -267,7 +292,7 @@ func TestHelpNamesEveryOption(t *testing.T) {
 		var text strings.Builder
 		PrintOptions(&text, command)
 		for _, o := range command.options() {
-			if !strings.Contains(text.String(), "  "+o.form()+"\n") {
+			if !strings.Contains(text.String(), "  "+o.synopsis()+"\n") {
 				t.Errorf("the help text of %s lacks %s", command, o.flag())
 			}
 		}

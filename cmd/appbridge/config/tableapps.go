@@ -22,29 +22,28 @@ func appOptions() []option {
 		define("max-app-writes", "requests that change apps served at one time; one project has at most half while others have some", func(c *Config) *int { return &c.MaxAppWrites }, number(1, 1_000_000)),
 		define("enable-writes", "serve the operations that change apps", func(c *Config) *bool { return &c.EnableWrites }, toggle()),
 		define("deploy-namespace", "namespace of an app that is deployed for the first time; none: the first of namespaces, "+defaultNamespace+" when all are watched",
-			func(c *Config) *string { return &c.DeployNamespace },
+			func(c *Config) *string { return &c.Deploy.Namespace },
 			text("namespace", "the name of a namespace that is watched", checkOptional(checkNamespace))),
 		define("default-request-timeout", "how long a request to an app may take when the app does not say; 0: what Knative has for it; not held to max-request-timeout",
-			func(c *Config) *time.Duration { return &c.DefaultRequestTimeout }, wholeSeconds(true)),
+			func(c *Config) *time.Duration { return &c.Deploy.DefaultRequestTimeout }, wholeSeconds(true)),
 		define("max-request-timeout", "how long a request to an app may take at most, regardless of the app",
-			func(c *Config) *time.Duration { return &c.MaxRequestTimeout }, wholeSeconds(false)),
-		define("default-env", "environment variables of every app that is deployed; those of the app win", func(c *Config) *map[string]string { return &c.DefaultEnv },
+			func(c *Config) *time.Duration { return &c.Deploy.MaxRequestTimeout }, wholeSeconds(false)),
+		define("default-env", "environment variables of every app that is deployed; those of the app win", func(c *Config) *map[string]string { return &c.Deploy.DefaultEnv },
 			variables()),
-		define("default-service-account", "service account of an app that names none", func(c *Config) *string { return &c.DefaultServiceAccount },
+		define("default-service-account", "service account of an app that names none", func(c *Config) *string { return &c.Deploy.DefaultServiceAccount },
 			text("name", "the name of a Kubernetes object", checkOptional(checkObjectName))),
 		define("allowed-service-accounts", "further service accounts that an app may name, beside default and default-service-account; never that of appbridge itself",
-			func(c *Config) *[]string { return &c.AllowedServiceAccounts },
+			func(c *Config) *[]string { return &c.Deploy.Fence.ServiceAccounts },
 			optional(list("names", "names of Kubernetes objects separated by commas", checkObjectName))),
 		define("allowed-references", "Secrets, ConfigMaps and PersistentVolumeClaims that an app may refer to: {project} and {domain} stand for those of the app, * for text without a dot",
-			func(c *Config) *[]kservice.Reference { return &c.AllowedReferences }, references()),
+			func(c *Config) *[]kservice.Reference { return &c.Deploy.Fence.References }, references()),
 		define("endpoint-suffix", "how the host name of an app inside of the cluster goes on after the app's name, in the pattern that apps get to reach each other",
-			func(c *Config) *string { return &c.EndpointSuffix },
+			func(c *Config) *string { return &c.Deploy.SuffixTemplate },
 			text("template", "letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML", checkEndpointSuffix)),
 	}
 }
 
-// wholeSeconds is a duration that Knative, which counts seconds, can take as it
-// is.
+// wholeSeconds is a duration that Knative, which counts seconds, can take as it is.
 func wholeSeconds(zero bool) codec[time.Duration] {
 	form := duration(time.Second, zero)
 	form.want = strings.Replace(form.want, "a duration", "a duration in whole seconds", 1)
@@ -64,7 +63,7 @@ func references() codec[[]kservice.Reference] {
 	texts := optional(list("patterns", "secret/NAME, configmap/NAME or persistentvolumeclaim/NAME separated by commas, with a dot between any two placeholders, for example secret/{project}.{domain}.*",
 		func(string) error { return nil }))
 	return codec[[]kservice.Reference]{
-		kind: texts.kind, want: texts.want, list: true, quoted: true,
+		form: texts.form,
 		parse: func(s string) ([]kservice.Reference, error) {
 			items, err := texts.parse(s)
 			if err != nil {
@@ -95,19 +94,17 @@ func references() codec[[]kservice.Reference] {
 	}
 }
 
-// variables are environment variables by name. Their values may be secrets, so
-// nothing is shown of a text that is wrong: without its = or before its time, a
-// name may be a piece of a value.
+// variables are environment variables by name. Their values may be secrets, so nothing is shown of
+// a text that is wrong: without its = or before its time, a name may be a piece of a value.
 func variables() codec[map[string]string] {
 	return codec[map[string]string]{
-		kind:   "variables",
-		want:   `NAME=value separated by commas, with a backslash before a comma or a backslash inside a value`,
-		list:   true,
-		quoted: true,
-		item:   escaped,
+		form: form{
+			kind: "variables", want: `NAME=value separated by commas, with a backslash before a comma or a backslash inside a value`,
+			list: true, quoted: true, item: escaped,
+			show: func(string) string { return hidden },
+		},
 		parse:  parseVariables,
 		format: formatVariables,
-		show:   func(string) string { return hidden },
 	}
 }
 

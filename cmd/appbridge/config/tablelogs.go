@@ -25,7 +25,7 @@ const allLines = -1
 // or is a codec that takes a word for one more value.
 func or[T comparable](word string, value T, other codec[T]) codec[T] {
 	return codec[T]{
-		kind: other.kind, want: word + ", or " + other.want,
+		form: form{kind: other.kind, want: word + ", or " + other.want},
 		parse: func(s string) (T, error) {
 			if s == word {
 				return value, nil
@@ -76,9 +76,7 @@ func logOutputOptions() []option {
 // expression is a regular expression, or empty for none.
 func expression() codec[string] {
 	return text("regexp", "a regular expression (RE2)", func(s string) error {
-		if _, err := regexp.Compile(s); err != nil {
-			return err
-		}
-		return nil
+		_, err := regexp.Compile(s)
+		return err
 	})
 }
