@@ -13,6 +13,7 @@ const (
 	CEDataContentType = "ce-datacontenttype" // ContentTypeJSON or ContentTypeProtobuf
 )
 
+// The version of CloudEvents, and the encodings of a payload.
 const (
 	SpecVersion         = "1.0"                  // the version of CloudEvents
 	ContentTypeJSON     = "application/json"     // a payload in the JSON form of protobuf

@@ -69,6 +69,7 @@ const (
 	HeaderEventSequence = "Flyte-Event-Sequence"
 )
 
+// Values of headers.
 const (
 	FlagTrue        = "true"    // the value of a flag that is set
 	TruncatedOldApp = "old_app" // in HeaderTruncated: an update without old_app

@@ -34,6 +34,7 @@ const (
 	MetadataLostPending = "appbridge-lost-pending"
 )
 
+// Limits of names.
 const (
 	// MaxPrefixBytes is the longest prefix that is accepted. Together with MaxKeyBytes it keeps
 	// every subject, also as a consumer's filter, below a server's limit for one protocol line.

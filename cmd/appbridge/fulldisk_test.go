@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 const (

@@ -22,9 +22,7 @@ type NATSCluster struct {
 // NewNATSCluster runs the servers until the end of the test.
 func NewNATSCluster(tb testing.TB) *NATSCluster {
 	tb.Helper()
-	if testing.Short() {
-		tb.Skip("-short: tests on three servers take too long")
-	}
+	Slow(tb, "uses three servers")
 	c := &NATSCluster{tb: tb}
 	// The ports stay reserved until all are known.
 	var ports []int
