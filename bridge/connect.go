@@ -12,7 +12,7 @@ import (
 )
 
 // connect puts what is owed at the start of a session into q and lets every later change of the source
-// follow. That is what reconcile finds; before is the queue of the session before, nil if there was
+// follow. app.Reconcile finds it; before is the queue of the session before, nil if there was
 // none. owe is called for each change and returns what to call once it is published. reset ends the
 // session if an object's version steps back. published are states that are known to be what their
 // records show.

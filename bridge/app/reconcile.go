@@ -14,7 +14,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Input is what reconcile compares. The zero value of any field but app and watched is none.
+// Input is what Reconcile compares. The zero value of any field but App and Watched is none.
 type Input struct {
 	// Records is what stream and bucket have of each app; a nil record: nothing was published.
 	Records map[subjects.AppID]*Record

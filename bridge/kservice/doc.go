@@ -6,6 +6,9 @@
 //	id                ──► Name, PublicURL
 //	id, App           ──► ValidateApp, Build ──► Manifest, or the problems by field
 //
+// What a deploy may name is in fence.go (the decision), fence_fields.go (how far each field of a pod
+// reaches) and fence_references.go (the patterns of --allowed-references).
+//
 // All functions are pure: no I/O, no clock, no randomness, and no argument is changed, except by
 // Trim. The same input always gives the same output. They are safe for concurrent use as long as
 // their arguments are not changed.

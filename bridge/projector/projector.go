@@ -55,7 +55,7 @@ type Projector struct {
 	lag     lag           // of the bucket behind what this bridge appended
 	restart chan error    // receives why the bucket has to be read again
 
-	// lost are missing ranges of the stream that are reported already. run adds to it.
+	// lost are missing ranges of the stream that are reported already. Run adds to it.
 	lost       []subjects.LostRange
 	end        uint64        // last sequence of the stream when the first projection started
 	started    bool          // end is known
@@ -81,7 +81,7 @@ type Projector struct {
 	admitted bool // a bucket was read: an entry that was not written by this projector since is suspect
 	// refused is the size of an app's entry that was too large, until one is written.
 	refused map[subjects.AppID]int
-	// touched are the apps with messages since the last call of takeTouched, with the sequence of
+	// touched are the apps with messages since the last call of TakeTouched, with the sequence of
 	// the newest.
 	touched map[subjects.AppID]uint64
 }
@@ -131,7 +131,7 @@ func (p *Projector) IsStuck() bool { return p.failures.Load() > 3 }
 func (p *Projector) LastTrouble() *string { return p.trouble.Load() }
 
 // RemovedRanges are the ranges of the stream that are known to be missing. Call it after the
-// end of run.
+// end of Run.
 func (p *Projector) RemovedRanges() []subjects.LostRange { return p.lost }
 
 // Take hands out what has been published so far of the apps that exist, and the newest deletion, and

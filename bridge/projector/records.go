@@ -154,7 +154,7 @@ func (p *Projector) TakeTouched() map[subjects.AppID]uint64 {
 	return touched
 }
 
-// Touch puts an app back for the next call of takeTouched.
+// Touch puts an app back for the next call of TakeTouched.
 func (p *Projector) Touch(id subjects.AppID, sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,7 @@
 // up to 256 in flight, at most one of each app (pipeline.go). The fence makes the stream store an
 // event only behind the app's previous event and behind the append before it (fence.go lists every
 // answer and what follows from it). On any answer but the expected one, sending stops; the publisher
-// reads from the stream's leader what has landed (fate.go) and goes on, or ends the session with
+// reads from the stream's leader what has landed (settle.go; fence.go has what follows from each answer) and goes on, or ends the session with
 // an error that says what the next one starts from.
 //
 // The package reads and appends events. It knows nothing of sessions, the bucket or Kubernetes: the

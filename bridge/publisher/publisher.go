@@ -34,7 +34,7 @@ var ErrOverflow = errors.New("too many changes wait for the stream; they are dro
 // Config is what a publisher needs. All of it is required, but for Lost.
 type Config struct {
 	NATS       *nats.Conn
-	Appends    jetstream.JetStream // of newAppends, used by one publisher at a time
+	Appends    jetstream.JetStream // of NewJetStream, used by one publisher at a time
 	Stream     string
 	Subjects   subjects.Subjects
 	App        kservice.Config

@@ -98,6 +98,8 @@ func (c *Connection) informers(s *Shown, namespace string) func(toolscache.Liste
 	}
 }
 
+// managedSelector selects what Flyte manages. A Service that loses the label leaves the watch, and so
+// counts as deleted; one that gets it back is created.
 func managedSelector() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{kservice.LabelManaged: "true"})
 }

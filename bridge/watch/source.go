@@ -166,6 +166,8 @@ func (s *Source) stepBack(key types.NamespacedName, from, to string) {
 	}
 }
 
+// deleteService handles a Service that was deleted, or that lost the label of managedSelector: the API
+// server reports both as a deletion.
 func (s *Source) deleteService(svc *kservice.Service, unknown bool) {
 	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: kservice.LastChange(svc)}

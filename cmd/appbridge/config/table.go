@@ -12,7 +12,8 @@ import (
 
 // option is one thing that can be configured: by a flag, by an environment
 // variable and by a key of the configuration file. Flags, variables, keys,
-// help text and docs/configuration.md are all made from the same table.
+// help text and docs/configuration.md are all made from the same table. A new option is a line of the
+// table here or in tableapps.go, a field of Config, and its default in Default.
 type option struct {
 	name    string // of the flag and of the key
 	letter  string // of the short form of the flag, empty for none
