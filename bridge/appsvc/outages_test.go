@@ -133,6 +133,7 @@ func (s *site) settle(w *writers, history *testenv.History, replica *siteReplica
 // answer has each version written once, and the last one stands.
 func TestNATSRestart(t *testing.T) {
 	t.Parallel()
+	suite.Needed(t)
 	servers, err := testenv.StartNATS(t.Context(), testenv.NATSOptions{})
 	if err != nil {
 		t.Fatal(err)

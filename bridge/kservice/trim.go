@@ -38,9 +38,10 @@ func keepOnly(m *map[string]string, keys ...string) {
 		}
 	}
 	switch {
+	case len(kept) == len(*m): // a second call writes nothing
 	case len(kept) == 0:
 		*m = nil
-	case len(kept) < len(*m):
+	default:
 		*m = kept
 	}
 }

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,8 @@ func (s *server) handle(ctx context.Context, e Endpoint, msg micro.Request) {
 		e.Refuse(r, err)
 		return
 	}
-	r.msg = nil // its headers need not stay in memory
+	// The body of a message is part of the memory of its headers, which no limit counts.
+	r.Body, r.msg = bytes.Clone(r.Body), nil
 	go func() {
 		defer s.running.Done()
 		serve()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -213,4 +215,39 @@ func TestIgnore(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What a running request keeps is its body, not the headers that arrived with it.
+func TestHeadersAreNotKept(t *testing.T) {
+	const requests, headerBytes = 60, 900 << 10
+	admitted, release := make(chan struct{}), make(chan struct{})
+	r := run(t, func(_ *nats.Conn, _ context.Context, req *request.Request) (func(), error) {
+		return func() {
+			admitted <- struct{}{}
+			<-release
+			runtime.KeepAlive(req)
+		}, nil
+	})
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for range requests {
+		msg := nats.NewMsg("ask")
+		msg.Reply, msg.Data = r.nc.NewInbox(), []byte("x")
+		msg.Header.Set("Padding", strings.Repeat("x", headerBytes))
+		if err := r.nc.PublishMsg(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range requests {
+		<-admitted
+	}
+	if held := heap() - before; held > requests*headerBytes/2 {
+		t.Errorf("%d requests with a body of a byte hold %d bytes", requests, held)
+	}
+	close(release)
 }

@@ -27,26 +27,29 @@ func stopOnSignal(parent context.Context, log *zap.Logger, grace time.Duration, 
 	}
 	pipe := make(chan os.Signal, 1) // a handler turns the signal into an error of the write
 	signal.Notify(pipe, syscall.SIGPIPE)
-	ctx, release := signal.NotifyContext(parent, signals...)
+	first, release := signal.NotifyContext(parent, signals...)
+	// Its cause is the signal, which some releases of Go do not count as a cancellation.
+	ctx, cancel := context.WithCancel(parent)
+	context.AfterFunc(first, cancel)
 	done := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		select {
 		case <-done:
 			return
-		case <-ctx.Done():
+		case <-first.Done():
 		}
 		if parent.Err() != nil {
 			return
 		}
-		name := strings.TrimSuffix(context.Cause(ctx).Error(), " signal received")
+		name := strings.TrimSuffix(context.Cause(first).Error(), " signal received")
 		log.Info("stopping; a second signal exits at once", zap.String("signal", name))
 		select {
 		case <-done:
 			return
 		case <-time.After(grace):
 		}
-		second, release := signal.NotifyContext(context.WithoutCancel(ctx), signals...)
+		second, release := signal.NotifyContext(context.WithoutCancel(parent), signals...)
 		defer release()
 		select {
 		case <-done:
@@ -59,6 +62,7 @@ func stopOnSignal(parent context.Context, log *zap.Logger, grace time.Duration, 
 		close(done)
 		watching.Wait()
 		release()
+		cancel()
 		signal.Stop(pipe)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -17,9 +16,10 @@ import (
 // fileKeys are the keys of a configuration file in their order, repeated ones included. The
 // decoder's own check (KnownFields) stops at repeated keys and would hide what else is wrong.
 type fileKeys []struct {
-	name  string
-	line  int
-	value *yaml.Node
+	name   string
+	scalar bool // the key is a name
+	line   int
+	value  *yaml.Node
 }
 
 // UnmarshalYAML implements yaml.Unmarshaler.
@@ -30,9 +30,7 @@ func (k *fileKeys) UnmarshalYAML(node *yaml.Node) error {
 	*k = make(fileKeys, len(node.Content)/2)
 	for i := range *k {
 		key := node.Content[2*i]
-		if key.Kind != yaml.ScalarNode {
-			return fmt.Errorf("line %d: want the name of an option as the key", key.Line)
-		}
+		(*k)[i].scalar = key.Kind == yaml.ScalarNode
 		(*k)[i].name, (*k)[i].line, (*k)[i].value = key.Value, key.Line, node.Content[2*i+1]
 	}
 	return nil
@@ -59,6 +57,9 @@ func readConfigFile(options []option, path string, found *problems) settings {
 		o, ok := known[key.name]
 		first, repeated := firstLine[key.name]
 		switch {
+		case !key.scalar:
+			found.add("config: %s: line %d: want the name of an option as the key", path, key.line)
+			continue
 		case !ok:
 			names := optionNames(options, func(o option) string { return o.name }, func(o option) bool { return !o.notInFile })
 			found.add("%s: unknown key%s", where, didYouMean(strings.ToLower(strings.ReplaceAll(key.name, "_", "-")), names))
@@ -112,8 +113,13 @@ func (o option) textOf(value *yaml.Node) (*string, error) {
 		return nil, errors.New("a mapping")
 	case !o.list:
 		return nil, errors.New("a list")
-	case value.Decode(&items) != nil || slices.Contains(items, nil):
-		return nil, errors.New("a list with an item that is not a text")
+	}
+	for i := range nodes {
+		var item *string
+		if nodes[i].Decode(&item) != nil || item == nil {
+			return nil, fmt.Errorf("a list with an item that is not a text (line %d)", nodes[i].Line)
+		}
+		items = append(items, item)
 	}
 	texts := make([]string, len(items))
 	for i, item := range items {

@@ -208,7 +208,7 @@ func TestLoadErrors(t *testing.T) {
 	configtest.WriteFile(t, dir, "two.yaml", "stream: A\n---\nstream: B\n")
 	configtest.WriteFile(t, dir, "syntax.yaml", "stream: [A\nbucket: b\n")
 	configtest.WriteFile(t, dir, "null-item.yaml", "namespaces:\n- a\n-\n")
-	configtest.WriteFile(t, dir, "complex-key.yaml", "[a]: b\n")
+	configtest.WriteFile(t, dir, "complex-key.yaml", "[a]: b\nstraem: x\n")
 	configtest.WriteFile(t, dir, "scalar.yaml", "hello\n")
 	configtest.WriteFile(t, dir, "embedded.yaml", "nats-url: nats://a\nnats-embedded: true\n")
 	configtest.WriteFile(t, dir, "blocked", "")
@@ -227,8 +227,8 @@ func TestLoadErrors(t *testing.T) {
 		{"scalar", "--config=scalar.yaml", "config: scalar.yaml: line 1: want a mapping of keys to values"},
 		{"two documents", "--config=two.yaml", "config: two.yaml: line 2: want one YAML document, found another"},
 		{"bad syntax", "--config=syntax.yaml", "config: syntax.yaml: yaml: line 1: did not find expected ',' or ']'"},
-		{"null in a list", "--config=null-item.yaml", "namespaces: a list with an item that is not a text from null-item.yaml:namespaces (line 1): want names of namespaces separated by commas, or * alone for all"},
-		{"list as a key", "--config=complex-key.yaml", "config: complex-key.yaml: line 1: want the name of an option as the key"},
+		{"null in a list", "--config=null-item.yaml", "namespaces: a list with an item that is not a text (line 3) from null-item.yaml:namespaces (line 1): want names of namespaces separated by commas, or * alone for all"},
+		{"list as a key", "--config=complex-key.yaml", "config: complex-key.yaml: line 1: want the name of an option as the key\ncomplex-key.yaml:straem (line 2): unknown key: did you mean stream?"},
 		{"all and one", "--namespaces=*,a", "namespaces: \"*,a\" from --namespaces: \"*\" is not the name of a namespace; want names of namespaces separated by commas, or * alone for all"},
 		{"no namespace", "--namespaces=", "namespaces: \"\" from --namespaces: \"\" is not the name of a namespace; want names of namespaces separated by commas, or * alone for all"},
 		{"mixed URLs", "--nats-url=ws://a,nats://b", "nats-url: \"ws://a,nats://b\" from --nats-url: websocket and plain URLs do not mix; want URLs like nats://host:4222 separated by commas (nats or tls, or all of them ws or wss)"},
