@@ -146,7 +146,7 @@ func TestLogsRequest(t *testing.T) {
 		"-f --tail 5":          `{"tail":5,"follow":true,"timestamps":true,"format":"raw","window":16}`,
 		"--tail=0":             `{"tail":0,"follow":false,"timestamps":true,"format":"raw","window":16}`,
 		"--since 10m":          `{"since":"10m0s","follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"--tail all":           `{"follow":false,"timestamps":true,"format":"raw","window":16,"tail":"all"}`,
+		"--tail all":           `{"tail":"all","follow":false,"timestamps":true,"format":"raw","window":16}`,
 		"--since start":        `{"since":"start","follow":false,"timestamps":true,"format":"raw","window":16}`,
 		"--since 10m --tail 3": `{"tail":3,"since":"10m0s","follow":false,"timestamps":true,"format":"raw","window":16}`,
 		"--since-time 2026-01-02T03:04:05.6+01:00 -pc web":                                   `{"container":"web","since_time":"2026-01-02T03:04:05.6+01:00","follow":false,"previous":true,"timestamps":true,"format":"raw","window":16}`,
