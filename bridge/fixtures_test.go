@@ -5,22 +5,10 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/apptest"
-	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 )
 
-var testID, testService, testRevision = apptest.ID, apptest.Service, apptest.Revision
-
-func testEncoder() *app.Encoder {
-	s, err := subjects.New(subjects.DefaultPrefix)
-	if err != nil {
-		panic(err)
-	}
-	return &app.Encoder{
-		Subjects: s, Source: subjects.Source("test"), Stream: subjects.DefaultStream,
-		Form: subjects.ContentTypeJSON, App: kservice.Config{BaseDomain: "apps.example.com"}, MaxSize: func() int { return 1 << 20 },
-	}
-}
+var testID, testService, testRevision, testEncoder = apptest.ID, apptest.Service, apptest.Revision, encodertest.New
 
 // publishedAs is the record of an app after its state was published.
 func publishedAs(t *testing.T, s app.State) *app.Record {

@@ -21,7 +21,7 @@ func TestPendingFollows(t *testing.T) {
 		record  *Record // as the old session knew it
 		changes string  // what waits: versions of uid u1, "-" a removal, "+" in front: of another uid
 		stored  *Record // as the stream has it now
-		want    string  // what remains; "" when only a comparison tells
+		want    string  // what remains; "" when a comparison decides
 	}{
 		{"nothing was published since", created, "2 3 4", created, "2 3 4"},
 		{"the try under way had landed", created, "2 3 4", shows(subjects.Updated, "u1", "2", 9), "3 4"},

@@ -122,13 +122,13 @@ func (w *world) finds(cfg bridge.Config, want ...string) *audit.Report {
 func (w *world) repair(cfg bridge.Config, keys ...string) []string {
 	w.t.Helper()
 	before, end := w.holdings(cfg), w.lastSequence()
-	var told []audit.Repair
-	report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true, Repaired: func(r audit.Repair) { told = append(told, r) }})
+	var repairs []audit.Repair
+	report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true, Repaired: func(r audit.Repair) { repairs = append(repairs, r) }})
 	if err != nil || len(report.Differences) > 0 {
 		w.t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
-	if report.Repaired == 0 || len(told) != report.Repaired || len(report.Repairs) != report.Repaired {
-		w.t.Errorf("%d repairs, told of %v, reported %v", report.Repaired, told, report.Repairs)
+	if report.Repaired == 0 || len(repairs) != report.Repaired || len(report.Repairs) != report.Repaired {
+		w.t.Errorf("%d repairs, made %v, reported %v", report.Repaired, repairs, report.Repairs)
 	}
 	for _, r := range report.Repairs {
 		w.t.Log(r)

@@ -56,7 +56,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	}
 }
 
-// A damaged entry is written anew from the app's last event.
+// A damaged entry is written again from the app's last event.
 func TestDamagedEntryIsRestored(t *testing.T) {
 	r := newRig(t)
 	one := r.append(r.event("1", nil))

@@ -15,7 +15,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/apptest"
-	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -34,17 +34,6 @@ func connectTo(t *testing.T, url string) *nats.Conn {
 	return nc
 }
 
-func testEncoder() *app.Encoder {
-	s, err := subjects.New(subjects.DefaultPrefix)
-	if err != nil {
-		panic(err)
-	}
-	return &app.Encoder{
-		Subjects: s, Source: subjects.Source("test"), Stream: subjects.DefaultStream,
-		Form: subjects.ContentTypeJSON, App: kservice.Config{BaseDomain: "apps.example.com"}, MaxSize: func() int { return 1 << 20 },
-	}
-}
-
 // A snapshot is never older than what was acknowledged, also while a replica of
 // the bucket that was started again catches up, and may have the consumer.
 func TestLoadWhileReplicaCatchesUp(t *testing.T) {
@@ -61,7 +50,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 	})
 	b := &Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
 	const keys = 1200
-	e := testEncoder()
+	e := encodertest.New()
 	write := func(round int) {
 		t.Helper()
 		var futures []jetstream.PubAckFuture

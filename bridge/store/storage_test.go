@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
@@ -22,7 +23,7 @@ func TestClusterRenamed(t *testing.T) {
 	}
 	core, logs := observer.New(zap.WarnLevel)
 	for _, name := range []string{"test", "test", "other"} {
-		storage := New(js, testEncoder().Subjects, Config{
+		storage := New(js, encodertest.New().Subjects, Config{
 			Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, Prefix: subjects.DefaultPrefix,
 			ClusterName: name, ClusterUID: "c1", Replicas: 1,
 		}, zap.New(core))
