@@ -17,7 +17,7 @@ TESTFLAGS ?=
 CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem))
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/...
+PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/... ./testdata/bench/...
 LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
@@ -59,23 +59,27 @@ chaos: cluster-bin build ## Try to break every promise with faults at random (CH
 	@go build -buildvcs=false -o bin/chaos ./testdata/chaos
 	@exec bin/chaos --bin bin/appbridge $(CHAOS_ARGS)
 
-# One package at a time: most have an API server and NATS servers of their own, and two
-# cores are not enough for two. What is not a test is built first, in parallel.
+# Tests wait more than they compute: three packages at a time and six tests of each keep two cores
+# busy. The packages that take longest begin first. `make lint` runs vet, and a debugger needs no
+# test binary of these (-w).
+LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./bridge ./logsvc ./bridge/appsvc ./testdata/testenv \
+	./bridge/publisher ./logsvc/pods ./cmd/appbridge ./bridge/projector ./testdata/chaos/audit ./bridge/watch ./bridge/appsvc/e2e
+go-test       := go test -vet=off -ldflags=-w -p 3 -parallel 6
+
 .PHONY: test
 test: cluster-bin ## Run all tests with the race detector: unit, fuzz seeds, conformance, end to end
 ifneq ($(RACE),)
 	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
 endif
-	$(if $(RACE),CGO_ENABLED=1 )go build $(RACE) -o /dev/null $(PACKAGES)
-	$(if $(RACE),CGO_ENABLED=1 )go test $(RACE) -p 1 -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
+	$(if $(RACE),CGO_ENABLED=1 )$(go-test) $(RACE) -count=1 -timeout=30m $(TESTFLAGS) $(LONG_PACKAGES) $(PACKAGES)
 
 # Every package but those whose tests all need an API server. -short skips the others that do;
 # `make test` runs them.
-UNIT_PACKAGES = $(shell go list $(PACKAGES) | grep -vE '/(e2e|testenv|suite)$$')
+UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) $(PACKAGES) | grep -vE '/(e2e|testenv|suite)$$')
 
 .PHONY: test-unit
 test-unit: ## Run what needs no API server, of every package, within a minute: no race detector (make test runs everything)
-	go test -short $(TESTFLAGS) $(UNIT_PACKAGES)
+	$(go-test) -short $(TESTFLAGS) $(UNIT_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZTIME (30s) each
@@ -84,8 +88,28 @@ fuzz: ## Fuzz every parser for FUZZTIME (30s) each
 		go test -run='^$$' -fuzz="^$${func#func }\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
 	done
 
+# BENCH_ARGS: flags of bin/bench (bin/bench --help). BENCH_BASE: a commit, which is built and measured
+# in the same rounds. bin/bench.out has the figures of each round.
+BENCH_ARGS ?=
+BENCH_BASE ?=
+benchstat = go tool -modfile=.ci/benchstat.mod benchstat
+
 .PHONY: bench
-bench: ## Run the benchmarks
+bench: cluster-bin build ## Measure against a plain informer (BENCH_ARGS="--apps 1000,20000,100000") and against a commit (BENCH_BASE)
+	@go build -buildvcs=false -o bin/bench ./testdata/bench
+	@rm -rf bin/bench.out && mkdir -p bin/bench.out
+ifeq ($(BENCH_BASE),)
+	bin/bench --bin bin/appbridge --out bin/bench.out $(BENCH_ARGS)
+else
+	@tree=$$(mktemp -d) && trap 'git worktree remove --force "$$tree"' EXIT; \
+	git worktree add --quiet --detach "$$tree" "$(BENCH_BASE)"; \
+	$(MAKE) -C "$$tree" build; \
+	bin/bench --bin bin/appbridge --base "$$tree/bin/appbridge" --out bin/bench.out $(BENCH_ARGS)
+	$(benchstat) bin/bench.out/base.txt bin/bench.out/new.txt
+endif
+
+.PHONY: bench-go
+bench-go: ## Run the benchmarks of Go: decoding, conversion, encoding, log lines
 	go test -run='^$$' -bench=. -benchmem -timeout=30m $(TESTFLAGS) ./...
 
 # The wire's names are spelled out in package subjects alone: one place to read, one to change.

@@ -39,7 +39,7 @@ func BenchmarkAuditRound(b *testing.B) {
 				lists.items["services"] = append(lists.items["services"], meta(svc.Name, string(svc.UID), svc.ResourceVersion))
 			}
 		}
-		l.settles()
+		l.catchesUp()
 	}
 	for i := range apps {
 		rev := testRevision(fmt.Sprint(100+i), 1)

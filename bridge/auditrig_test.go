@@ -16,12 +16,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // lively is a bridge whose sessions a test runs itself, without Kubernetes and without a guard: what
@@ -52,7 +54,7 @@ func newLively(t testing.TB, url string) *lively {
 		t.Fatal(err)
 	}
 	b.clusterUID = "c1"
-	b.setUnread("")
+	b.unread.set("")
 	l := &lively{t: t, bridge: b, js: b.js, version: 1000, audit: b.newStorageAudit([]string{"flyte"})}
 	b.source.Revisions().OnAdd(testRevision("99", 2), false)
 	l.begin()
@@ -110,7 +112,7 @@ func (l *lively) begin() {
 // app is a version of an app's Knative Service.
 func (l *lively) app(name string, more ...func(*kservice.Service)) *kservice.Service {
 	l.version++
-	svc := testService("u-"+name, fmt.Sprint(l.version), "True")
+	svc := apptest.Service("u-"+name, fmt.Sprint(l.version), "True")
 	svc.Name = name
 	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
 	for _, change := range more {
@@ -133,8 +135,8 @@ func (l *lively) deletes(svc *kservice.Service) {
 	l.bridge.source.Services().OnDelete(&gone)
 }
 
-// settles waits until everything is published and in the bucket.
-func (l *lively) settles() {
+// catchesUp waits until everything is published and in the bucket.
+func (l *lively) catchesUp() {
 	l.t.Helper()
 	s := l.session
 	poll(l.t, "everything is in the bucket", func() error {
@@ -151,18 +153,7 @@ func (l *lively) settles() {
 // poll waits until check returns nil.
 func poll(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.After(time.Minute)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-deadline:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+	suite.Eventually(t, suite.Patience, what, check)
 }
 
 // screens returns the suspects.
@@ -176,7 +167,7 @@ func (l *lively) screens() []string {
 }
 
 // finds screens, looks at the suspects and returns the differences as "app kind side".
-func (l *lively) finds() (found []audit.Finding, words []string) {
+func (l *lively) finds() (found []audit.Difference, words []string) {
 	l.t.Helper()
 	suspects := l.screens()
 	looked, err := l.audit.Look(l.t.Context(), suspects)
@@ -184,11 +175,11 @@ func (l *lively) finds() (found []audit.Finding, words []string) {
 		l.t.Fatal(err)
 	}
 	for _, d := range looked.Findings {
-		words = append(words, strings.TrimPrefix(d.Name, "p/d/")+" "+d.Kind+" "+d.Side)
-		l.t.Log(d.Name, d.Detail)
+		words = append(words, strings.TrimPrefix(d.Name(), "p/d/")+" "+string(d.Kind)+" "+string(d.Side))
+		l.t.Log(d)
 	}
-	for name := range looked.Unsettled {
-		words = append(words, name+" unsettled")
+	for name := range looked.Changing {
+		words = append(words, name+" changing")
 	}
 	return looked.Findings, words
 }

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/app/apptest"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -221,7 +224,7 @@ func TestAuditSource(t *testing.T) {
 			l.has(watch.KindRevision, testRevision("99", 2).ObjectMeta)
 			l.has(watch.KindService, serviceAt("one", "u1", "100").ObjectMeta)
 			m := testMetrics()
-			b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
+			b := &Bridge{source: watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
 			b.source.Revisions().OnAdd(testRevision("99", 2), false)
 			b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 			test.do(l, b)
@@ -249,7 +252,7 @@ func TestAuditSource(t *testing.T) {
 func TestAuditSourceUnderLoad(t *testing.T) {
 	l, k := newLister(t)
 	m := testMetrics()
-	b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
+	b := &Bridge{source: watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
 	b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 	a := b.newSourceAudit(k)
 	a.Wait = 20 * time.Millisecond
@@ -276,7 +279,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 	k.Namespaces, l.refused = []string{"other", "flyte"}, "other"
 	l.has(watch.KindService, serviceAt("one", "u1", "200").ObjectMeta)
 	m := testMetrics()
-	b := &Bridge{source: watch.NewSource(zap.NewNop(), m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
+	b := &Bridge{source: watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject), conn: watch.NewConnection(watch.NewGroup(watch.Limits{}, zap.NewNop()), zap.NewNop(), watch.NewMetrics(prometheus.NewRegistry()))}
 	k.Watches = b.conn.Watches
 	b.source.Services().OnAdd(serviceAt("one", "u1", "100"), false)
 	b.conn.Requested("/prefix/apis/serving.knative.dev/v1/namespaces/other/services")
@@ -287,7 +290,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 		t.Errorf("got %v and %v", suspects, err)
 	}
 	looked, err := a.Look(t.Context(), []string{"Service other/two", "Service flyte/one"})
-	if err != nil || len(looked.Findings) != 1 || looked.Findings[0].Subject != "Service flyte/one" || !looked.Unsettled["Service other/two"] {
+	if err != nil || len(looked.Findings) != 1 || looked.Findings[0].Subject() != "Service flyte/one" || !looked.Changing["Service other/two"] {
 		t.Errorf("got %+v, %v", looked, err)
 	}
 	// Not while the very informer has no watch.
@@ -299,7 +302,7 @@ func TestAuditSourceOfSeveralNamespaces(t *testing.T) {
 
 // serviceAt is a version of a Knative Service.
 func serviceAt(name, uid, version string) *kservice.Service {
-	svc := testService(uid, version, "True")
+	svc := apptest.Service(uid, version, "True")
 	svc.Name = name
 	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
 	return svc

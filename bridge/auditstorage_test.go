@@ -32,12 +32,12 @@ func TestAuditHands(t *testing.T) {
 	gone := l.shows("gone")
 	l.shows("two")
 	l.shows("three")
-	l.settles()
+	l.catchesUp()
 	first := l.entry("one")
 	l.shows("one")
 	l.shows("three", func(s *kservice.Service) { s.Generation++ })
 	l.deletes(gone)
-	l.settles()
+	l.catchesUp()
 	if _, words := l.finds(); len(words) > 0 || len(l.screens()) > 0 {
 		t.Fatalf("found %q where nobody was", words)
 	}
@@ -115,22 +115,22 @@ func TestAuditHands(t *testing.T) {
 }
 
 // heals repairs what was found and waits until nothing is left.
-func (l *lively) heals(found []audit.Finding) {
+func (l *lively) heals(found []audit.Difference) {
 	l.t.Helper()
 	if err := l.audit.Repair(l.t.Context(), found); err != nil {
 		l.t.Fatal(err)
 	}
-	if slices.ContainsFunc(found, func(d audit.Finding) bool { return d.Side == string(audit.SideStream) }) {
+	if slices.ContainsFunc(found, func(d audit.Difference) bool { return d.Side == audit.SideStream }) {
 		if err := l.end(); err == nil || !strings.Contains(err.Error(), errAudit.Error()) {
 			l.t.Logf("the session ended with %v", err)
 		}
 		l.begin()
 	}
 	poll(l.t, "nothing is left", func() error {
-		l.settles()
+		l.catchesUp()
 		names := []string{}
 		for _, d := range found {
-			names = append(names, d.Subject)
+			names = append(names, d.Subject())
 		}
 		looked, err := l.audit.Look(l.t.Context(), names)
 		if err != nil {
@@ -139,7 +139,7 @@ func (l *lively) heals(found []audit.Finding) {
 		if len(looked.Findings) > 0 {
 			return &app.ConfigError{Problem: looked.Findings[0].Detail}
 		}
-		if len(looked.Unsettled) > 0 {
+		if len(looked.Changing) > 0 {
 			return errAudit
 		}
 		return nil
@@ -154,10 +154,10 @@ func TestAuditForeignKey(t *testing.T) {
 	t.Parallel()
 	l := newLively(t, testServer(t))
 	l.shows("one")
-	l.settles()
+	l.catchesUp()
 	l.forge(subjects.BucketSubject(subjects.DefaultBucket, "x"), &store.Message{}, []byte("x"))
 	found, words := l.finds()
-	if !slices.Equal(words, []string{"x foreign_key bucket"}) || !found[0].Leave {
+	if !slices.Equal(words, []string{"x foreign_key bucket"}) || !found[0].Leave() {
 		t.Errorf("found %q, %+v", words, found)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/retry"
@@ -49,8 +49,8 @@ type Bridge struct {
 	// auditor compares while the bridge runs; nil if it does not.
 	auditor atomic.Pointer[audit.Auditor]
 
-	status     atomic.Pointer[string]  // why not ready; nil while live
-	unread     atomic.Pointer[string]  // why the cache cannot be read; nil while it can
+	status     reason                  // why this bridge is not ready, although it may be connected
+	unread     reason                  // why the cache cannot be read
 	publishing atomic.Pointer[session] // the session that publishes, for metrics and readiness
 }
 
@@ -58,34 +58,26 @@ type Bridge struct {
 // and stays the caller's; it need not be connected yet, nor Kubernetes
 // reachable. Metrics are registered with reg.
 func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (*Bridge, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
 	s, err := subjects.New(cfg.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout))
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
-	writes, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout))
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
-	appends, err := publisher.NewJetStream(nc)
-	if err != nil {
+	timeouts := []jetstream.JetStreamOpt{jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout)}
+	js, readErr := jetstream.New(nc, timeouts...)
+	writes, writeErr := jetstream.New(nc, timeouts...)
+	appends, appendErr := publisher.NewJetStream(nc)
+	if err := errors.Join(readErr, writeErr, appendErr); err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	m := newMetrics(reg)
 	b := &Bridge{
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, appends: appends, log: log, metrics: m,
-		source: watch.NewSource(log, m.reject),
+		source: watch.NewSource(log, app.Keeper{App: cfg.App, Form: cfg.Encoding.contentType()}, m.reject),
 		conn:   watch.NewConnection(watch.NewGroup(cfg.WatchLimits, log), log, watch.NewMetrics(reg)),
 	}
 	reg.MustRegister(b.conn.Watches)
-	b.setStatus("starting")
-	b.setUnread(unreadStarting)
+	b.status.set("starting")
+	b.unread.set("starting: the informers are not in sync yet")
 	m.watch(reg, b)
 	return b, nil
 }
@@ -95,14 +87,8 @@ func (b *Bridge) disconnected() error {
 	if b.nc.IsConnected() {
 		return nil
 	}
-	var servers []string
-	for _, server := range b.nc.Servers() {
-		if u, err := url.Parse(server); err == nil {
-			servers = append(servers, u.Redacted())
-		}
-	}
 	// Not the error itself: it names a local port that is another each time.
-	return fmt.Errorf("NATS is not connected to %s (%s)", strings.Join(servers, ", "), strings.ToLower(b.nc.Status().String()))
+	return fmt.Errorf("NATS is not connected to %s (%s)", natsconn.ShowURLs(b.nc.Servers()), strings.ToLower(b.nc.Status().String()))
 }
 
 // checkConnection returns why JetStream cannot answer, nil if it can; a closed connection is not
@@ -135,27 +121,18 @@ func (b *Bridge) newBucket(js jetstream.JetStream) *store.Bucket {
 func (b *Bridge) newEncoder(maxSize func() int) *app.Encoder {
 	return &app.Encoder{
 		Subjects: b.subjects, Source: subjects.Source(b.cfg.ClusterName), Stream: b.cfg.Stream,
-		Form: b.cfg.Encoding.contentType(), App: b.cfg.App, MaxSize: maxSize,
+		Form: b.cfg.Encoding.contentType(), MaxSize: maxSize,
 	}
 }
 
-func (b *Bridge) setStatus(why string) {
-	if why == "" {
-		b.status.Store(nil)
-		return
-	}
-	b.status.Store(&why)
-}
-
-// Run publishes until ctx is done. It waits for a Kubernetes or NATS that is
-// not up yet. When ctx is done it flushes what is queued, for FlushTimeout at
-// most, and returns nil if nothing was left. Any other return is an error that
-// needs an operator. Run may be called once.
+// Run publishes until ctx is done. It waits for a Kubernetes or NATS that is not up yet. When ctx
+// is done it flushes what is queued, for FlushTimeout at most, and returns nil if nothing was left.
+// Any other return is an error that needs an operator. Run may be called once.
 func (b *Bridge) Run(ctx context.Context) error {
 	// The informers outlive ctx by the time of the flush.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	end := func() {
-		b.setUnread(unreadEnded)
+		b.unread.set("the bridge has ended: what its informers showed is not kept up any more")
 		b.source.Close()
 		cancel()
 	}
@@ -171,8 +148,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if b.pods, err = watch.NewPods(b.rest, k.Namespaces, b.conn.Watches, b.log); err != nil {
 		return err
 	}
-	b.setStatus("waiting for Kubernetes")
-	uid, err := k.Identify(ctx, func(why string) { b.setStatus("waiting for Kubernetes: " + why) })
+	b.status.set("waiting for Kubernetes")
+	uid, err := k.Identify(ctx, func(why string) { b.status.set("waiting for Kubernetes: " + why) })
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -194,14 +171,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 // observe connects the source to the informers and publishes what they show.
 func (b *Bridge) observe(ctx context.Context, k *watch.Cluster) error {
-	b.setStatus("waiting for the informers to sync")
+	b.status.set("waiting for the informers to sync")
 	if err := k.Sync(ctx, b.source); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	b.setUnread("")
+	b.unread.set("")
 	audited, stop := context.WithCancel(ctx)
 	var audits sync.WaitGroup
 	audits.Go(func() { b.audits(audited, k) })
@@ -210,9 +187,8 @@ func (b *Bridge) observe(ctx context.Context, k *watch.Cluster) error {
 	return b.lead(ctx, k)
 }
 
-// sessions runs one session after the other: while lead lasts, and until stop
-// is done or an error is terminal. What one session leaves
-// unpublished the next one finds in waiting.
+// sessions runs one session after the other: while lead lasts, and until stop is done or an error
+// is terminal. What one session leaves unpublished the next one finds in waiting.
 func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 	defer func() {
 		b.source.Disconnect()
@@ -242,7 +218,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 			pause.Reset()
 		}
 		wait := pause.NextBackOff()
-		b.setStatus(err.Error())
+		b.status.set(err.Error())
 		b.log.Warn("the session ended; the next one reconciles", zap.String("cause", cause), zap.Duration("in", wait), zap.Error(err))
 		select {
 		case <-time.After(wait):
@@ -254,8 +230,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 	}
 }
 
-// causeOtherWriter is the cause of a session after one that ran into events of
-// another writer.
+// causeOtherWriter is the cause of a session after one that ran into events of another writer.
 const causeOtherWriter = "other_writer"
 
 // causeOfNext returns why another session follows one that ended with err; over is true if none
@@ -294,8 +269,7 @@ func (b *Bridge) isTerminal(err error) bool {
 	return errors.As(err, &config) && (config.Fatal || !b.memory.lived.Load())
 }
 
-// result is what the last session's end means for the process; cause is what
-// that session followed.
+// result is what the last session's end means for the process; cause is what that session followed.
 func (b *Bridge) result(err error, cause string, lead, stop context.Context) error {
 	var other *publisher.OtherWriterError
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // stopped ends the session; hands work on the storage; begin follows.
@@ -25,7 +25,7 @@ func (l *lively) stopped(hands func()) {
 	l.bridge.memory.pending.Store(nil) // as another process
 	hands()
 	l.begin()
-	l.settles()
+	l.catchesUp()
 }
 
 func (l *lively) purgedKey(name string) error {
@@ -44,7 +44,7 @@ func (l *lively) quiet() {
 			return err
 		}
 		if len(looked.Findings) > 0 {
-			return fmt.Errorf("%s: %s", looked.Findings[0].Name, looked.Findings[0].Detail)
+			return fmt.Errorf("%s", looked.Findings[0])
 		}
 		return nil
 	})
@@ -55,7 +55,7 @@ func TestGhostWhileNoBridgeRan(t *testing.T) {
 	l := newLively(t, testServer(t))
 	l.shows("one")
 	l.shows("two")
-	l.settles()
+	l.catchesUp()
 	end := l.lastSequence()
 	l.stopped(func() { m := l.entry("one"); l.forge(l.key("ghost"), m, m.Data) })
 	if got := l.kindsFrom(end); len(got) > 0 {
@@ -70,7 +70,7 @@ func TestGhostOfUnwatchedNamespace(t *testing.T) {
 	l := newLively(t, testServer(t))
 	l.shows("one")
 	l.shows("two")
-	l.settles()
+	l.catchesUp()
 	end := l.lastSequence()
 	l.stopped(func() {
 		m := l.entry("one")
@@ -93,7 +93,7 @@ func TestEntryAheadWhileNoBridgeRan(t *testing.T) {
 	l.shows("one")
 	l.shows("two")
 	l.shows("three")
-	l.settles()
+	l.catchesUp()
 	end := l.lastSequence()
 	l.stopped(func() {
 		m := l.entry("one")
@@ -113,7 +113,7 @@ func TestEntryAheadOfDeletedApp(t *testing.T) {
 	one := l.shows("one")
 	l.shows("two")
 	l.shows("three")
-	l.settles()
+	l.catchesUp()
 	end := l.lastSequence()
 	l.stopped(func() {
 		m := l.entry("one")
@@ -140,16 +140,16 @@ func TestCreatedAfterRemovedDelete(t *testing.T) {
 				t.Parallel()
 				l := newLively(t, testServer(t))
 				one := l.shows("one")
-				l.settles()
+				l.catchesUp()
 				l.deletes(one)
-				l.settles()
+				l.catchesUp()
 				l.shows("two")
-				l.settles()
+				l.catchesUp()
 				if how == "running" {
 					for i := range 1000 {
 						l.deletes(l.shows(fmt.Sprint("since", i)))
 					}
-					l.settles()
+					l.catchesUp()
 				}
 				end := l.lastSequence()
 				create := func() {
@@ -174,7 +174,7 @@ func TestCreatedAfterRemovedDelete(t *testing.T) {
 					done := make(chan struct{})
 					go func() {
 						defer close(done)
-						poll(l.t, "settles", func() error {
+						poll(l.t, "catches up", func() error {
 							if n, _ := l.session.queue.Oldest(); n > 0 {
 								return fmt.Errorf("%d wait", n)
 							}
@@ -183,13 +183,13 @@ func TestCreatedAfterRemovedDelete(t *testing.T) {
 					}()
 					select {
 					case <-done:
-					case <-time.After(3 * time.Second):
+					case <-time.After(suite.Patience):
 						err := l.end()
 						t.Errorf("session ended: %v", err)
 						l.begin()
-						l.settles()
+						l.catchesUp()
 					}
-					l.settles()
+					l.catchesUp()
 				} else {
 					l.stopped(func() { remove(); create() })
 				}
@@ -212,18 +212,18 @@ func TestGhostInAnotherEncoding(t *testing.T) {
 			for i := range 50 {
 				l.shows(fmt.Sprint("x", i))
 			}
-			l.settles()
+			l.catchesUp()
 			m := l.entry("one")
 			r, err := app.ReadEntry(m.Header, m.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, form, err := appv1.Encode(r.App, subjects.ContentTypeProtobuf)
+			binary, err := r.App.As(subjects.ContentTypeProtobuf)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.Header.Set(subjects.CEDataContentType, form)
-			l.forge(l.key("ghost"), m, data)
+			m.Header.Set(subjects.CEDataContentType, binary.ContentType())
+			l.forge(l.key("ghost"), m, binary.Bytes())
 			found, words := l.finds()
 			if len(words) != 1 {
 				t.Error(words)
@@ -237,7 +237,7 @@ func TestGhostInAnotherEncoding(t *testing.T) {
 				t.Error(err)
 			}
 			l.shows("one")
-			l.settles()
+			l.catchesUp()
 		})
 	}
 }

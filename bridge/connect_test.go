@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/apptest"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
@@ -37,7 +39,7 @@ func rolledOut(version string, replicas int32) *kservice.Revision {
 
 // rollout is a version of testService that names a Revision.
 func rollout(v, revision string) *kservice.Service {
-	svc := testService("u1", v, "True")
+	svc := apptest.Service("u1", v, "True")
 	svc.Status.LatestReadyRevisionName = revision
 	return svc
 }
@@ -55,7 +57,7 @@ func countIn(t *testing.T, c *app.Change) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("%s x%d", ev.Record.ResourceVersion, ev.Record.App.GetStatus().GetCurrentReplicas())
+	text := fmt.Sprintf("%s x%d", ev.Record.ResourceVersion, ev.Record.App.Replicas())
 	if ev.Record.Revision != "" {
 		text += fmt.Sprintf(" of %s@%s", ev.Msg.Header.Get(subjects.HeaderRevision), ev.Msg.Header.Get(subjects.HeaderRevisionResourceVersion))
 	}
@@ -69,9 +71,9 @@ func countIn(t *testing.T, c *app.Change) string {
 func TestStandInAtStart(t *testing.T) {
 	unready := rolledOut("15", 0)
 	unready.Status.NotReady = true
-	one := app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)}
-	before := app.State{Service: rollout("21", "rev-2"), Revision: testRevision("9", 3)}
-	zero := app.State{Service: rollout("21", "rev-2")}
+	one := app.State{Service: encodertest.Keep(rollout("10", "rev-1")), Revision: testRevision("9", 3)}
+	before := app.State{Service: encodertest.Keep(rollout("21", "rev-2")), Revision: testRevision("9", 3)}
+	zero := app.State{Service: encodertest.Keep(rollout("21", "rev-2"))}
 	for _, test := range []struct {
 		name      string
 		published app.State
@@ -92,7 +94,7 @@ func TestStandInAtStart(t *testing.T) {
 		for _, arrives := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, arrives %t", test.name, arrives), func(t *testing.T) {
 				m := testMetrics()
-				s := watch.NewSource(zap.NewNop(), m.reject)
+				s := watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject)
 				var clock waits
 				s.SetAfter(clock.after)
 				services, revisions := s.Services(), s.Revisions()
@@ -104,7 +106,7 @@ func TestStandInAtStart(t *testing.T) {
 					clock.over()
 				}
 				q := newTestQueue(1 << 20)
-				connect(s, q, nil, map[subjects.AppID]*app.Record{testID: publishedAs(t, test.published)}, nil, nil, testEncoder().App,
+				connect(s, q, nil, map[subjects.AppID]*app.Record{testID: publishedAs(t, test.published)}, nil, nil,
 					func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 				want := test.want
 				if arrives {
@@ -129,19 +131,19 @@ func TestStandInAtStart(t *testing.T) {
 // A new session goes on with the changes of the one before, also at a rollout.
 func TestStandInIsCarried(t *testing.T) {
 	m := testMetrics()
-	s := watch.NewSource(zap.NewNop(), m.reject)
+	s := watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject)
 	s.SetAfter(new(waits).after)
 	services, revisions := s.Services(), s.Revisions()
 	revisions.OnAdd(testRevision("9", 3), true)
 	services.OnAdd(rollout("10", "rev-1"), true)
 	before := newTestQueue(1 << 20)
-	r := publishedAs(t, app.State{Service: rollout("10", "rev-1"), Revision: testRevision("9", 3)})
+	r := publishedAs(t, app.State{Service: encodertest.Keep(rollout("10", "rev-1")), Revision: testRevision("9", 3)})
 	before.Load(testID, r)
 	s.Connect(func(watch.View) watch.Sink { return before.Add }, nil)
 	services.OnUpdate(nil, rollout("21", "rev-2"))
 	services.OnUpdate(nil, rollout("22", "rev-2"))
 	q := newTestQueue(1 << 20)
-	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*app.Record{testID: r}, nil, nil, testEncoder().App,
+	differences, carried, _ := connect(s, q, before, map[subjects.AppID]*app.Record{testID: r}, nil, nil,
 		func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if differences != 0 || carried != 2 {
 		t.Errorf("%d differences and %d changes carried, want 2 carried", differences, carried)

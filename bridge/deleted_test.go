@@ -10,6 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/apptest"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -107,7 +109,7 @@ func TestEvictedAppOfAnotherWriter(t *testing.T) {
 // apps whose event was removed, and what waits for them is carried.
 func TestCarriedChangesOfDeletedApps(t *testing.T) {
 	m := testMetrics()
-	s := watch.NewSource(zap.NewNop(), m.reject)
+	s := watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject)
 	before := publisher.NewQueue(publisher.QueueConfig{PerApp: 100, MaxBytes: 1 << 20, Reached: 7, Metrics: m.publisher})
 	before.Load(testID, &app.Record{Kind: subjects.Deleted, UID: "u0", ResourceVersion: "1", Sequence: 7})
 	before.Load(otherApp("quiet"), &app.Record{Kind: subjects.Deleted, UID: "u9", ResourceVersion: "1", Sequence: 6})
@@ -115,7 +117,7 @@ func TestCarriedChangesOfDeletedApps(t *testing.T) {
 	s.Services().OnAdd(testService("u1", "20", "True"), false)
 	q := newTestQueue(1 << 20)
 	records := map[subjects.AppID]*app.Record{}
-	_, carried, _ := connect(s, q, before, records, nil, nil, kservice.Config{}, func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
+	_, carried, _ := connect(s, q, before, records, nil, nil, func(string) bool { return true }, func() func() { return func() {} }, func(error) {})
 	if record, pending := q.Published(testID); carried != 1 || len(q.Known()) > 0 || record != nil || !pending {
 		t.Errorf("carried %d; the queue knows %v", carried, q.Known())
 	}
@@ -125,9 +127,9 @@ func TestCarriedChangesOfDeletedApps(t *testing.T) {
 func TestMemoryOfDeletedApps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const rounds, apps, alive = 4, 2500, 100
+	const rounds, apps, alive = 4, 1000, 100
 	m := testMetrics()
-	s := watch.NewSource(zap.NewNop(), m.reject)
+	s := watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject)
 	services := s.Services()
 	pub := r.next()
 	s.Connect(func(watch.View) watch.Sink { return pub.queue.Add }, nil)
@@ -180,7 +182,7 @@ func TestMemoryOfDeletedApps(t *testing.T) {
 // the new queue the bytes of other apps may be there first.
 func TestCarriedChangesAreOwed(t *testing.T) {
 	m := testMetrics()
-	s := watch.NewSource(zap.NewNop(), m.reject)
+	s := watch.NewSource(zap.NewNop(), encodertest.Keeper, m.reject)
 	before := newTestQueue(1 << 20)
 	size := int64(0)
 	s.Connect(func(watch.View) watch.Sink {
@@ -194,14 +196,14 @@ func TestCarriedChangesAreOwed(t *testing.T) {
 		h.OnAdd(testService("u1", fmt.Sprint(version), "True"), false)
 	}
 	for i := range 20 {
-		svc := testService(fmt.Sprint("x", i), fmt.Sprint(100+i), "True")
+		svc := apptest.Service(fmt.Sprint("x", i), fmt.Sprint(100+i), "True")
 		svc.Name = fmt.Sprint("app", i)
 		svc.Annotations[kservice.AnnotationAppID] = fmt.Sprint("p/d/a", i)
 		h.OnAdd(svc, false)
 	}
 	q := newTestQueue(size / 3) // as many bytes as make updates merge
 	owed := 0
-	_, carried, _ := connect(s, q, before, nil, nil, nil, kservice.Config{}, func(string) bool { return true },
+	_, carried, _ := connect(s, q, before, nil, nil, nil, func(string) bool { return true },
 		func() func() { owed++; return func() { owed-- } }, func(error) {})
 	if n, _ := q.Oldest(); carried != 24 || owed != 24 || n != 24 {
 		t.Errorf("carried %d, owed %d, queued %d, want 24 of each", carried, owed, n)

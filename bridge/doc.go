@@ -13,10 +13,6 @@
 //	Lease ◄───────────┼──────────────────────────────────────────────────┘                   │
 //	                  └─────────────────────── audit ◄───────────────────────────────────────┘
 //
-// What comes in: watches of Knative Services, Revisions and pods; the stream; the
-// bucket; the Lease. What goes out: one event for each change; one entry for each
-// app; metrics, readiness and logs. Package appsvc serves what the source holds.
-//
 // # The parts
 //
 // This package is the story: Bridge, session, election, readiness, the guard and the
@@ -30,71 +26,50 @@
 //
 // The source (watch) turns what the informers show into states of apps, and each change of state
 // into a change in the queue. It runs all the time, also while nothing is published. Its handlers
-// update maps and never wait.
+// update maps and never wait. App operations read the states that it holds (Bridge.App,
+// Bridge.Services), whether this bridge leads or not. The pods of apps have informers of their own,
+// since no event depends on them.
 //
 // The queue (publisher) holds what the stream does not have yet, per app and in order. The
-// publisher makes the event of each change from the change and the record of the app's last event
-// (app), and is the only sender. The projector follows the stream and is the only writer of the
-// bucket. Each package's page describes its part.
+// publisher makes the event of each change from the change and the record of the app's last event.
+// The projector follows the stream's headers, and is handed the events that the stream acknowledged.
 //
 // # Sessions
 //
-// Publishing happens in sessions. A session reads the bucket, follows the
-// stream from there to its end, takes the records that this gives, lists the
-// cluster consistently, waits until the source has seen as much, confirms the
-// records of what differs by the stream's leader (confirm.go), publishes the
-// difference, and from then on everything that happens. Any doubt about what is
-// published ends the session (the stream is gone or ends too early, another
-// writer appended, events are missing, too much waits), and the next one
-// resyncs. Every start runs the same reconciliation. The queue outlives its
-// session: the next one goes on with the changes that still follow what the
-// stream has by then, and only where none do publishes a difference. So trouble
+// Publishing happens in sessions. A session reads the bucket, follows the stream from there to its
+// end, takes the records that this gives, lists the cluster consistently, waits until the source
+// has seen as much, confirms the records of what differs by the stream's leader (reconcile.go),
+// publishes the difference, and from then on everything that happens. Any doubt about what is
+// published ends the session (the stream is gone or ends too early, another writer appended, events
+// are missing, too much waits), and the next one resyncs. Every start runs the same
+// reconciliation. The queue outlives its session: the next one goes on with the changes that still
+// follow what the stream has by then, and only where none do publishes a difference. So trouble
 // with NATS costs no state that was seen.
 //
-// While a session is live, a guard looks at the stream and the bucket every few
-// seconds and after each reconnect: gone, changed, ended too early, keys
-// missing, written by another client. The cluster's version must not step back
-// (guard.go).
-//
-// An informer whose watch is open and silent, or has lost an event, shows nothing
-// of it. Package watch notices the silence; a session's start, which lists the
-// cluster, has an informer list again that does not reach it.
+// While a session is live, a guard (guard.go) looks at stream, bucket and the cluster's version
+// every few seconds: gone, changed, ended too early, keys missing, written by another client. The
+// audit compares the informers with the cluster, and stream and bucket with what the live session
+// believes. The informer, the projector, or the next session repairs what differs.
 //
 // # Losses and holes
 //
-// What stream and bucket's stream have acknowledged is remembered over the
-// sessions (acknowledged), and with leader election in the Lease, the witness
-// outside NATS. Sequences count for one identity of the stream, which is in its
-// metadata.
+// What stream and bucket's stream have acknowledged is remembered over the sessions (acknowledged),
+// and with leader election in the Lease, the witness outside NATS. Sequences count for one identity
+// of the stream, which is in its metadata.
 //
-// A stream that ends before what was acknowledged has lost its tail. The next
-// session names the range, gives its sequences to fillers, appends a notice,
-// carries the bucket's stream on, and treats entries of the range as
-// damaged. Its comparison then finds what is owed.
+// A stream that ends before what was acknowledged has lost its tail. The next session names the
+// range, gives its sequences to fillers, appends a notice, carries the bucket's stream on, and
+// treats entries of the range as damaged. Its comparison then finds what is owed.
 //
-// Events that were removed before they were projected are a hole.
-// It ends the session unless they were gone before that read the stream.
-//
-// # The audit
-//
-// While the bridge runs, package audit has the informers compared with the cluster,
-// and stream and bucket with what the live session believes. What
-// differs is compared as by Verify and repaired by the
-// informer, the projector, or the next session.
-//
-// # What can be read
-//
-// App operations read the states that the source holds (Bridge.App, Bridge.Services),
-// whether this bridge leads or not. The pods of apps have informers of their own,
-// since no event depends on them.
+// Events that were removed before they were projected are a hole. It ends the session unless they
+// were gone before that read the stream.
 //
 // # What keeps the order
 //
-// Not that one bridge runs, nor that a queue has no bug: the stream refuses an
-// append that does not follow its last message and the app's last event, and
-// the bucket refuses a write that does not follow the last one. Leader election
-// saves work.
+// Not that one bridge runs, nor that a queue has no bug: the stream refuses an append that does not
+// follow its last message and the app's last event, and the bucket refuses a write that does not
+// follow the last one. Leader election saves work.
 //
-// Locks are taken in this order: source, then queue. Neither is held while
-// anything is read or written over a network.
+// Locks are taken in this order: source, then queue. Neither is held while anything is read or
+// written over a network.
 package bridge

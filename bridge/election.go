@@ -24,7 +24,7 @@ const (
 )
 
 // lead runs sessions, with leader election only while the Lease is held. The
-// Lease saves work; that two bridges cannot harm the order is the fence's doing.
+// Lease saves work; that two bridges cannot harm the order is due to the fences.
 func (b *Bridge) lead(stop context.Context, k *watch.Cluster) error {
 	if !b.cfg.LeaderElect {
 		b.metrics.leader.Set(1)
@@ -55,36 +55,32 @@ func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
 	if err != nil {
 		return fmt.Errorf("read Lease %s: %w", name, err)
 	}
-	holder, renewed := "", time.Time{}
-	if lease.Spec.HolderIdentity != nil {
-		holder = *lease.Spec.HolderIdentity
-	}
-	if lease.Spec.RenewTime != nil {
-		renewed = lease.Spec.RenewTime.Time
-	}
-	switch {
-	case holder != b.cfg.Identity:
-		return fmt.Errorf("%w: %q holds Lease %s", errDeposed, holder, name)
-	case time.Since(renewed) > leaseDuration:
-		return fmt.Errorf("lease %s was last renewed at %s", name, renewed.UTC().Format(time.RFC3339))
+	switch held := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec); {
+	case held.HolderIdentity != b.cfg.Identity:
+		return fmt.Errorf("%w: %q holds Lease %s", errDeposed, held.HolderIdentity, name)
+	case time.Since(held.RenewTime.Time) > leaseDuration:
+		return fmt.Errorf("lease %s was last renewed at %s", name, held.RenewTime.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
+// leases are the Leases of the cluster with the witness in them.
+func (b *Bridge) leases(k *watch.Cluster) witnessLeases {
+	return witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
+}
+
 // readWitness reads from the Lease what was acknowledged.
 func (b *Bridge) readWitness(ctx context.Context, k *watch.Cluster, lease types.NamespacedName) error {
-	leases := witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
-	_, err := leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+	_, err := b.leases(k).Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read Lease %s: %w", lease, err)
 	}
 	return nil
 }
 
-// ownLock is a lock that gives back no Lease but its own. client-go's elector
-// reads the Lease before it gives it back, but goes by what it knew of the
-// holder: one that was paused would take the Lease from its successor. It has one
-// user, the elector's goroutine.
+// ownLock is a lock that gives back no Lease but its own. client-go's elector reads the Lease before
+// it gives it back, but goes by what it knew of the holder: one that was paused would take the Lease
+// from its successor. Only the elector's goroutine uses it.
 type ownLock struct {
 	resourcelock.Interface
 	holder string // as last read
@@ -112,11 +108,11 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	defer cancel()
 	started := make(chan context.Context, 1)
 
-	b.setStatus("waiting for the Lease")
+	b.status.set("waiting for the Lease")
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log},
+			Client:     b.leases(k),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
 		}},
 		LeaseDuration:   leaseDuration,
@@ -131,7 +127,7 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 				if identity != "" && identity != b.cfg.Identity {
 					// Another replica publishes: this one is ready.
 					b.log.Info("standing by", zap.String("leader", identity))
-					b.setStatus("")
+					b.status.set("")
 				}
 			},
 		},

@@ -56,10 +56,8 @@ func TestEntryGolden(t *testing.T) {
 // The status headers of an app's life. What follows is made from what is read back, from the event
 // or from its bucket entry, as after a restart.
 func TestEventStatus(t *testing.T) {
-	stopped := testService("u1", "103", "True")
-	stopped.Labels[kservice.LabelStopped] = "true"
-	silent := testService("u1", "104", "True")
-	silent.Status.Conditions = nil
+	stopped := testService("u1", "103", "True", func(svc *kservice.Service) { svc.Labels[kservice.LabelStopped] = "true" })
+	silent := testService("u1", "104", "True", func(svc *kservice.Service) { svc.Status.Conditions = nil })
 	none := [2]string{}
 	for _, from := range []string{"memory", "event", "entry"} {
 		t.Run(from, func(t *testing.T) {
@@ -131,8 +129,9 @@ func TestEventStatus(t *testing.T) {
 
 // An App that JSON cannot express has a binary entry.
 func TestEntryWithoutJSONForm(t *testing.T) {
-	svc := testService("u1", "100", "True")
-	svc.Annotations[kservice.AnnotationSpec] = "EhISEAoOCgF4EgkRAQAAAAAA+H8=" // a NaN in the pod's Struct
+	svc := testService("u1", "100", "True", func(svc *kservice.Service) {
+		svc.Annotations[kservice.AnnotationSpec] = "EhISEAoOCgF4EgkRAQAAAAAA+H8=" // a NaN in the pod's Struct
+	})
 	ev, err := testEncoder().Encode(testID, app.NewUpsert(app.State{Service: svc}, true), nil)
 	if err != nil {
 		t.Fatal(err)

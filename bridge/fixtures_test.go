@@ -8,7 +8,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app/encodertest"
 )
 
-var testID, testService, testRevision, testEncoder = apptest.ID, apptest.Service, apptest.Revision, encodertest.New
+var testID, testService, testRevision, testEncoder = apptest.ID, encodertest.Service, apptest.Revision, encodertest.New
 
 // publishedAs is the record of an app after its state was published.
 func publishedAs(t *testing.T, s app.State) *app.Record {

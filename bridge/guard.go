@@ -78,10 +78,9 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 // historyCheck is how often a session reads the cluster's version.
 const historyCheck = 10 * time.Second
 
-// watchHistory ends the process when the cluster's version steps back: etcd was
-// restored. A watch that resumes at a version that the cluster has not reached again shows nothing,
-// perhaps for hours, and the informers' caches are of a history that is over. So only a new start can
-// go on.
+// watchHistory ends the process when the cluster's version steps back: etcd was restored. A watch
+// that resumes at a version that the cluster has not reached again shows nothing, perhaps for
+// hours, and the informers' caches are of a history that is over. So only a new start can go on.
 func (s *session) watchHistory(ctx context.Context, seen string) error {
 	tick := time.NewTicker(historyCheck)
 	defer tick.Stop()

@@ -17,8 +17,11 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // session is one of a bridge that has just started and has read a witness from the Lease.
@@ -30,7 +33,7 @@ func (r *rig) session(known store.Witness, log *zap.Logger) *session {
 			StreamReplicas: 1, Encoding: EncodingJSON,
 		},
 		subjects: r.storage.Subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
-		metrics: testMetrics(), clusterUID: testCluster,
+		metrics: testMetrics(), clusterUID: testCluster, source: watch.NewSource(log, encodertest.Keeper, func(string) {}),
 	}
 	b.memory.acknowledged.Merge(known)
 	return b.newSession(nil)
@@ -38,7 +41,7 @@ func (r *rig) session(known store.Witness, log *zap.Logger) *session {
 
 // renew gives a session the storage and the bucket of another start.
 func (r *rig) renew(s *session) {
-	b := &Bridge{cfg: s.cfg, subjects: s.subjects, nc: s.nc, js: s.js, log: s.log, clusterUID: testCluster}
+	b := &Bridge{cfg: s.cfg, subjects: s.subjects, nc: s.nc, js: r.js, log: s.log, clusterUID: testCluster}
 	s.storage, s.bucket = b.newStorage(), b.newBucket(r.js)
 }
 
@@ -62,7 +65,7 @@ func TestFillWithoutAnAnswer(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Log("ended:", err)
-	case <-time.After(3 * store.JetStreamTimeout):
+	case <-time.After(suite.Patience):
 		t.Error("the filling waits for ever for an acknowledgement")
 		cancel()
 		t.Log("cancelled:", <-done)
@@ -79,13 +82,12 @@ func TestFillOnAClosedConnection(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- far.storage.Fill(ctx, 1_000_000) }()
-	for r.lastSequence() < 50 {
-	}
+	r.poll("fillers are under way", func() bool { return r.lastSequence() >= 50 })
 	far.nc.Close()
 	select {
 	case err := <-done:
 		t.Log("ended:", err)
-	case <-time.After(3 * store.JetStreamTimeout):
+	case <-time.After(suite.Patience):
 		t.Error("the filling waits for ever although the connection is closed")
 		cancel()
 		t.Log("cancelled:", <-done)
@@ -107,11 +109,10 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 100_000})
+		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 40_000})
 		done <- err
 	}()
-	for r.lastSequence() < 2000 {
-	}
+	r.poll("fillers are under way", func() bool { return r.lastSequence() >= 2000 })
 	stream, err := r.js.Stream(t.Context(), subjects.DefaultStream)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +134,7 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 // suspect a loss.
 func TestOpenBesideABusyWriter(t *testing.T) {
 	t.Parallel()
-	const apps = 3_000
+	const apps = 1_500
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
@@ -373,30 +374,35 @@ func (r *rig) healedWell(to uint64) {
 func TestInterruptedHeal(t *testing.T) {
 	t.Parallel()
 	for round := range 3 {
-		r := rolledBack(t)
-		if err := r.storage.LookUp(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		s := r.session(store.Witness{}, zap.NewNop())
-		if _, err := s.open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		to := uint64(60_000)
-		s.acknowledged.NoteStream(to)
-		s.acknowledged.NoteBucket(3_000)
-		tries := 0
-		for ; ; tries++ {
-			ctx, cancel := context.WithTimeout(t.Context(), store.TailConfirm+time.Duration(20+60*(tries+round))*time.Millisecond)
-			r.renew(s)
-			_, err := s.open(ctx)
-			cancel()
-			if err == nil {
-				break
-			}
-		}
-		t.Logf("%d interruptions", tries)
-		r.healedWell(to)
+		t.Run(fmt.Sprint("round ", round), func(t *testing.T) { interruptedHeal(t, round) })
 	}
+}
+
+func interruptedHeal(t *testing.T, round int) {
+	t.Parallel()
+	r := rolledBack(t)
+	if err := r.storage.LookUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := r.session(store.Witness{}, zap.NewNop())
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	to := uint64(30_000)
+	s.acknowledged.NoteStream(to)
+	s.acknowledged.NoteBucket(3_000)
+	tries := 0
+	for ; ; tries++ {
+		ctx, cancel := context.WithTimeout(t.Context(), store.TailConfirm+time.Duration(20+60*(tries+round))*time.Millisecond)
+		r.renew(s)
+		_, err := s.open(ctx)
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	t.Logf("%d interruptions", tries)
+	r.healedWell(to)
 }
 
 // Two bridges heal the same stream at once. They know different ends of it.

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,11 +25,6 @@ type memory struct {
 	checked  atomic.Uint64
 	removed  []subjects.LostRange // ranges that were reported as removed from the stream
 	reported store.Loss           // the loss that was reported last and is not healed yet
-}
-
-// setRemoved keeps the last of the ranges.
-func (m *memory) setRemoved(ranges []subjects.LostRange) {
-	m.removed = ranges[max(0, len(ranges)-removedRanges):]
 }
 
 // removedRanges is how many reported ranges a bridge remembers over its sessions.
@@ -75,11 +71,7 @@ func (d *doubts) forgetFound() {
 func (d *doubts) ids() []subjects.AppID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ids := make([]subjects.AppID, 0, len(d.found))
-	for id := range d.found {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(d.found))
 }
 
 // mark marks the entries of these apps as damaged, so that what was published of them is read from

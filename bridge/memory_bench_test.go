@@ -19,7 +19,7 @@ func BenchmarkDeletedApps(b *testing.B) {
 	for i := range 1000 {
 		l.shows(fmt.Sprint("alive-", i))
 	}
-	l.settles()
+	l.catchesUp()
 	figures := map[string]float64{}
 	note := func(when string) {
 		figures["MiB-resident-"+when] = resident(b)
@@ -33,10 +33,10 @@ func BenchmarkDeletedApps(b *testing.B) {
 	for i := range b.N {
 		l.deletes(l.shows(fmt.Sprint("gone-", i)))
 		if i%1000 == 999 {
-			l.settles()
+			l.catchesUp()
 		}
 	}
-	l.settles()
+	l.catchesUp()
 	b.StopTimer()
 	note("after")
 	if suspects := l.screens(); len(suspects) > 0 {

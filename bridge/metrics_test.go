@@ -25,7 +25,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	watch.NewMetrics(reg)
 	reg.MustRegister(watches)
 	list := &toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return &metav1.List{}, nil }}
-	if _, err := watches.Add(list, watch.Options{}).List(metav1.ListOptions{}); err != nil { // its age shows from then on
+	if _, err := watches.Add(list, watch.Options{}).ListWithContext(t.Context(), metav1.ListOptions{}); err != nil { // its age shows from then on
 		t.Fatal(err)
 	}
 	suite.MetricsTable(t, filepath.Join("..", "docs", "metrics.md"), "| --- | --- |\n", reg, *apptest.Update)

@@ -11,9 +11,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// open makes sure that stream and bucket exist, belong here and fit together,
-// and reads the bucket. Everything is looked at before anything is made or
-// marked: what is refused stays as it was.
+// open makes sure that stream and bucket exist, belong here and fit together, and reads the bucket.
+// Everything is looked at before anything is made or marked: what is refused stays as it was.
 func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	st := s.storage
 	s.bucket.Lost = nil
@@ -105,7 +104,7 @@ func (s *session) reportLoss(missing store.Loss) {
 // heal carries stream and bucket past what they lost.
 func (s *session) heal(ctx context.Context, missing store.Loss, snap *store.Snapshot) error {
 	if lost := missing.Stream; lost.To > 0 {
-		s.setStatus(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
+		s.status.set(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
 		noticed, err := s.storage.HealStream(ctx, lost)
 		if err != nil {
 			return err
@@ -115,12 +114,11 @@ func (s *session) heal(ctx context.Context, missing store.Loss, snap *store.Snap
 		s.memory.reported.Stream = subjects.LostRange{}
 	}
 	if lost := missing.Bucket; lost.To > 0 {
-		s.setStatus(fmt.Sprintf("the bucket lost acknowledged entries %s; carrying it past them", lost))
-		last, err := s.storage.HealBucket(ctx, snap, lost.To)
-		if err != nil {
+		s.status.set(fmt.Sprintf("the bucket lost acknowledged entries %s; carrying it past them", lost))
+		if err := s.storage.HealBucket(ctx, snap, lost.To); err != nil {
 			return err
 		}
-		snap.Last = last
+		snap.Last = lost.To
 		s.memory.reported.Bucket = subjects.LostRange{}
 	}
 	return nil

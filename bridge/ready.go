@@ -3,19 +3,19 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
-// Ready returns nil once the informers are in sync and what was owed at the
-// start is published, while NATS and Kubernetes answer and what is observed
-// reaches the stream and the bucket within MaxDelay. Otherwise the error says
-// in one line what is missing, and why if that is known.
+// Ready returns nil once the informers are in sync and what was owed at the start is published,
+// while NATS and Kubernetes answer and what is observed reaches the stream and the bucket within
+// MaxDelay. Otherwise the error says in one line what is missing, and why if that is known.
 func (b *Bridge) Ready() error {
 	if err := b.disconnected(); err != nil {
 		return err
 	}
-	if status := b.status.Load(); status != nil {
-		return errors.New(*status)
+	if err := b.status.err(); err != nil {
+		return err
 	}
 	if what, since, why := b.conn.Trouble(); what != "" && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("%s for %s: %s", what, age(since), why)
@@ -44,6 +44,18 @@ func (b *Bridge) Ready() error {
 	return nil
 }
 
+// reason is why something is not so, as one line. The zero value is none. Safe for concurrent use.
+type reason struct{ text atomic.Pointer[string] }
+
+func (r *reason) set(why string) { r.text.Store(&why) }
+
+func (r *reason) err() error {
+	if why := r.text.Load(); why != nil && *why != "" {
+		return errors.New(*why)
+	}
+	return nil
+}
+
 func age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }
 
 func because(why *string) string {
@@ -51,28 +63,4 @@ func because(why *string) string {
 		return ""
 	}
 	return ": " + *why
-}
-
-// snapshotLag is how many acknowledged events the bucket does not reflect yet.
-func (b *Bridge) snapshotLag() uint64 {
-	s := b.publishing.Load()
-	if s == nil {
-		return 0
-	}
-	if highest, written := s.publisher.Highest(), s.projector.Position(); highest > written {
-		return highest - written
-	}
-	return 0
-}
-
-// snapshotDelay is how long ago the oldest of these was acknowledged.
-func (b *Bridge) snapshotDelay() time.Duration {
-	s := b.publishing.Load()
-	if s == nil {
-		return 0
-	}
-	if since := s.projector.BehindSince(); !since.IsZero() {
-		return time.Since(since)
-	}
-	return 0
 }

@@ -105,7 +105,7 @@ func (r *rig) project() {
 	p := projector.New(r.projectorConfig(zap.NewNop()), snap)
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx, snap) }()
-	wait, stop := context.WithTimeout(ctx, 30*time.Second)
+	wait, stop := context.WithTimeout(ctx, suite.Patience)
 	defer stop()
 	info, err := r.stream.Info(wait)
 	if err == nil {
@@ -214,7 +214,7 @@ func (r *rig) start(p *projector.Projector, snap *store.Snapshot) (stop func()) 
 
 func (r *rig) reflects(p *projector.Projector, sequence uint64) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	if err := p.WaitWritten(ctx, sequence); err != nil {
 		r.t.Fatalf("the bucket does not get to sequence %d: %v", sequence, err)
@@ -224,7 +224,7 @@ func (r *rig) reflects(p *projector.Projector, sequence uint64) {
 // poll waits until ok.
 func (r *rig) poll(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(suite.Patience)
 	for !ok() {
 		select {
 		case <-time.After(5 * time.Millisecond):
@@ -260,7 +260,7 @@ func taken(p *projector.Projector) map[subjects.AppID]*app.Record {
 // runUntil runs a projector until the bucket reflects sequence or it ends by itself.
 func (r *rig) runUntil(p *projector.Projector, snap *store.Snapshot, sequence uint64) error {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx, snap) }()

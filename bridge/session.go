@@ -33,16 +33,15 @@ type session struct {
 	cfg      Config
 	subjects subjects.Subjects
 	nc       *nats.Conn
-	js       jetstream.JetStream // reads
 	appends  jetstream.JetStream // the publisher's
 	log      *zap.Logger
 	metrics  *metrics
 	source   *watch.Source
 	kube     *watch.Cluster
 	memory   *memory
+	status   *reason // why the bridge is not ready
 
 	// What it calls of its bridge.
-	setStatus       func(why string)            // why the bridge is not ready, "" if it is
 	checkConnection func() error                // nil while NATS is connected
 	leads           func(context.Context) error // nil while this bridge holds the Lease
 	auditSoon       func()                      // the session is live: have it audited
@@ -69,11 +68,13 @@ type session struct {
 
 // newSession makes a session that is not started.
 func (b *Bridge) newSession(k *watch.Cluster) *session {
+	bucket := b.newBucket(b.writes)
+	bucket.Known = b.source.State
 	return &session{
-		cfg: b.cfg, subjects: b.subjects, nc: b.nc, js: b.js, appends: b.appends, log: b.log, metrics: b.metrics,
+		cfg: b.cfg, subjects: b.subjects, nc: b.nc, appends: b.appends, log: b.log, metrics: b.metrics,
 		source: b.source, kube: k, memory: &b.memory, acknowledged: &b.memory.acknowledged,
-		storage: b.newStorage(), bucket: b.newBucket(b.writes),
-		setStatus: b.setStatus, checkConnection: b.checkConnection,
+		storage: b.newStorage(), bucket: bucket,
+		status: &b.status, checkConnection: b.checkConnection,
 		leads:     func(ctx context.Context) error { return b.leads(ctx, k) },
 		auditSoon: b.auditSoon, auditNow: b.auditNow, publishes: b.publishing.Store, newEncoder: b.newEncoder,
 	}
@@ -86,7 +87,7 @@ func (b *Bridge) session(lead, stop context.Context, k *watch.Cluster) error {
 	s := b.newSession(k)
 	err := s.run(lead, stop)
 	b.source.Release()
-	b.setStatus("not publishing")
+	b.status.set("not publishing")
 	b.publishing.Store(nil)
 	return err
 }
@@ -111,26 +112,24 @@ func (s *session) run(lead, stop context.Context) error {
 	}
 	ended := s.group.Wait()
 	if s.projector != nil {
-		s.memory.setRemoved(s.projector.RemovedRanges())
+		removed := s.projector.RemovedRanges()
+		s.memory.removed = removed[max(0, len(removed)-removedRanges):]
 	}
 	return cmp.Or(err, ended, context.Cause(ctx))
 }
 
 // start brings a session to life.
 func (s *session) start(ctx context.Context) error {
-	s.setStatus("waiting for JetStream")
+	s.status.set("waiting for JetStream")
 	s.memory.checked.Store(s.nc.Stats().Reconnects)
-	var snap *store.Snapshot
-	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
-		snap, err = s.open(ctx)
-		return err
-	})); err != nil {
+	snap, err := fromJetStream(ctx, s, s.open)
+	if err != nil {
 		return err
 	}
 	s.publishFrom = s.storage.Stream.State.LastSeq
 	s.memory.doubts.mark(snap, s.subjects)
 
-	s.setStatus("reading the stream past the bucket")
+	s.status.set("reading the stream past the bucket")
 	s.projector = s.newProjector(snap)
 	s.empty = s.storage.Stream.State.Msgs == 0 && snap.Keys == 0
 	s.group.Go(func() error { return s.projector.Run(ctx, snap) })
@@ -147,17 +146,14 @@ func (s *session) start(ctx context.Context) error {
 	// others append after this, the fences and watch find.
 	s.publishFrom = max(s.publishFrom, s.projector.Delivered())
 	records, deleted := s.projector.Take()
-	s.setStatus("comparing the cluster with what was published")
+	s.status.set("comparing the cluster with what was published")
 	version, err := s.reach(ctx, records, deleted)
 	if err != nil {
 		return err
 	}
 	s.group.Go(func() error { return s.watchHistory(ctx, version) })
-	var published map[subjects.AppID]app.State
-	if err := s.until(ctx, "JetStream", s.connected(func(ctx context.Context) (err error) {
-		published, err = s.confirm(ctx, records)
-		return err
-	})); err != nil {
+	published, err := fromJetStream(ctx, s, func(ctx context.Context) (map[subjects.AppID]app.State, error) { return s.confirm(ctx, records) })
+	if err != nil {
 		return err
 	}
 	s.memory.doubts.correct(records, s.subjects)
@@ -169,19 +165,16 @@ func (s *session) start(ctx context.Context) error {
 // the history that was published, and returns its version.
 func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Record, deleted app.Deletion) (version string, err error) {
 	s.source.Shown.NoteDeletes()
-	var listings []watch.Listing
-	if err := s.until(ctx, "Kubernetes", func(ctx context.Context) (err error) {
-		listings, err = s.kube.List(ctx)
-		return err
-	}); err != nil {
+	listings, err := await(ctx, s, "Kubernetes", s.kube.List)
+	if err != nil {
 		return "", err
 	}
 	limit := s.kube.Watches.Limits().NoProgress
 	if err := s.source.Shown.Reach(ctx, listings, limit, func(l watch.Listing, what string) {
-		s.setStatus(fmt.Sprintf("comparing the cluster with what was published: for %s the informer of %ss in %s has not shown %s",
+		s.status.set(fmt.Sprintf("comparing the cluster with what was published: for %s the informer of %ss in %s has not shown %s",
 			limit, l.Kind, kubeapi.NamespaceText(l.Namespace), what))
 		s.log.Warn("an informer does not show what the cluster has", zap.String("kind", l.Kind), zap.String("namespace", l.Namespace), zap.String("missing", what))
-		s.kube.Relist(l.Kind, l.Namespace, watch.CauseBehind)
+		s.kube.Watches.Relist(l.Kind, l.Namespace, watch.CauseBehind)
 	}); err != nil {
 		return "", err
 	}
@@ -195,7 +188,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 		err = app.CheckDeletion(deleted, version)
 	}
 	if err != nil && s.cfg.AcceptReset {
-		err = s.until(ctx, "JetStream", s.connected(s.storage.AcceptReset))
+		_, err = fromJetStream(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.storage.AcceptReset(ctx) })
 	}
 	return version, err
 }
@@ -216,12 +209,12 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 	left.Store(1)
 	finish := func() {
 		if left.Add(-1) == 0 {
-			s.setStatus("")
+			s.status.set("")
 			s.memory.lived.Store(true)
 		}
 	}
-	s.setStatus("publishing the differences between the cluster and the stream")
-	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, s.cfg.App, app.Watching(s.kube.Namespaces), func() func() {
+	s.status.set("publishing the differences between the cluster and the stream")
+	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, app.Watching(s.kube.Namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)
@@ -255,12 +248,13 @@ func (s *session) newPublisher() *publisher.Publisher {
 	state := s.storage.Stream.State
 	state.LastSeq = s.publishFrom
 	return publisher.New(publisher.Config{
-		NATS: s.nc, Appends: s.appends, Stream: s.cfg.Stream, Subjects: s.subjects, App: s.cfg.App, NewEncoder: s.newEncoder,
+		NATS: s.nc, Appends: s.appends, Stream: s.cfg.Stream, Subjects: s.subjects, NewEncoder: s.newEncoder,
 		Queue: s.queue, Known: s.acknowledged, Log: s.log, Metrics: s.metrics.publisher,
 		State: state, MaxMsgSize: s.storage.Stream.Config.MaxMsgSize, Lost: s.bucket.Lost,
 		Leads:      s.leads,
 		Published:  s.published().PublishedOf,
-		Stored:     s.projector.NoteAppended,
+		Sent:       s.projector.NoteSent,
+		Stored:     s.projector.NoteStored,
 		KeyMissing: func(id subjects.AppID) { s.projector.Distrust(true, id) },
 	})
 }
@@ -281,30 +275,29 @@ func (s *session) stopWith(ctx, stop context.Context) error {
 	return nil
 }
 
-// until retries op until it succeeds, the context ends, or the error is terminal.
-func (s *session) until(ctx context.Context, what string, op func(context.Context) error) error {
+// await repeats op until it succeeds, the context ends, or the error is terminal.
+func await[T any](ctx context.Context, s *session, what string, op func(context.Context) (T, error)) (result T, err error) {
 	report := retry.Log{Logger: s.log}
-	return retry.Do(ctx, func() error {
-		err := op(ctx)
-		var config *app.ConfigError
-		if errors.As(err, &config) {
+	err = retry.Do(ctx, func() (err error) {
+		if result, err = op(ctx); errors.As(err, new(*app.ConfigError)) {
 			return retry.Permanent(err)
 		}
 		return err
 	}, func(err error, _ time.Duration) {
-		s.setStatus(fmt.Sprintf("waiting for %s: %v", what, err))
+		s.status.set(fmt.Sprintf("waiting for %s: %v", what, err))
 		report.Warn("waiting for "+what, err)
 	})
+	return result, err
 }
 
-// connected returns op with a check that NATS is connected.
-func (s *session) connected(op func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := s.checkConnection(); err != nil {
-			return err
+// fromJetStream awaits op, which needs a connection to NATS.
+func fromJetStream[T any](ctx context.Context, s *session, op func(context.Context) (T, error)) (T, error) {
+	return await(ctx, s, "JetStream", func(ctx context.Context) (result T, err error) {
+		if err = s.checkConnection(); err != nil {
+			return result, err
 		}
 		return op(ctx)
-	}
+	})
 }
 
 // watchQueue ends the session when too much is pending, or when the stream shows events of an app
@@ -322,8 +315,8 @@ func (s *session) watchQueue(ctx context.Context) error {
 		}
 		written := s.projector.Position() // first: what is touched up to there is taken below
 		for id, sequence := range s.projector.TakeTouched() {
-			fence, settled := s.queue.Settled(id)
-			if !settled {
+			fence, pending := s.queue.Fence(id)
+			if pending {
 				s.projector.Touch(id, sequence) // its own event may be under way
 			} else if fence < sequence {
 				s.log.Warn("the stream holds an event that this session does not know",

@@ -1,40 +1,18 @@
 package bridge
 
 import (
-	"errors"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/appsvc"
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Why the cache cannot be read.
-const (
-	unreadStarting = "starting: the informers are not in sync yet"
-	unreadEnded    = "the bridge has ended: what its informers showed is not kept up any more"
-)
-
-func (b *Bridge) setUnread(why string) {
-	if why == "" {
-		b.unread.Store(nil)
-		return
-	}
-	b.unread.Store(&why)
-}
-
-// Synced says why there is nothing to be read yet: nil from the time on at which
-// the informers have shown every app that exists until Run returns, whether this
-// bridge leads or not and whether NATS is there or not.
-func (b *Bridge) Synced() error {
-	if why := b.unread.Load(); why != nil {
-		return errors.New(*why)
-	}
-	return nil
-}
+// Synced returns why there is nothing to be read. It returns nil from the time on at which the
+// informers have shown every app until Run returns, whether this bridge leads or is connected to
+// NATS or not.
+func (b *Bridge) Synced() error { return b.unread.err() }
 
 // App is an app as the informers show it, with the newest version of its Revision. Of several Knative
 // Services that claim its id it is the published one. The objects are shared and must not be changed.
@@ -51,7 +29,7 @@ func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 // Services are the Knative Services of the apps that match, as the informers show them at one
 // instant, in no order. The objects are shared and must not be changed. match must be
 // quick, and must not call the Bridge.
-func (b *Bridge) Services(match func(*kservice.Service) bool) (found []*kservice.Service) {
+func (b *Bridge) Services(match func(*app.Service) bool) (found []*app.Service) {
 	b.source.Read(func(v watch.View) {
 		for _, now := range v.States() {
 			if match(now.Service) {
@@ -62,13 +40,9 @@ func (b *Bridge) Services(match func(*kservice.Service) bool) (found []*kservice
 	return found
 }
 
-// Pods are the pods that carry the label of a Knative Service, in no order, with
-// only what [github.com/appbridge/appbridge/bridge/kservice.Replicas] reads, and
-// their uid. What they point to is shared and must not be changed.
-//
-// The pods are nothing that events depend on: while they are not known, for want
-// of a right or because Kubernetes is slow to list them, the error says so and
-// everything else goes on.
+// Pods are the pods that carry the label of a Knative Service, in no order, with only their uid and
+// what [kservice.Replicas] reads. What they point to is shared and must not be changed. An error
+// means that they are not known, for want of a right or because Kubernetes is slow to list them.
 func (b *Bridge) Pods(namespace, service string) ([]corev1.Pod, error) {
 	if err := b.Synced(); err != nil {
 		return nil, err

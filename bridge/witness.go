@@ -80,9 +80,6 @@ func (l witnessLease) annotated(lease *coordinationv1.Lease) *coordinationv1.Lea
 		return lease
 	}
 	lease = lease.DeepCopy()
-	if lease.Annotations == nil {
-		lease.Annotations = map[string]string{}
-	}
-	lease.Annotations[witnessAnnotation] = string(text)
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, witnessAnnotation, string(text))
 	return lease
 }

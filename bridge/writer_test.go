@@ -13,10 +13,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/apptest"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // writer is a publisher with its queue, as a session has them.
@@ -47,7 +50,7 @@ func (r *rig) next() *writer {
 		r.t.Fatal(err)
 	}
 	p := publisher.New(publisher.Config{
-		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: r.encoder.Subjects, App: r.encoder.App,
+		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: r.encoder.Subjects,
 		NewEncoder: func(maxSize func() int) *app.Encoder {
 			e := testEncoder()
 			e.MaxSize = maxSize
@@ -56,8 +59,8 @@ func (r *rig) next() *writer {
 		Queue: q, Known: &store.Acknowledged{}, Log: zap.NewNop(), Metrics: testMetrics().publisher,
 		State:     jetstream.StreamState{LastSeq: last},
 		Leads:     func(context.Context) error { return nil },
-		Published: store.NewPublishedReader(store.NewReader(r.nc, subjects.DefaultStream, r.encoder.Subjects), r.bucket).PublishedOf,
-		Stored:    func(uint64) {}, KeyMissing: func(subjects.AppID) {},
+		Published: store.PublishedReader{Reader: store.NewReader(r.nc, subjects.DefaultStream, r.encoder.Subjects), Bucket: r.bucket}.PublishedOf,
+		Sent:      func(uint64) {}, Stored: func(uint64, *app.Event) {}, KeyMissing: func(subjects.AppID) {},
 	})
 	return &writer{Publisher: p, t: r.t, queue: q, ended: make(chan struct{})}
 }
@@ -82,7 +85,7 @@ func (w *writer) publish() error {
 		return nil
 	case <-w.ended:
 		return w.err
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		return errors.New("not everything is published")
 	}
 }
@@ -102,19 +105,19 @@ func (r *rig) publishApps(apps int) {
 
 // knativeService is a Knative Service of an app.
 func knativeService(name, version string) *kservice.Service {
-	svc := testService("uid-"+name, version, "True")
+	svc := apptest.Service("uid-"+name, version, "True")
 	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
 	return svc
 }
 
 // observe queues a state of an app.
 func (w *writer) observe(name, version string, first bool) {
-	w.queue.Add(otherApp(name), app.NewUpsert(app.State{Service: knativeService(name, version)}, first))
+	w.queue.Add(otherApp(name), app.NewUpsert(app.State{Service: encodertest.Keep(knativeService(name, version))}, first))
 }
 
 // unobserve queues the end of an app.
 func (w *writer) unobserve(name, version string) {
-	w.queue.Add(otherApp(name), app.Removal(app.State{Service: knativeService(name, version)}, app.Observation{DeletedVersion: version + "0"}))
+	w.queue.Add(otherApp(name), app.Removal(app.State{Service: encodertest.Keep(knativeService(name, version))}, app.Observation{DeletedVersion: version + "0"}))
 }
 
 // evictAll has a queue evict every deleted app that the bucket reflects up to written: so many others

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // batchBytes is the size at which a batch is finished.
@@ -53,10 +55,10 @@ func (b *batch) reset() {
 // appendLine appends a line to a batch in the form of the request.
 func (r *logRequest) appendLine(b *batch, line Line) {
 	text := line.Text
-	if r.format != formatRaw {
+	if r.format != subjects.LogFormatRaw {
 		text = bytes.TrimRight(text, "\r")
 	}
-	if r.timestamps && !r.format.structured() && !line.Time.IsZero() {
+	if r.timestamps && !r.format.Structured() && !line.Time.IsZero() {
 		b.text = line.Time.UTC().AppendFormat(b.text, timeFormat)
 		b.text = append(b.text, ' ')
 	}
@@ -66,7 +68,7 @@ func (r *logRequest) appendLine(b *batch, line Line) {
 	}
 	b.text = append(b.text, '\n')
 	b.lines++
-	if r.format.structured() {
+	if r.format.Structured() {
 		b.marks = append(b.marks, mark{end: len(b.text), time: line.Time})
 	}
 }
@@ -79,18 +81,16 @@ func appendCut(text []byte, n int64) []byte {
 }
 
 // halves splits a batch of several lines in two.
-func (b *batch) halves() (first, second *batch) {
-	first = &batch{replica: b.replica, live: b.live, first: b.first}
-	second = &batch{replica: b.replica, live: b.live, first: b.first}
+func (b *batch) halves() []*batch {
+	first, second := *b, *b
 	first.lines = b.lines / 2
-	second.lines = b.lines - first.lines
+	second.lines -= first.lines
 	end := 0
 	if b.marks != nil {
 		end = b.marks[first.lines-1].end
-		first.marks = b.marks[:first.lines]
-		for _, m := range b.marks[first.lines:] {
-			m.end -= end
-			second.marks = append(second.marks, m)
+		first.marks, second.marks = b.marks[:first.lines], slices.Clone(b.marks[first.lines:])
+		for i := range second.marks {
+			second.marks[i].end -= end
 		}
 	} else {
 		for range first.lines {
@@ -98,7 +98,7 @@ func (b *batch) halves() (first, second *batch) {
 		}
 	}
 	first.text, second.text = b.text[:end:end], b.text[end:]
-	return first, second
+	return []*batch{&first, &second}
 }
 
 // cutTo cuts a batch of one line to n bytes of text and a note.

@@ -3,10 +3,8 @@ package logsvc
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +19,7 @@ import (
 )
 
 const (
-	// maxNotes is how many notes an answer has at most.
-	maxNotes = 20
+	maxNotes = 20 // how many notes an answer has at most
 	// keptBytes is how much memory the lines of an answer may take, including lineOverhead for
 	// each line.
 	keptBytes    = 4 << 20
@@ -32,7 +29,7 @@ const (
 // collector keeps the newest lines of all replicas that fit into one message.
 type collector struct {
 	req     *logRequest
-	filter  filter
+	matcher *match.Matcher
 	memory  *memory
 	most    int // bytes of a message
 	perLine int // least bytes of a message for a line in addition to its text
@@ -40,10 +37,9 @@ type collector struct {
 
 	mu       sync.Mutex
 	replicas []string
-	kept     map[string]*kept
-	oldest   oldestFirst // of kept, those with lines
-	text     int         // bytes of the text of all replicas
-	lines    int         // of all replicas
+	kept     []*kept
+	text     int // bytes of the text of all replicas
+	lines    int // of all replicas
 	dropped  int
 	notes    []string
 	scratch  batch
@@ -53,35 +49,23 @@ type collector struct {
 type kept struct {
 	replica string
 	lines   []keptLine
-	last    time.Time
+	last    time.Time // of the last line with a time
 }
 
 // keptLine is a line in the form that it is sent in.
 type keptLine struct {
-	text  []byte
-	time  time.Time // that of the previous line if it has none
-	timed bool      // the line has a time
-}
-
-// oldestFirst is a heap of replicas by their oldest line.
-type oldestFirst []*kept
-
-func (h oldestFirst) Len() int           { return len(h) }
-func (h oldestFirst) Less(i, j int) bool { return h[i].lines[0].time.Before(h[j].lines[0].time) }
-func (h oldestFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *oldestFirst) Push(k any)        { *h = append(*h, k.(*kept)) } //nolint:forcetypeassert // container/heap pushes what it is given
-func (h *oldestFirst) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	replica string
+	text    []byte
+	time    time.Time
+	order   time.Time // its time, or that of the line before it
 }
 
 func newCollector(r *logRequest, m *match.Matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
-	c := &collector{req: r, filter: m.Filter, memory: all, most: most, metrics: metrics, replicas: replicas, kept: map[string]*kept{}}
+	c := &collector{req: r, matcher: m, memory: all, most: most, metrics: metrics, replicas: replicas}
 	switch r.format {
-	case formatJSON:
+	case subjects.LogFormatJSON:
 		c.perLine = len(`{"message":"","originator":"USER"},`)
-	case formatProto:
+	case subjects.LogFormatProto:
 		c.perLine = 6 // a tag and a length for the line and its text, and the originator
 	}
 	return c
@@ -89,18 +73,18 @@ func newCollector(r *logRequest, m *match.Matcher, all *memory, most int, replic
 
 // Lines implements Sink.
 func (c *collector) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines, missed, err := c.filter(ctx, replica, lines, live)
+	lines, missed, err := c.matcher.Filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropped += missed
-	k := c.kept[replica]
-	if k == nil {
-		k = &kept{replica: replica}
-		c.kept[replica] = k
+	i, found := slices.BinarySearchFunc(c.kept, replica, func(k *kept, replica string) int { return cmp.Compare(k.replica, replica) })
+	if !found {
+		c.kept = slices.Insert(c.kept, i, &kept{replica: replica})
 	}
+	k := c.kept[i]
 	for _, line := range lines {
 		if line.Cut > 0 {
 			c.metrics.cut.Inc()
@@ -110,10 +94,7 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 		if !line.Time.IsZero() {
 			k.last = line.Time
 		}
-		k.lines = append(k.lines, keptLine{bytes.Clone(c.scratch.text), k.last, !line.Time.IsZero()})
-		if len(k.lines) == 1 {
-			heap.Push(&c.oldest, k)
-		}
+		k.lines = append(k.lines, keptLine{replica, bytes.Clone(c.scratch.text), line.Time, k.last})
 		c.grow(len(c.scratch.text), 1)
 		for c.tooMuch() && c.drop() {
 		}
@@ -121,7 +102,6 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 	return context.Cause(ctx)
 }
 
-// grow adds n bytes of text and so many lines.
 func (c *collector) grow(n, lines int) {
 	c.text += n
 	c.lines += lines
@@ -139,31 +119,17 @@ func (c *collector) drop() bool {
 	if c.lines < 2 {
 		return false
 	}
-	k := c.oldest[0]
+	var k *kept
+	for _, other := range c.kept {
+		if len(other.lines) > 0 && (k == nil || other.lines[0].order.Before(k.lines[0].order)) {
+			k = other
+		}
+	}
 	c.grow(-len(k.lines[0].text), -1)
 	c.dropped++
 	k.lines[0] = keptLine{}
-	if k.lines = k.lines[1:]; len(k.lines) > 0 {
-		heap.Fix(&c.oldest, 0)
-	} else {
-		heap.Pop(&c.oldest)
-	}
+	k.lines = k.lines[1:]
 	return true
-}
-
-// release forgets all lines.
-func (c *collector) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.grow(-c.text, -c.lines)
-	c.kept, c.oldest = nil, nil
-}
-
-// empty reports whether there are no lines.
-func (c *collector) empty() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lines == 0
 }
 
 // Replicas implements Sink.
@@ -187,26 +153,14 @@ func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replica, text 
 	return context.Cause(ctx)
 }
 
-// place is where a line is kept.
-type place struct {
-	*keptLine
-
-	replica string
-}
-
-// answer is one message with as many of the newest lines as fit.
-func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := make([]place, 0, c.lines)
-	for _, replica := range slices.Sorted(maps.Keys(c.kept)) {
-		e.addReplicas(replica)
-		lines := c.kept[replica].lines
-		for i := range lines {
-			all = append(all, place{&lines[i], replica})
-		}
+// answer is one message with as many of the newest lines as fit. The source has ended before.
+func (c *collector) answer(e *encoder) (*nats.Msg, int64, error) {
+	all := make([]keptLine, 0, c.lines)
+	for _, k := range c.kept {
+		e.addReplicas(k.replica)
+		all = append(all, k.lines...)
 	}
-	slices.SortStableFunc(all, func(a, b place) int { return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.replica, b.replica)) })
+	slices.SortStableFunc(all, func(a, b keptLine) int { return a.order.Compare(b.order) })
 	names, _ := e.fitting(c.replicas, c.most/4)
 	list := strings.Join(names, ",")
 	notes := request.OneLine(strings.Join(c.notes, "; "))
@@ -228,10 +182,9 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int, error) {
 	if fit < min(len(all), 1) {
 		return nil, 0, request.Errorf(subjects.CodeInternal, "the server's max_payload of %d bytes holds no line", c.most)
 	}
-	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), fit, nil
+	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), int64(fit), nil
 }
 
-// message adds headers and notes to the lines.
 func (c *collector) message(e *encoder, body []byte, replicas, notes string, lines, dropped int) *nats.Msg {
 	header := nats.Header{
 		subjects.HeaderLogReplicas: {replicas},
@@ -249,7 +202,7 @@ func (c *collector) message(e *encoder, body []byte, replicas, notes string, lin
 	if lines == 0 && notes == "" {
 		head = append(head, noteLine("no lines")...)
 	}
-	if !e.format.structured() {
+	if !e.format.Structured() {
 		body = append(head, body...)
 	}
 	return &nats.Msg{Header: header, Data: body}
@@ -257,20 +210,16 @@ func (c *collector) message(e *encoder, body []byte, replicas, notes string, lin
 
 // bodyOf encodes lines; consecutive lines of one replica are one batch. A line that is too long for
 // a message is cut.
-func (c *collector) bodyOf(e *encoder, lines []place) ([]byte, error) {
+func (c *collector) bodyOf(e *encoder, lines []keptLine) ([]byte, error) {
 	longest := c.most / 4
-	if e.format.structured() {
+	if e.format.Structured() {
 		longest = c.most / 7 // a byte may need six in JSON
 	}
 	var runs []*batch
 	for _, p := range lines {
 		one := &batch{replica: p.replica, text: p.text, lines: 1}
-		if e.format.structured() {
-			at := p.time
-			if !p.timed {
-				at = time.Time{}
-			}
-			one.marks = []mark{{end: len(one.text), time: at}}
+		if e.format.Structured() {
+			one.marks = []mark{{end: len(one.text), time: p.time}}
 		}
 		if len(one.text) > longest {
 			one = one.cutTo(longest)
@@ -287,5 +236,5 @@ func (c *collector) bodyOf(e *encoder, lines []place) ([]byte, error) {
 		b.text = append(b.text, one.text...)
 		b.lines++
 	}
-	return e.bodies(runs)
+	return e.body(runs...)
 }

@@ -5,12 +5,14 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // An answer without lines is a whole message, too.
 func TestAnswerEmpty(t *testing.T) {
 	t.Parallel()
-	req := &logRequest{query: Query{App: checkout}, format: formatJSON}
+	req := &logRequest{query: Query{App: checkout}, format: subjects.LogFormatJSON}
 	msg, n, err := newCollector(req, nil, &memory{}, 1<<20, nil, testMetrics()).answer(newEncoder(req, ""))
 	if err != nil || n != 0 || string(msg.Data) != "{\"batches\":{}}\n" {
 		t.Errorf("got %q, %d lines, %v", msg.Data, n, err)
@@ -21,7 +23,7 @@ func TestAnswerEmpty(t *testing.T) {
 // is too many, whatever the lines are.
 func TestAnswerCost(t *testing.T) { //nolint:paralleltest // counts allocations
 	const most = 256 << 10
-	req := &logRequest{query: Query{App: checkout}, format: formatJSON}
+	req := &logRequest{query: Query{App: checkout}, format: subjects.LogFormatJSON}
 	c := newCollector(req, nil, &memory{}, most, nil, testMetrics())
 	var lines []Line
 	for range 3000 {

@@ -14,8 +14,8 @@
 //	             per replica)               of messages)           │ monitor: acknowledgements, probes
 //
 // Existing lines are read no faster than they are sent: Sink.Lines blocks while the outbox is full.
-// Live lines must not wait, since the kubelet would rotate the log before a slow reader has it: they
-// go through a ring, and lines that it drops are counted, with a note in their place.
+// Live lines must not wait, as the kubelet would rotate the log before a slow reader has it: they go
+// through a ring, and lines that it drops are counted, with a note in their place.
 //
 // Every message but the last has a reply subject. When a stream has no subscriber, the server
 // replies there with 503. It also replies to probes, which it traces and does not deliver; they are

@@ -22,7 +22,7 @@ const maxLogLines = 100
 
 // encoder encodes lines and notes as the bodies of messages. It is for one goroutine.
 type encoder struct {
-	format format
+	format subjects.LogFormat
 	app    *appv1.Identifier
 	prefix string          // the part that the names of all replicas share
 	known  map[string]bool // replicas of this stream so far
@@ -50,26 +50,10 @@ func (e *encoder) short(replica string) string {
 	return strings.ToValidUTF8(strings.TrimPrefix(replica, e.prefix), "\uFFFD")
 }
 
-// body returns the body of a message with the lines of a batch.
-func (e *encoder) body(b *batch) ([]byte, error) {
-	switch {
-	case e.format.structured():
-		return e.batches(e.logLines(b))
-	case e.format == formatText && len(e.known) > 1:
-		return prefixed(b.text, e.short(b.replica)+" ", b.lines), nil
-	default:
-		return b.text, nil
-	}
-}
-
-// shares reports whether a body has the memory of its batch.
-func (e *encoder) shares(body []byte, b *batch) bool {
-	return len(body) > 0 && len(b.text) > 0 && &body[0] == &b.text[0]
-}
-
-// bodies returns one body with several batches.
-func (e *encoder) bodies(batches []*batch) ([]byte, error) {
-	if e.format.structured() {
+// body returns the body of a message with the lines of batches. That of a single batch may share
+// its memory.
+func (e *encoder) body(batches ...*batch) ([]byte, error) {
+	if e.format.Structured() {
 		var logs []*appv1.LogLines
 		for _, b := range batches {
 			logs = append(logs, e.logLines(b)...)
@@ -78,13 +62,21 @@ func (e *encoder) bodies(batches []*batch) ([]byte, error) {
 	}
 	var out []byte
 	for _, b := range batches {
-		body, err := e.body(b)
-		if err != nil {
-			return nil, err
+		text := b.text
+		if e.format == subjects.LogFormatText && len(e.known) > 1 {
+			text = prefixed(text, e.short(b.replica)+" ", b.lines)
 		}
-		out = append(out, body...)
+		if len(batches) == 1 {
+			return text, nil
+		}
+		out = append(out, text...)
 	}
 	return out, nil
+}
+
+// shares reports whether a body has the memory of its batch.
+func shares(body []byte, b *batch) bool {
+	return len(body) > 0 && len(b.text) > 0 && &body[0] == &b.text[0]
 }
 
 // parts returns the bodies for a batch, each of at most so many bytes, and how many lines each has.
@@ -96,8 +88,7 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 	case len(body) <= most:
 		return [][]byte{body}, []int{b.lines}, nil
 	case b.lines > 1:
-		first, second := b.halves()
-		for _, half := range []*batch{first, second} {
+		for _, half := range b.halves() {
 			more, counts, err := e.parts(half, most)
 			if err != nil {
 				return nil, nil, err
@@ -108,7 +99,7 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 	default:
 		over := len(body) - most
 		keep := len(b.text) - over - 128 // room for the note of appendCut
-		if keep < 0 || e.format.structured() {
+		if keep < 0 || e.format.Structured() {
 			keep = most/8 - 128 // a byte may need six in JSON
 		}
 		if keep < 0 {
@@ -119,7 +110,6 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 	}
 }
 
-// logLines returns the lines of a batch as Flyte's messages.
 func (e *encoder) logLines(b *batch) []*appv1.LogLines {
 	lines := make([]*appv1.LogLine, 0, b.lines)
 	start, short := 0, e.short(b.replica)
@@ -154,7 +144,7 @@ func (e *encoder) replica(name string) *appv1.ReplicaIdentifier {
 // how many more there are.
 func (e *encoder) fitting(names []string, most int) (fit []string, more int) {
 	each := len(", ")
-	if e.format.structured() {
+	if e.format.Structured() {
 		// Each comes with the app; a byte may need six in JSON.
 		each += 6*(len(e.app.GetOrg())+len(e.app.GetProject())+len(e.app.GetDomain())+len(e.app.GetName())) + 80
 	}
@@ -169,7 +159,7 @@ func (e *encoder) fitting(names []string, most int) (fit []string, more int) {
 // replicas returns the body of a message with the names of replicas, and the number of those that
 // did not fit.
 func (e *encoder) replicas(names []string, more int) ([]byte, error) {
-	if !e.format.structured() {
+	if !e.format.Structured() {
 		list := strings.Join(names, ", ")
 		switch {
 		case len(names) == 0:
@@ -186,9 +176,8 @@ func (e *encoder) replicas(names []string, more int) ([]byte, error) {
 	return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Replicas{Replicas: list}})
 }
 
-// note returns the body of a message with another note.
 func (e *encoder) note(replica, text string) ([]byte, error) {
-	if !e.format.structured() {
+	if !e.format.Structured() {
 		if replica != "" {
 			text = "replica " + replica + ": " + text
 		}
@@ -214,7 +203,7 @@ func noteLine(text string) []byte {
 // message encodes one of Flyte's messages. JSON is one line, so that the output of a client can be
 // read line by line.
 func (e *encoder) message(m *appv1.TailLogsResponse) ([]byte, error) {
-	if e.format == formatProto {
+	if e.format == subjects.LogFormatProto {
 		return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	}
 	text, err := protojson.Marshal(m)
@@ -231,7 +220,6 @@ func (e *encoder) message(m *appv1.TailLogsResponse) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// prefixed puts prefix before every line of text.
 func prefixed(text []byte, prefix string, lines int) []byte {
 	out := make([]byte, 0, len(text)+lines*len(prefix))
 	for line := range bytes.Lines(text) {

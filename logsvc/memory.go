@@ -21,7 +21,6 @@ const (
 // memory counts the bytes that all streams hold. It is safe for concurrent use.
 type memory struct{ used atomic.Int64 }
 
-// add adds n bytes; n may be negative.
 func (m *memory) add(n int) { m.used.Add(int64(n)) }
 
 // scarce reports whether each stream is limited to its floors.

@@ -7,14 +7,13 @@ import (
 
 // metrics of a Service; docs/metrics.md lists them.
 type metrics struct {
-	requests *prometheus.CounterVec
-	lines    prometheus.Counter
-	bytes    prometheus.Counter
-	dropped  prometheus.Counter
-	cut      prometheus.Counter
-	resent   prometheus.Counter
-	// undelivered are lines.
-	undelivered prometheus.Counter
+	requests    *prometheus.CounterVec
+	lines       prometheus.Counter
+	bytes       prometheus.Counter
+	dropped     prometheus.Counter
+	cut         prometheus.Counter
+	resent      prometheus.Counter
+	undelivered prometheus.Counter // lines
 	firstLine   prometheus.Histogram
 }
 

@@ -12,20 +12,12 @@ import (
 )
 
 const (
-	// flushAfter is how long a batch waits for more lines.
-	flushAfter = 50 * time.Millisecond
-	// existingBytes is how much of the existing lines is read ahead.
-	existingBytes = 256 << 10
-	// liveBytes is how much memory live lines may take.
-	liveBytes = 2 << 20
-	// noteBytes is how much memory notes may take.
-	noteBytes = 128 << 10
-	// spareBatches is how many batches are kept for reuse.
-	spareBatches = 4
+	flushAfter    = 50 * time.Millisecond // how long a batch waits for more lines
+	existingBytes = 256 << 10             // how much of the existing lines is read ahead
+	liveBytes     = 2 << 20               // how much memory live lines may take
+	noteBytes     = 128 << 10             // how much memory notes may take
+	spareBatches  = 4                     // how many batches are kept for reuse
 )
-
-// filter returns the lines that match, and how many live lines were not matched after them.
-type filter func(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error)
 
 // parcel is a batch or a note.
 type parcel struct {
@@ -42,7 +34,7 @@ type parcel struct {
 // of them; the reader gets a note with their number.
 type outbox struct {
 	req     *logRequest
-	filter  filter
+	filter  func(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error)
 	memory  *memory
 	metrics *metrics
 
@@ -50,7 +42,6 @@ type outbox struct {
 	filling map[string]*batch
 	ready   []parcel
 	bytes   int              // memory of all batches, filling and ready
-	live    map[string]int   // memory of live batches that are ready, by replica
 	notes   int              // memory of notes
 	dropped map[string]int64 // lines without a note yet, by replica
 	closed  bool
@@ -63,7 +54,7 @@ type outbox struct {
 func newOutbox(r *logRequest, m *match.Matcher, all *memory, metrics *metrics) *outbox {
 	return &outbox{
 		req: r, filter: m.Filter, memory: all, metrics: metrics,
-		filling: map[string]*batch{}, dropped: map[string]int64{}, live: map[string]int{},
+		filling: map[string]*batch{}, dropped: map[string]int64{},
 		room: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -99,7 +90,6 @@ func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live b
 	return context.Cause(ctx)
 }
 
-// grow adds n bytes to the memory of batches.
 func (o *outbox) grow(n int) {
 	o.bytes += n
 	o.memory.add(n)
@@ -155,20 +145,9 @@ func (o *outbox) finish(b *batch) {
 		o.keep(b)
 	}
 	o.ready = append(o.ready, parcel{batch: kept, replica: kept.replica})
-	o.count(kept, kept.cost())
 }
 
-// count adds the memory of a batch to that of live lines; n may be negative.
-func (o *outbox) count(b *batch, n int) {
-	if !b.live {
-		return
-	}
-	if o.live[b.replica] += n; o.live[b.replica] == 0 {
-		delete(o.live, b.replica)
-	}
-}
-
-// finishAll finishes all batches, the oldest first.
+// finishAll begins with the oldest batch.
 func (o *outbox) finishAll() {
 	for _, b := range slices.SortedFunc(maps.Values(o.filling), func(a, b *batch) int { return a.first.Compare(b.first) }) {
 		o.finish(b)
@@ -178,10 +157,14 @@ func (o *outbox) finishAll() {
 // dropOldest drops live lines while there are too many: the oldest of the replica that has most.
 func (o *outbox) dropOldest() {
 	for o.bytes > liveBytes || o.bytes > ringFloor && o.memory.scarce() {
-		loudest, most := "", 0
-		for replica, n := range o.live {
-			if n > most {
-				loudest, most = replica, n
+		held, loudest := map[string]int{}, ""
+		for _, p := range o.ready {
+			if p.batch == nil || !p.live {
+				continue
+			}
+			held[p.replica] += p.batch.cost()
+			if held[p.replica] > held[loudest] {
+				loudest = p.replica
 			}
 		}
 		i := slices.IndexFunc(o.ready, func(p parcel) bool { return p.batch != nil && p.live && p.replica == loudest })
@@ -191,7 +174,6 @@ func (o *outbox) dropOldest() {
 		b := o.ready[i].batch
 		o.ready = slices.Delete(o.ready, i, i+1)
 		o.grow(-b.cost())
-		o.count(b, -b.cost())
 		o.dropped[b.replica] += int64(b.lines)
 		o.metrics.dropped.Add(float64(b.lines))
 	}
@@ -240,7 +222,7 @@ func (o *outbox) append(p parcel) {
 	o.ready = append(o.ready, p)
 }
 
-// merge adds the count of note p to that of q, and returns false if they differ in more.
+// merge adds the count of p to q, and returns false if they differ in more.
 func (q *parcel) merge(p parcel) bool {
 	if q.batch != nil || q.note != subjects.LogNoteDropped || p.note != q.note || p.replica != q.replica {
 		return false
@@ -249,7 +231,6 @@ func (q *parcel) merge(p parcel) bool {
 	return true
 }
 
-// cost returns the memory of a note.
 func (q *parcel) cost() int {
 	n := noteOverhead + len(q.text)
 	for _, replica := range q.replicas {
@@ -258,7 +239,6 @@ func (q *parcel) cost() int {
 	return n
 }
 
-// close marks the end of the stream.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.finishAll()
@@ -324,7 +304,6 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 		o.notes -= p.cost()
 	} else {
 		o.grow(-p.batch.cost())
-		o.count(p.batch, -p.batch.cost())
 		close(o.room)
 		o.room = make(chan struct{})
 	}
@@ -336,9 +315,6 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 func (o *outbox) due() (wait time.Duration) {
 	now := time.Now()
 	for _, b := range o.filling {
-		if b.lines == 0 {
-			continue
-		}
 		left := flushAfter - now.Sub(b.first)
 		if left <= 0 {
 			o.finish(b)
@@ -367,7 +343,6 @@ func (o *outbox) keep(b *batch) {
 	}
 }
 
-// release forgets all batches.
 func (o *outbox) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -3,6 +3,7 @@ package logsvc
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -43,49 +44,41 @@ const (
 // reader is the state of the subscriber of a stream, from acknowledgements and from the server,
 // which replies to messages without a subscriber.
 type reader struct {
-	mu        sync.Mutex
-	missing   time.Time     // since when there is no subscriber; zero: there is one
-	back      chan struct{} // closed when missing becomes zero
-	lastAck   time.Time     // the last acknowledgement
-	listening chan struct{} // closed when the server has reported a subscriber
-	sent      time.Time     // the last message or probe
-	reports   int           // how many may come for the last probe
+	mu      sync.Mutex
+	missing time.Time     // since when there is no subscriber; zero: there is one
+	present chan struct{} // closed while missing is zero
+	lastAck time.Time     // the last acknowledgement
+	sent    time.Time     // the last message or probe
+	reports int           // how many may come for the last probe
 
-	numbered [sentBefore]numbered // the last messages with lines that are not sent again
-	missed   int64                // lines in messages without a subscriber
-}
-
-// numbered is a message that is remembered.
-type numbered struct {
-	seq   uint64
-	lines int
+	// sentLines are the last messages with lines that are not sent again.
+	sentLines [sentBefore]struct {
+		seq   uint64
+		lines int
+	}
+	missed int64 // lines in messages without a subscriber
 }
 
 func newReader() *reader {
-	return &reader{lastAck: time.Now(), listening: make(chan struct{})}
+	r := &reader{lastAck: time.Now(), present: make(chan struct{})}
+	close(r.present)
+	return r
 }
 
-// markMissing records that there is no subscriber.
 func (r *reader) markMissing() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.missing.IsZero() {
-		r.missing, r.back = time.Now(), make(chan struct{})
+		r.missing, r.present = time.Now(), make(chan struct{})
 	}
 }
 
-// markPresent records that there is a subscriber.
 func (r *reader) markPresent() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.missing.IsZero() {
 		r.missing = time.Time{}
-		close(r.back)
-	}
-	select {
-	case <-r.listening:
-	default:
-		close(r.listening)
+		close(r.present)
 	}
 }
 
@@ -107,23 +100,10 @@ func (r *reader) resetTimers(now time.Time) {
 	}
 }
 
-// waitPresent waits for a subscriber.
-func (r *reader) waitPresent(ctx context.Context) error {
+func (r *reader) presence() <-chan struct{} {
 	r.mu.Lock()
-	back := r.back
-	if r.missing.IsZero() {
-		back = nil
-	}
-	r.mu.Unlock()
-	if back == nil {
-		return context.Cause(ctx)
-	}
-	select {
-	case <-back:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	defer r.mu.Unlock()
+	return r.present
 }
 
 // recordMessage records a message, with lines that are not sent again.
@@ -132,11 +112,11 @@ func (r *reader) recordMessage(seq uint64, lines int) {
 	defer r.mu.Unlock()
 	r.sent = time.Now()
 	if lines > 0 {
-		r.numbered[seq%sentBefore] = numbered{seq, lines}
+		n := &r.sentLines[seq%sentBefore]
+		n.seq, n.lines = seq, lines
 	}
 }
 
-// recordProbe records a probe.
 func (r *reader) recordProbe() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +135,7 @@ func (r *reader) allowReport() bool {
 func (r *reader) undelivered(seq uint64) (lines int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := &r.numbered[seq%sentBefore]
+	n := &r.sentLines[seq%sentBefore]
 	if n.seq == seq {
 		lines, n.lines = n.lines, 0
 		r.missed += int64(lines)
@@ -213,23 +193,16 @@ func (s *stream) handleAck(msg *nats.Msg) {
 // namesListener reports whether a server's trace of a message has a subscriber. It ignores a trace
 // that is too long.
 func namesListener(report []byte) bool {
-	if len(report) > maxReport {
-		return false
+	type event struct {
+		Type string `json:"type"`
 	}
 	var trace struct {
-		Events []struct {
-			Type string `json:"type"`
-		} `json:"events"`
+		Events []event `json:"events"`
 	}
-	if json.Unmarshal(report, &trace) != nil {
+	if len(report) > maxReport || json.Unmarshal(report, &trace) != nil {
 		return false
 	}
-	for _, event := range trace.Events {
-		if event.Type == "eg" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(trace.Events, func(e event) bool { return e.Type == "eg" })
 }
 
 // monitor probes for the reader until ctx is done, sends unacknowledged messages again, and ends
@@ -291,7 +264,6 @@ func (s *stream) probe() {
 	})
 }
 
-// sendAgain sends overdue messages again.
 func (s *stream) sendAgain(now time.Time) {
 	for _, msg := range s.window.overdue(now) {
 		if s.nc.PublishMsg(msg) != nil {

@@ -18,27 +18,12 @@ import (
 )
 
 const (
-	// maxBody is how long the options of a request may be.
-	maxBody = 16 << 10
+	maxBody = 16 << 10 // how long the options of a request may be
 	// defaultTail is the default number of existing lines.
 	defaultTail = 1000
 	maxWindow   = 1024
-	// quotedBytes is how much of an invalid value an error quotes.
-	quotedBytes = 64
+	quotedBytes = 64 // how much of an invalid value an error quotes
 )
-
-// format is the form of the messages of a stream.
-type format string
-
-const (
-	formatText  format = "text"  // for people: whole lines, notes between them
-	formatRaw   format = "raw"   // the bytes as they were written
-	formatJSON  format = "json"  // TailLogsResponse, protobuf JSON
-	formatProto format = "proto" // TailLogsResponse, binary
-)
-
-// structured reports whether messages are TailLogsResponses.
-func (f format) structured() bool { return f == formatJSON || f == formatProto }
 
 const (
 	end503   = "503"
@@ -61,21 +46,19 @@ type logRequest struct {
 	source           string // empty: sourceAny
 	timestamps       bool
 	include, exclude *match.Expression // nil: everything, nothing
-	format           format
+	format           subjects.LogFormat
 	window           int // 0: paced
 	end              string
 	maxDuration      time.Duration // 0: no limit
 }
 
-// newRequest makes a request with the defaults of its options.
 func newRequest(op subjects.LogOp, app subjects.AppID, r *request.Request) *logRequest {
-	return &logRequest{op: op, reply: r.Reply, arrived: r.Arrived, query: Query{App: app, Tail: -1}, format: formatText, end: end503}
+	return &logRequest{op: op, reply: r.Reply, arrived: r.Arrived, query: Query{App: app, Tail: -1}, format: subjects.LogFormatText, end: end503}
 }
 
 // far reports whether the reader is in another account.
 func (r *logRequest) far() bool { return strings.HasPrefix(r.reply, request.FarPrefix) }
 
-// matcher returns what filters the lines for the request.
 func (r *logRequest) matcher(turns *request.Limiter) *match.Matcher {
 	return match.New(turns, r.query.App.Project, r.include, r.exclude)
 }
@@ -83,8 +66,32 @@ func (r *logRequest) matcher(turns *request.Limiter) *match.Matcher {
 // parse reads the options of a request. The error is a *request.Error that
 // names every invalid field, or the one that cannot be served.
 func (r *logRequest) parse(fields map[string]json.RawMessage) error {
-	p := &optionParser{fields: fields, unknown: maps.Clone(fields)}
-	r.read(p)
+	p := &optionParser{fields: fields}
+	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
+	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
+	option(p, "tail", `a whole number of lines from 0 on, or "all"`, (*tailLines)(&r.query.Tail), nil)
+	r.readSince(p)
+	word(p, "source", &r.source, sourceAny, sourceLive, sourcePersisted)
+	var follow bool
+	if option(p, "follow", "true or false", &follow, nil) {
+		r.query.Follow = FollowNever
+		if follow {
+			r.query.Follow = FollowAlways
+		}
+	}
+	option(p, "previous", "true or false", &r.query.Previous, nil)
+	option(p, "timestamps", "true or false", &r.timestamps, nil)
+	r.include = pattern(p, "include")
+	r.exclude = pattern(p, "exclude")
+	word(p, "format", &r.format, subjects.LogFormatText, subjects.LogFormatRaw, subjects.LogFormatJSON, subjects.LogFormatProto)
+	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
+		func(n int) bool { return n >= 1 && n <= maxWindow })
+	word(p, "end", &r.end, end503, endEmpty)
+	var limit string
+	option(p, "max_duration", "a duration like 10m or 1h30m, in quotes", &limit, func(s string) (ok bool) {
+		r.maxDuration, ok = positive(s)
+		return ok
+	})
 	p.finish(r)
 	if problems := p.Texts(); len(problems) > 0 {
 		return request.Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(problems, "; "))
@@ -117,35 +124,6 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 		return nil, request.Errorf(subjects.CodeInvalidArgument, "body: %s: want nothing or a JSON object with options", quoted(body))
 	}
 	return fields, nil
-}
-
-// read reads all options.
-func (r *logRequest) read(p *optionParser) {
-	option(p, "replica", "the name of a replica", &r.query.Replica, notEmpty)
-	option(p, "container", "the name of a container", &r.query.Container, notEmpty)
-	option(p, "tail", `a whole number of lines from 0 on, or "all"`, (*tailLines)(&r.query.Tail), nil)
-	r.readSince(p)
-	word(p, "source", &r.source, sourceAny, sourceLive, sourcePersisted)
-	var follow bool
-	if option(p, "follow", "true or false", &follow, nil) {
-		r.query.Follow = FollowNever
-		if follow {
-			r.query.Follow = FollowAlways
-		}
-	}
-	option(p, "previous", "true or false", &r.query.Previous, nil)
-	option(p, "timestamps", "true or false", &r.timestamps, nil)
-	r.include = pattern(p, "include")
-	r.exclude = pattern(p, "exclude")
-	word(p, "format", &r.format, formatText, formatRaw, formatJSON, formatProto)
-	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
-		func(n int) bool { return n >= 1 && n <= maxWindow })
-	word(p, "end", &r.end, end503, endEmpty)
-	var limit string
-	option(p, "max_duration", "a duration like 10m or 1h30m, in quotes", &limit, func(s string) (ok bool) {
-		r.maxDuration, ok = positive(s)
-		return ok
-	})
 }
 
 // tailLines is a number of lines, negative for all.
@@ -192,18 +170,25 @@ func (r *logRequest) readSince(p *optionParser) {
 type optionParser struct {
 	kservice.Problems
 
-	fields  map[string]json.RawMessage
-	unknown map[string]json.RawMessage // not read yet
-	known   []string
+	fields map[string]json.RawMessage
+	known  []string
 }
 
 // finish finds unknown options and invalid combinations.
 func (p *optionParser) finish(r *logRequest) {
-	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
-		p.Add(quoted([]byte(strconv.Quote(name))), "unknown option, want one of "+strings.Join(p.known, ", "))
+	for _, name := range slices.Sorted(maps.Keys(p.fields)) {
+		if !slices.Contains(p.known, name) {
+			p.Add(quoted([]byte(strconv.Quote(name))), "unknown option, want one of "+strings.Join(p.known, ", "))
+		}
 	}
 	if r.query.Previous && r.query.Follow == FollowAlways {
 		p.Add("follow", "true: a previous container writes nothing more, want previous or follow, not both")
+	}
+	if r.far() && r.op == subjects.LogOpen {
+		p.Add("open", "a reader in another account cannot listen to the stream, want tail")
+	}
+	if r.far() && r.window > 0 {
+		p.Add("window", fmt.Sprintf("%d: a reader in another account cannot acknowledge, want none (appbridge logs: --window 0)", r.window))
 	}
 	if r.op != subjects.LogGet {
 		return
@@ -226,7 +211,6 @@ func option[T any](p *optionParser, name, want string, value *T, ok func(T) bool
 	if !given {
 		return false
 	}
-	delete(p.unknown, name)
 	var v T
 	if bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &v) != nil || ok != nil && !ok(v) {
 		p.Add(name, quoted(raw)+": want "+want)

@@ -114,7 +114,7 @@ func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry(), func()
 // What is due to wait is bounded, whatever its source writes, and counted in full.
 func TestOutboxBounds(t *testing.T) {
 	t.Parallel()
-	for _, f := range []format{formatText, formatJSON} {
+	for _, f := range []subjects.LogFormat{subjects.LogFormatText, subjects.LogFormatJSON} {
 		all := &memory{}
 		o := newOutbox(&logRequest{format: f}, nil, all, testMetrics())
 		for _, length := range []int{128 << 10, 100, 0} {
@@ -195,7 +195,7 @@ func TestScarceMemory(t *testing.T) {
 	t.Parallel()
 	all := &memory{}
 	all.add(sharedBytes + 1)
-	o := newOutbox(&logRequest{format: formatText}, nil, all, testMetrics())
+	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, all, testMetrics())
 	for range 100 {
 		if err := o.Lines(t.Context(), "a", slices.Repeat([]Line{{Text: []byte("a line of a log")}}, 1000), true); err != nil {
 			t.Fatal(err)
@@ -206,13 +206,13 @@ func TestScarceMemory(t *testing.T) {
 	}
 	w := newWindow(maxWindow, all)
 	seq := uint64(0)
-	for w.tryEnter(seq, &nats.Msg{Data: make([]byte, 32<<10)}, nil) == nil {
+	for w.tryEnter(seq, &nats.Msg{Data: make([]byte, 32<<10)}, nil) {
 		seq++
 	}
 	if w.bytes < windowFloor || w.bytes > windowFloor+64<<10 {
 		t.Errorf("%d bytes are open", w.bytes)
 	}
-	c := newCollector(&logRequest{format: formatText}, nil, all, 1<<20, nil, testMetrics())
+	c := newCollector(&logRequest{format: subjects.LogFormatText}, nil, all, 1<<20, nil, testMetrics())
 	for range 100 {
 		if err := c.Lines(t.Context(), "a", make([]Line, 1000), false); err != nil {
 			t.Fatal(err)
@@ -223,7 +223,7 @@ func TestScarceMemory(t *testing.T) {
 	}
 	o.release()
 	w.release()
-	c.release()
+	c.grow(-c.text, -c.lines)
 	if n := all.used.Load(); n != sharedBytes+1 {
 		t.Errorf("%d bytes are counted in the end", n)
 	}
@@ -232,7 +232,7 @@ func TestScarceMemory(t *testing.T) {
 // A message is never longer than the server lets through, and what is cut is said.
 func TestParts(t *testing.T) {
 	t.Parallel()
-	for _, f := range []format{formatText, formatRaw, formatJSON, formatProto} {
+	for _, f := range []subjects.LogFormat{subjects.LogFormatText, subjects.LogFormatRaw, subjects.LogFormatJSON, subjects.LogFormatProto} {
 		r := &logRequest{format: f, query: Query{App: checkout}}
 		b := &batch{replica: "a"}
 		for i := range 50 {
@@ -261,7 +261,7 @@ func TestParts(t *testing.T) {
 // Flyte has at most 100 lines in one LogLines message.
 func TestLogLines(t *testing.T) {
 	t.Parallel()
-	r := &logRequest{format: formatProto, query: Query{App: checkout}}
+	r := &logRequest{format: subjects.LogFormatProto, query: Query{App: checkout}}
 	b := &batch{replica: "a"}
 	for range 2*maxLogLines + 1 {
 		r.appendLine(b, Line{Text: []byte("line")})

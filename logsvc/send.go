@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -19,9 +18,9 @@ const outageTick = 100 * time.Millisecond
 
 // send sends the parcels of the outbox, as fast as the reader takes them, until it is closed and
 // empty.
-func (s *stream) send(ctx context.Context, out *outbox) error {
+func (s *stream) send(ctx context.Context) error {
 	for {
-		p, more, err := out.next(ctx)
+		p, more, err := s.out.next(ctx)
 		if err != nil || !more {
 			return err
 		}
@@ -47,7 +46,7 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 	// memory it shares. A batch with several bodies is not reused.
 	var kept *batch
 	switch {
-	case s.window == nil || !s.encoder.shares(bodies[0], b):
+	case s.req.window == 0 || !shares(bodies[0], b):
 		defer s.out.done(b)
 	case len(bodies) == 1:
 		kept = b
@@ -71,7 +70,7 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 // parts encodes a batch. Flyte's messages take many times the memory of their text while they are
 // encoded, so no more are encoded at a time than there are processors.
 func (s *stream) parts(ctx context.Context, b *batch) (bodies [][]byte, counts []int, err error) {
-	if s.encoder.format.structured() {
+	if s.encoder.format.Structured() {
 		done, err := s.acquireEncoder(ctx)
 		if err != nil {
 			return nil, nil, err
@@ -91,7 +90,6 @@ func (s *Service) acquireEncoder(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// sendNote sends a parcel that is a note.
 func (s *stream) sendNote(ctx context.Context, p parcel) error {
 	var body []byte
 	var err error
@@ -106,7 +104,7 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 		if s.req.far() && s.lines == 0 && err == nil {
 			// Structured formats have no text for it; the header has it in all formats.
 			header[subjects.HeaderLogLimit] = []string{s.limit().String()}
-			if !s.req.format.structured() {
+			if !s.req.format.Structured() {
 				body = append(body, noteLine(fmt.Sprintf("the reader is in another account, where it cannot be seen whether somebody listens: this stream ends after %s", s.limit()))...)
 			}
 		}
@@ -134,7 +132,7 @@ func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, l
 	if !s.req.far() {
 		msg.Reply = s.ack + strconv.FormatUint(s.seq, 10)
 	}
-	if s.window == nil {
+	if s.req.window == 0 {
 		if err := s.limiter.WaitN(ctx, min(len(body), paceBurst)); err != nil {
 			<-ctx.Done() // its deadline may be before the time of the message
 			return context.Cause(ctx)
@@ -142,10 +140,14 @@ func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, l
 	} else if err := s.window.enter(ctx, s.seq, msg, kept); err != nil {
 		return err
 	}
-	if err := s.reader.waitPresent(ctx); err != nil {
+	select {
+	case <-s.reader.presence():
+	case <-ctx.Done():
+	}
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if s.window != nil {
+	if s.req.window > 0 {
 		lines = 0 // they are sent again
 	}
 	s.reader.recordMessage(s.seq, lines)
@@ -154,12 +156,9 @@ func (s *stream) publish(ctx context.Context, header nats.Header, body []byte, l
 
 // deliver publishes a message. While the connection is lost it retries.
 func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
-	err := s.nc.PublishMsg(msg)
-	if err == nil {
-		return nil
-	}
-	limit, tick := time.After(outageLimit), time.Tick(outageTick)
+	var limit, tick <-chan time.Time
 	for {
+		err := s.nc.PublishMsg(msg)
 		switch {
 		case err == nil:
 			return nil
@@ -167,6 +166,8 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 			return fmt.Errorf("a message of %d bytes: %w", len(msg.Data), err)
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return err
+		case limit == nil:
+			limit, tick = time.After(outageLimit), time.Tick(outageTick)
 		}
 		select {
 		case <-tick:
@@ -175,47 +176,5 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		err = s.nc.PublishMsg(msg)
 	}
-}
-
-// ending is the content of the last message of a stream.
-type ending struct {
-	id     string // of the stream; empty if it has none
-	seq    uint64
-	reason subjects.LogEnd
-	lines  int64
-	end    string // the option
-}
-
-// endMessage makes the last message of a stream, or of an answer that is an error.
-func endMessage(target string, e ending) *nats.Msg {
-	status := subjects.StatusNoResponders
-	if e.end == endEmpty {
-		status = subjects.StatusNoContent
-	}
-	header := nats.Header{
-		subjects.HeaderStatus:   {status},
-		subjects.HeaderLogEnd:   {string(e.reason)},
-		subjects.HeaderLogLines: {strconv.FormatInt(e.lines, 10)},
-	}
-	if e.id != "" {
-		header[subjects.HeaderLogStream] = []string{e.id}
-		header[subjects.HeaderLogSeq] = []string{strconv.FormatUint(e.seq, 10)}
-	}
-	return &nats.Msg{Subject: target, Header: header}
-}
-
-// publishLast sends a message that ends a request. Without it the requester would wait forever, so
-// it retries while the connection is lost, until the service ends.
-func (s *Service) publishLast(ctx context.Context, msg *nats.Msg) {
-	_ = s.deliver(ctx, msg) // an error has no receiver
-}
-
-// endOf returns the reason of an end with an error.
-func endOf(failure *request.Error) subjects.LogEnd {
-	if failure.Code == subjects.CodeResourceExhausted {
-		return subjects.LogEndLimit
-	}
-	return subjects.LogEndError
 }

@@ -153,26 +153,29 @@ func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.R
 	}, nil
 }
 
-// answer serves a request once it has its slot.
+// answer serves a request once it has its slot, until ctx is done.
 func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, req *logRequest, body []byte) (result string) {
+	end := ending{target: req.reply}
 	slot, err := turn.Wait(ctx)
 	if err != nil {
 		req.end = endOption(body)
-		return s.fail(serving, req, err)
+	} else {
+		end, err = s.serve(ctx, req, body)
+		slot.Release() // before the requester receives the end
 	}
-	// The slot is free before the requester receives the end.
-	conclude := s.serve(ctx, serving, req, body)
-	slot.Release()
-	return conclude()
+	return s.finish(serving, req, end, err)
 }
 
-// serve serves a request until ctx is done. conclude sends the end of the answer.
-func (s *Service) serve(ctx, serving context.Context, req *logRequest, body []byte) (conclude func() (result string)) {
-	if err := s.parse(ctx, req, body); err != nil {
-		return func() string { return s.fail(serving, req, err) }
+// serve serves a request without the end of its answer.
+func (s *Service) serve(ctx context.Context, req *logRequest, body []byte) (ending, error) {
+	end := ending{target: req.reply}
+	err := s.parse(ctx, req, body)
+	if err != nil {
+		return end, err
 	}
 	if req.op == subjects.LogGet {
-		return s.get(ctx, serving, req)
+		end.answer, end.lines, err = s.get(ctx, req)
+		return end, err
 	}
 	st := &stream{
 		Service: s, req: req, id: rand.Text(), target: req.reply,
@@ -181,14 +184,8 @@ func (s *Service) serve(ctx, serving context.Context, req *logRequest, body []by
 		out:     newOutbox(req, req.matcher(s.turns), &s.memory, s.metrics),
 		limiter: rate.NewLimiter(pace, paceBurst),
 	}
-	if req.op == subjects.LogOpen {
-		target, err := s.names.LogsOut(req.query.App.Project, st.id)
-		if err != nil {
-			return func() string { return st.finish(serving, req.reply, err) }
-		}
-		st.target = target
-	}
-	return st.serve(ctx, serving)
+	err = st.serve(ctx)
+	return ending{target: st.target, id: st.id, seq: st.seq + 1, lines: st.reader.delivered(st.lines)}, err
 }
 
 // parse reads the options of a request. The compilation of expressions has to wait for a turn.
@@ -208,14 +205,6 @@ func (s *Service) parse(ctx context.Context, req *logRequest, body []byte) error
 		req.end = end503
 		return err
 	}
-	switch {
-	case !req.far():
-		return nil
-	case req.op == subjects.LogOpen:
-		return request.Errorf(subjects.CodeInvalidArgument, "open: a reader in another account cannot listen to the stream, want tail")
-	case req.window > 0:
-		return request.Errorf(subjects.CodeInvalidArgument, "window: %d: a reader in another account cannot acknowledge, want none (appbridge logs: --window 0)", req.window)
-	}
 	return nil
 }
 
@@ -226,20 +215,12 @@ func (s *Service) refuse(op subjects.LogOp, r *request.Request, err error) {
 	if len(r.Body) <= maxBody {
 		end = endOption(r.Body)
 	}
-	for _, msg := range []*nats.Msg{request.ErrorMessage(r.Reply, failure), endMessage(r.Reply, ending{reason: endOf(failure), end: end})} {
+	for _, msg := range (ending{target: r.Reply}).messages(failure, end) {
 		if err := s.nc.PublishMsg(msg); err != nil {
 			s.log.Warn("cannot answer a log request", zap.String("subject", r.Subject), zap.Error(err))
 		}
 	}
 	s.metrics.requests.WithLabelValues(string(op), failure.Code.String()).Inc()
-}
-
-// fail answers a request with an error, and ends its stream.
-func (s *Service) fail(serving context.Context, req *logRequest, err error) (result string) {
-	failure := s.failure(req.query.App, err)
-	s.publishLast(serving, request.ErrorMessage(req.reply, failure))
-	s.publishLast(serving, endMessage(req.reply, ending{reason: endOf(failure), end: req.end}))
-	return failure.Code.String()
 }
 
 // failure returns the error for the requester, and logs an internal one.

@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait. Nothing is expected to come near it.
-const patience = 60 * time.Second
+const patience = suite.Patience
 
 // written is a LogStreamer whose logs a test writes: to show what the service
 // does whatever its source does.

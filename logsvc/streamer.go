@@ -8,11 +8,12 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// LogStreamer finds the logs of apps. Pods are one source of them; another one can be added without
-// touching the service. It is safe for use by many goroutines.
+// LogStreamer finds the logs of apps. Package pods is one; another one is a package beside it, given
+// to the service where package main starts that. The service refuses PERSISTED_ONLY itself: an
+// archive needs the source in Query too. A LogStreamer is safe for use by many goroutines.
 type LogStreamer interface {
 	// Open finds the logs of q and takes the slots for reading them, so that a limit applies
-	// before anything is sent. ctx bounds Open alone. An error for the requester is a *request.Error.
+	// before anything is sent. ctx bounds Open alone. Errors for the requester are *request.Error.
 	Open(ctx context.Context, q Query) (LogStream, error)
 }
 
@@ -67,11 +68,9 @@ type Query struct {
 // Follow selects whether lines are read as they are written.
 type Follow int
 
+// What a query follows.
 const (
-	// FollowRunning follows as long as a replica runs.
-	FollowRunning Follow = iota
-	// FollowNever reads the existing lines only.
-	FollowNever
-	// FollowAlways also waits for new replicas, as long as the app exists.
-	FollowAlways
+	FollowRunning Follow = iota // as long as a replica runs
+	FollowNever                 // the existing lines only
+	FollowAlways                // also new replicas, as long as the app exists
 )

@@ -15,12 +15,11 @@ const (
 	// are sent again. It doubles each time.
 	resendAfter    = 2 * time.Second
 	maxResendAfter = 30 * time.Second
-	// windowBytes is how much memory open messages may take.
-	windowBytes = 4 << 20
+	windowBytes    = 4 << 20 // how much memory open messages may take
 )
 
-// window holds the open messages: those that the reader has not acknowledged. A stream without
-// acknowledgements has a nil window.
+// window holds the open messages: those that the reader has not acknowledged. In a stream without
+// acknowledgements none is opened.
 type window struct {
 	size   int
 	memory *memory
@@ -36,7 +35,6 @@ type window struct {
 	freed chan struct{} // closed when a message is acknowledged
 }
 
-// unacked is a message that is not acknowledged.
 type unacked struct {
 	msg *nats.Msg
 	// batch has the memory of the message's body and is reused afterwards. It is nil when the
@@ -46,17 +44,26 @@ type unacked struct {
 }
 
 func newWindow(size int, all *memory) *window {
-	if size == 0 {
-		return nil
-	}
 	return &window{size: size, memory: all, open: map[uint64]*unacked{}, wait: resendAfter, freed: make(chan struct{})}
 }
 
 // enter waits until there is room for a message and opens it. acknowledge returns the batch.
 func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch) error {
+	return w.await(ctx, func() bool { return w.tryEnter(seq, msg, b) })
+}
+
+// drain waits until every message is acknowledged.
+func (w *window) drain(ctx context.Context) error {
+	return w.await(ctx, func() bool { return len(w.open) == 0 })
+}
+
+// await waits until ready returns true, which it calls with the lock.
+func (w *window) await(ctx context.Context, ready func() bool) error {
 	for {
-		freed := w.tryEnter(seq, msg, b)
-		if freed == nil {
+		w.mu.Lock()
+		done, freed := ready(), w.freed
+		w.mu.Unlock()
+		if done {
 			return nil
 		}
 		select {
@@ -67,12 +74,10 @@ func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch)
 	}
 }
 
-// tryEnter returns nil if there is room, else a channel that is closed when there may be room.
-func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// tryEnter opens a message if there is room. It is called with the lock.
+func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) bool {
 	if len(w.open) >= w.size || w.bytes >= windowBytes || w.bytes >= windowFloor && w.memory.scarce() {
-		return w.freed
+		return false
 	}
 	if len(w.open) == 0 {
 		w.since = time.Now()
@@ -85,20 +90,15 @@ func (w *window) tryEnter(seq uint64, msg *nats.Msg, b *batch) (freed <-chan str
 	}
 	w.open[seq] = u
 	w.grow(u.cost)
-	return nil
+	return true
 }
 
-// grow adds n bytes to the memory of the open messages.
 func (w *window) grow(n int) {
 	w.bytes += n
 	w.memory.add(n)
 }
 
-// release forgets the open messages.
 func (w *window) release() {
-	if w == nil {
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grow(-w.bytes)
@@ -107,9 +107,6 @@ func (w *window) release() {
 
 // acknowledge removes a message if it is open, and returns its batch if it can be reused.
 func (w *window) acknowledge(seq uint64) *batch {
-	if w == nil {
-		return nil
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	u := w.open[seq]
@@ -131,9 +128,6 @@ func (w *window) acknowledge(seq uint64) *batch {
 
 // overdue returns the open messages, in order, when it is time to send them again.
 func (w *window) overdue(now time.Time) []*nats.Msg {
-	if w == nil {
-		return nil
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.open) == 0 || now.Sub(w.since) < w.wait {
@@ -150,33 +144,10 @@ func (w *window) overdue(now time.Time) []*nats.Msg {
 
 // waiting returns for how long the window has not been empty, 0 when it is empty.
 func (w *window) waiting(now time.Time) time.Duration {
-	if w == nil {
-		return 0
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.open) == 0 {
 		return 0
 	}
 	return now.Sub(w.began)
-}
-
-// drain waits until every message is acknowledged.
-func (w *window) drain(ctx context.Context) error {
-	if w == nil {
-		return nil
-	}
-	for {
-		w.mu.Lock()
-		open, freed := len(w.open), w.freed
-		w.mu.Unlock()
-		if open == 0 {
-			return nil
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

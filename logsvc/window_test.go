@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // Silence counts from when something is there to be acknowledged.
@@ -17,11 +19,11 @@ func TestWindowWaiting(t *testing.T) {
 		t.Errorf("got %s with nothing open", d)
 	}
 	for seq := range uint64(2) {
-		if w.tryEnter(seq, &nats.Msg{Data: make([]byte, 10)}, nil) != nil {
+		if !w.tryEnter(seq, &nats.Msg{Data: make([]byte, 10)}, nil) {
 			t.Fatal("the window is full")
 		}
 	}
-	if w.tryEnter(2, &nats.Msg{}, nil) == nil {
+	if w.tryEnter(2, &nats.Msg{}, nil) {
 		t.Error("a third message may be sent")
 	}
 	if d := w.waiting(time.Now().Add(time.Minute)); d < time.Minute || d > 2*time.Minute {
@@ -46,7 +48,7 @@ func TestWindowBytes(t *testing.T) {
 	t.Parallel()
 	w := newWindow(maxWindow, &memory{})
 	n := 0
-	for uint64(n) < maxWindow && w.tryEnter(uint64(n), &nats.Msg{Data: make([]byte, 256<<10)}, nil) == nil {
+	for uint64(n) < maxWindow && w.tryEnter(uint64(n), &nats.Msg{Data: make([]byte, 256<<10)}, nil) {
 		n++
 	}
 	if n*256<<10 != windowBytes {
@@ -59,7 +61,7 @@ func TestWindowLost(t *testing.T) {
 	t.Parallel()
 	w := newWindow(8, &memory{})
 	for seq := range uint64(5) {
-		if w.tryEnter(seq, &nats.Msg{Data: []byte{byte(seq)}}, nil) != nil {
+		if !w.tryEnter(seq, &nats.Msg{Data: []byte{byte(seq)}}, nil) {
 			t.Fatal("the window is full")
 		}
 	}
@@ -72,7 +74,7 @@ func TestWindowLost(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	w.acknowledge(1)
-	if w.tryEnter(5, &nats.Msg{}, nil) != nil {
+	if !w.tryEnter(5, &nats.Msg{}, nil) {
 		t.Error("the window is full")
 	}
 	w.acknowledge(5)
@@ -85,7 +87,7 @@ func TestWindowLost(t *testing.T) {
 func TestOutboxMissed(t *testing.T) {
 	t.Parallel()
 	lines := []Line{{Text: []byte("a")}, {Text: []byte("b")}}
-	o := newOutbox(&logRequest{format: formatText}, nil, &memory{}, testMetrics())
+	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, &memory{}, testMetrics())
 	missed := 0
 	o.filter = func(_ context.Context, _ string, lines []Line, _ bool) ([]Line, int, error) {
 		return lines[:len(lines)-missed], missed, nil

@@ -25,51 +25,27 @@ const (
 )
 
 func (op APIOp) validate() error {
-	switch op {
-	case APIGet, APIReplicas, APIIngress, APIDeploy, APIStop, APIDelete, APIDeleteReplica:
-		return nil
-	}
-	return fmt.Errorf("%w: app operation %s", ErrInvalidName, quote(string(op)))
+	return oneOf("app operation", op, APIGet, APIReplicas, APIIngress, APIDeploy, APIStop, APIDelete, APIDeleteReplica)
 }
 
-// API is the subject of an operation on one app, "<prefix>.api.<op>.<project>.<domain>.<app>". The
-// error is that of AppID.Validate, or wraps ErrInvalidName for an unknown operation.
+// API is the subject of an operation on one app, "<prefix>.api.<op>.<project>.<domain>.<app>".
 func (s Subjects) API(op APIOp, id AppID) (string, error) {
-	if err := op.validate(); err != nil {
-		return "", fmt.Errorf("app operation subject: %w", err)
-	}
-	key, err := id.Key()
-	if err != nil {
-		return "", fmt.Errorf("app operation subject: %w", err)
-	}
-	return s.prefix + apiBranch + string(op) + "." + key, nil
+	return opSubject("app operation subject", s.prefix+apiBranch, op, id)
 }
 
-// APIFilter matches one operation for all apps, "<prefix>.api.<op>.*.*.*": what the service listens
-// on. The error wraps ErrInvalidName for an unknown operation.
+// APIFilter matches one operation for all apps, "<prefix>.api.<op>.*.*.*".
 func (s Subjects) APIFilter(op APIOp) (string, error) {
-	if err := op.validate(); err != nil {
-		return "", fmt.Errorf("app operation filter: %w", err)
-	}
-	return s.prefix + apiBranch + string(op) + ".*.*.*", nil
+	return opFilter("app operation filter", s.prefix+apiBranch, op)
 }
 
 // ParseAPI is the inverse of API.
 func (s Subjects) ParseAPI(subject string) (APIOp, AppID, error) {
-	op, id, err := s.parseOpID(subject, apiBranch)
-	if err == nil {
-		err = APIOp(op).validate()
-	}
-	if err != nil {
-		return "", AppID{}, fmt.Errorf("parse app operation subject %s: %w", quote(subject), err)
-	}
-	return APIOp(op), id, nil
+	return parseOp[APIOp](s, "app operation subject", apiBranch, subject)
 }
 
-// APIList is the subject of a list request: "<prefix>.api.list" for all apps,
-// followed by the project, or by project and domain, to see only theirs. Empty
-// means all. A domain without a project gives an error that wraps ErrEmptyPart;
-// parts too long for a subject give one that wraps ErrTooLong.
+// APIList is the subject of a list request: "<prefix>.api.list" for all apps, followed by the
+// project, or by project and domain, for only theirs. Empty means all. A domain without a project
+// gives an error.
 func (s Subjects) APIList(project, domain string) (string, error) {
 	if project == "" && domain == "" {
 		return s.prefix + apiList, nil
@@ -96,17 +72,11 @@ func (s Subjects) ParseAPIList(subject string) (project, domain string, err erro
 	if subject == s.prefix+apiList {
 		return "", "", nil
 	}
-	rest, err := s.cut(subject, apiList+".")
+	n := min(strings.Count(subject, ".")-strings.Count(s.prefix+apiList, "."), 2)
+	parts, err := s.parse("app list subject", apiList+".", subject, n)
 	if err != nil {
-		return "", "", fmt.Errorf("parse app list subject %s: %w", quote(subject), err)
+		return "", "", err
 	}
-	n := min(strings.Count(rest, ".")+1, 2)
-	parts, err := splitTokens(rest, n)
-	if err != nil {
-		return "", "", fmt.Errorf("parse app list subject %s: %w", quote(subject), err)
-	}
-	if n == 2 {
-		domain = parts[1]
-	}
-	return parts[0], domain, nil
+	parts = append(parts, "") // without a domain
+	return parts[0], parts[1], nil
 }

@@ -2,17 +2,14 @@ package subjects
 
 import "fmt"
 
-// MaxKeyBytes is the longest key an app id may have, and so the longest run of identity tokens in
-// any subject. A NATS server closes the connection of a client whose protocol line, subject
-// included, is over 4096 bytes (its default max_control_line). Without a bound one app with an
-// absurdly long name would take the connection down for all of them, with every retry. The bound
-// leaves room for the prefix and for the subjects of the JetStream API, which repeat stream,
-// consumer and filter.
+// MaxKeyBytes bounds the key of an app id. A NATS server closes the connection of a client whose
+// protocol line, subject included, is over 4096 bytes (its default max_control_line): one app with
+// an absurdly long name would take it down for all. The bound leaves room for the prefix
+// and for the subjects of the JetStream API, which repeat stream, consumer and filter.
 const MaxKeyBytes = 2048
 
-// AppID names an app. The parts may hold any bytes, also such that are not
-// UTF-8, but not be empty. It is comparable; the zero value is not valid. The
-// organization is not part of the identity: it travels in the message.
+// AppID names an app. The parts may hold any bytes, but not be empty. It is comparable; the zero
+// value is not valid. The organization is not part of the identity: it is in the message.
 type AppID struct {
 	Project string
 	Domain  string
@@ -34,9 +31,8 @@ func (id AppID) String() string {
 	return id.Project + "/" + id.Domain + "/" + id.Name
 }
 
-// Key is "<project>.<domain>.<app>" with every part escaped: the key in the
-// bucket, the ce-subject, and the identity tokens of every subject. Two
-// different ids never have the same key. The error is that of Validate.
+// Key is "<project>.<domain>.<app>" with every part escaped: the key in the bucket, the ce-subject,
+// and the identity tokens of every subject. No two ids share a key. The error is that of Validate.
 func (id AppID) Key() (string, error) {
 	key, err := joinTokens(id.parts()...)
 	if err != nil {

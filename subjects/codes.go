@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 )
@@ -22,27 +23,20 @@ const (
 	CodeDeadlineExceeded   Code = 504 // the request took too long
 )
 
+var codeNames = map[Code]string{
+	CodeInvalidArgument:    "InvalidArgument",
+	CodePermissionDenied:   "PermissionDenied",
+	CodeNotFound:           "NotFound",
+	CodeFailedPrecondition: "FailedPrecondition",
+	CodeResourceExhausted:  "ResourceExhausted",
+	CodeInternal:           "Internal",
+	CodeUnavailable:        "Unavailable",
+	CodeDeadlineExceeded:   "DeadlineExceeded",
+}
+
 // String is the name of the code, "NotFound" for 404, or "Code(418)" for a number that is none.
 func (c Code) String() string {
-	switch c {
-	case CodeInvalidArgument:
-		return "InvalidArgument"
-	case CodePermissionDenied:
-		return "PermissionDenied"
-	case CodeNotFound:
-		return "NotFound"
-	case CodeFailedPrecondition:
-		return "FailedPrecondition"
-	case CodeResourceExhausted:
-		return "ResourceExhausted"
-	case CodeInternal:
-		return "Internal"
-	case CodeUnavailable:
-		return "Unavailable"
-	case CodeDeadlineExceeded:
-		return "DeadlineExceeded"
-	}
-	return "Code(" + strconv.Itoa(int(c)) + ")"
+	return cmp.Or(codeNames[c], "Code("+strconv.Itoa(int(c))+")")
 }
 
 // HeaderValue is the code as it stands in the header, "404" for CodeNotFound.
@@ -51,10 +45,7 @@ func (c Code) HeaderValue() string { return strconv.Itoa(int(c)) }
 // ParseCode is the inverse of Code.HeaderValue for the codes above; anything
 // else gives an error that wraps ErrMalformed.
 func ParseCode(s string) (Code, error) {
-	for _, c := range []Code{
-		CodeInvalidArgument, CodePermissionDenied, CodeNotFound, CodeFailedPrecondition, CodeResourceExhausted,
-		CodeInternal, CodeUnavailable, CodeDeadlineExceeded,
-	} {
+	for c := range codeNames {
 		if c.HeaderValue() == s {
 			return c, nil
 		}

@@ -18,45 +18,40 @@
 //	café            caf=C3=A9
 //	*               =2A
 //
-// The form is reversible and there is one for each text, so that no two apps share a token, and
-// nothing that a user types reaches a subject as a dot, a wildcard, a space or a control byte. A
-// token with lower-case hex digits, or with an escape where none is needed, is malformed. No part
-// may be empty. The three tokens with their dots are at most 2048 bytes ([MaxKeyBytes]); an app
-// beyond that has no subject and no key. See [EscapeToken] and [AppID].
-//
-// The organization is not part of the identity. It is in the message.
+// There is one form for each text, so that no two apps share a token, and nothing that a user types
+// reaches a subject as a dot, a wildcard, a space or a control byte. Every other form is malformed.
+// No part may be empty. The three tokens with their dots are at most 2048 bytes ([MaxKeyBytes]); an
+// app beyond that has no subject and no key. The organization is not part of the identity: it is in
+// the message. See [EscapeToken] and [AppID].
 //
 // # Names
 //
 // By default the prefix is flyte.apps, the stream FLYTE_APPS and the bucket flyte-apps. A prefix is
 // made of tokens of [A-Za-z0-9_-] joined by dots; stream and bucket are one such token each.
-// Metadata of stream and bucket name the cluster whose history they hold:
+// Metadata of stream and bucket:
 //
 //	appbridge-cluster-uid     6f1c0d9e-6f57-4a53-9d5c-0f3f8c1f2a77
 //	appbridge-cluster-name    production
-//
-// The bucket's also name the stream that it reflects:
-//
 //	appbridge-stream          FLYTE_APPS
-//
-// Stream and bucket carry the identity of the stream, a random text that is set when they are made
-// or first marked. A stream that is created again in the place of a missing one keeps the identity,
-// and so does one that is restored from a backup. Stream and bucket with different identities do
-// not belong together; one without it, from an older version of appbridge, fits any.
-//
 //	appbridge-stream-id       pX2mVQkQGm3rXo0dJq8b1w
-//
-// The stream names the newest ranges of sequences that it lost, oldest loss first, and the range of
-// which there is no notice yet (see Messages of the stream itself). Both ends belong to a range.
-// See [ParseLostRanges] and [ParseLostRange].
-//
 //	appbridge-lost-ranges     1040-1047,2101-2101
 //	appbridge-lost-pending    3307-3350
-//
-// When an operator accepts that the cluster's history was reset (etcd restored from a backup), both
-// also say up to which sequence of the stream the events belong to the history that is over:
-//
 //	appbridge-reset-sequence  1047
+//
+// Both name the cluster whose history they hold. appbridge-stream, on the bucket alone, names the
+// stream that it reflects.
+//
+// Both carry the identity of the stream, a random text that is set when they are made or first
+// marked. A stream that replaces a missing one, or is restored from a backup, keeps it. Stream and
+// bucket with different identities do not belong together; one without it, from an older version of
+// appbridge, fits any.
+//
+// The stream alone names the newest ranges of sequences that it lost, oldest loss first, and the
+// range of which there is no notice yet (see Messages of the stream itself). Both ends belong to a
+// range. See [ParseLostRanges] and [ParseLostRange].
+//
+// appbridge-reset-sequence is on both once an operator has accepted that the cluster's history was
+// reset (etcd restored from a backup): events up to it belong to the history that is over.
 //
 // # Subjects
 //
@@ -86,30 +81,27 @@
 //	                   flyte.apps.api.list.shop
 //	                   flyte.apps.api.list.shop.production
 //
-// Since the project stands in the subject, the permissions of a NATS user are
-// enough to fence a tenant in: flyte.apps.events.shop.> and
-// flyte.apps.logs.*.shop.> are all that concerns the project shop, and
-// flyte.apps.api.*.shop.> with flyte.apps.api.list.shop all that may be done to it.
+// The permissions of a NATS user are enough to isolate a tenant: flyte.apps.events.shop.> and
+// flyte.apps.logs.*.shop.> are all that concerns the project shop, and flyte.apps.api.*.shop.> with
+// flyte.apps.api.list.shop all that may be done to it.
 //
 // # Bucket
 //
-// The bucket holds the current state of every app under the key of its
-// identity, the same three tokens as in the subjects. An entry is published
-// directly to the subject behind the key, because a KV client sets no headers.
+// The bucket holds the current state of every app. An entry is published directly to the subject
+// behind its key, because a KV client sets no headers.
 //
 //	key                shop.production.checkout
 //	stream             KV_flyte-apps
 //	entry              $KV.flyte-apps.shop.production.checkout
 //	all entries        $KV.flyte-apps.>
 //
-// An app that is gone leaves a marker: an entry with the header KV-Operation,
-// whose value is DEL or PURGE. An entry without that header is a value.
+// An app that is gone leaves a marker: an entry with the header KV-Operation, whose value is DEL or
+// PURGE. An entry without that header is a value.
 //
-// Markers stay for ever unless appbridge runs with --marker-max-age. Then it removes markers that
-// are older, but never the bucket's newest message and never the one that has the highest
-// Flyte-Event-Sequence. So the position of the bucket (below) is as exact as with all markers. A
-// reader that keeps a copy and reads the bucket again drops every app that has neither an entry nor
-// a marker.
+// Markers stay for ever unless appbridge runs with --marker-max-age. Then it removes older ones,
+// but never the bucket's newest message and never the one that has the highest
+// Flyte-Event-Sequence, so that the position of the bucket (below) stays exact. A reader that keeps
+// a copy and reads the bucket again drops every app that has neither an entry nor a marker.
 //
 // # Payloads
 //
@@ -124,8 +116,8 @@
 //
 //	3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90/48213/17
 //
-// The rule is the same for every kind of event. A retry keeps the id; the same
-// state at another place in the app's history has another one. See [MessageID].
+// A retry keeps the id; the same state at another place in the app's history has another one. See
+// [MessageID].
 //
 // # Headers of an event
 //
@@ -164,29 +156,20 @@
 //
 // Flyte-Status is one word for the state after the event: STOPPED for a stopped app, else the
 // status of the condition of type Ready: ACTIVE, PENDING or FAILED. Flyte-Previous-Status is the
-// Flyte-Status of the same app's previous event. So a consumer of headers alone can react to a
-// transition: in the example above the app became ready. A create has only the first, a delete only
-// the second:
+// Flyte-Status of the same app's previous event, so that a consumer of headers alone can react to a
+// transition. A create has only the first, a delete only the second. Flyte-Status is also absent
+// while the Service has no condition of type Ready, and on events of an older version of appbridge.
+// A reader accepts words that it does not know.
 //
-//	created   Flyte-Status PENDING
-//	updated   Flyte-Status ACTIVE     Flyte-Previous-Status PENDING
-//	updated   Flyte-Status STOPPED    Flyte-Previous-Status ACTIVE
-//	deleted                           Flyte-Previous-Status STOPPED
-//
-// Flyte-Status is absent while the Service has no condition of type Ready, and on events of an
-// older version of appbridge. Flyte-Previous-Status is absent where the previous event has no
-// Flyte-Status. A reader accepts words that it does not know.
-//
-// A bucket entry or marker repeats the Flyte- and ce- headers of its event, and
-// adds the stream sequence of that event:
+// A bucket entry or marker repeats the Flyte- and ce- headers of its event, and adds its sequence:
 //
 //	Flyte-Event-Sequence              18
 //	KV-Operation                      DEL
 //
 // Entries are written in stream order. A consumer that has read the bucket up to S, the highest
 // such sequence over entries and markers, goes on with the stream at S+1 and has neither a gap nor
-// a repeat. With an option a bridge removes old delete markers, never the one at S. An entry that
-// the server refuses for its size is truncated: Flyte-Truncated then names more than on the event.
+// a repeat. An entry that the server refuses for its size is truncated: Flyte-Truncated then names
+// more than on the event.
 //
 // Appends are fenced by headers that the JetStream server checks before it stores anything:
 //
@@ -196,14 +179,14 @@
 //	Nats-Expected-Last-Subject-Sequence-Subject   flyte.apps.events.shop.production.checkout.*
 //
 // Nats-Expected-Last-Sequence is the sequence of the stream's last message: all appends are one
-// chain. A stream that ends before what was acknowledged refuses the next append, so that no
-// sequence is given to a second event. The other two are the sequence of the app's previous event
-// and the filter of that app: its events stay in order whatever else is appended. A message that
-// belongs to no app has neither of them.
+// chain, and a stream that ends before what was acknowledged refuses the next one. The other two
+// are the sequence of the app's previous event and the filter of that app; a message that belongs
+// to no app has neither. Every write of the bucket carries Nats-Expected-Last-Sequence as well, for
+// the bucket's stream. The fences stay on the stored messages. They mean nothing to a reader.
 //
-// Every write of the bucket carries Nats-Expected-Last-Sequence as well: the sequence, in the
-// bucket's stream, of the entry written before. The fences stay on the stored messages. They mean
-// nothing to a reader.
+// To a consumer of headers alone, the server delivers no bodies and adds their size in bytes:
+//
+//	Nats-Msg-Size   2913
 //
 // # Messages of the stream itself
 //
@@ -214,16 +197,13 @@
 //
 // A stream can come back with less than it acknowledged: power loss of a single server, a volume
 // rolled back, a restore of an older backup. appbridge then never gives a lost sequence to another
-// event. It takes the place of the lost messages with fillers, and appends one notice behind them:
+// event. It fills the lost sequences, and appends one notice behind them:
 //
 //	flyte.apps.events.lost      a filler
 //	flyte.apps.events.notice    a notice of loss
 //
-// Fillers are purged at once, so that most readers never receive one. A reader skips a filler. It
-// can do so because sequences still only grow; a gap in them is no loss, since retention and purges
-// make gaps too.
-//
-// A notice names the first and the last lost sequence:
+// Fillers are purged at once, and a reader skips one. A gap in the sequences is no loss, since
+// retention and purges make gaps too. A notice names the first and the last lost sequence:
 //
 //	Flyte-Lost-From   1040
 //	Flyte-Lost-To     1047
@@ -256,7 +236,7 @@
 // The codes are
 //
 //	400   InvalidArgument      the request can never succeed
-//	403   PermissionDenied     operations that change apps are not turned on, or a deploy reaches beyond its app
+//	403   PermissionDenied     writes are turned off, or a deploy reaches beyond its app
 //	404   NotFound             no such app, replica or container
 //	409   FailedPrecondition   not in the app's present state
 //	429   ResourceExhausted    a limit of the service is reached
@@ -266,10 +246,9 @@
 //
 // # App operations
 //
-// The subject names the operation and the app. The body is a message of package
-// appv1, the one of Flyte, or empty where the subject is enough. An app in the body
-// must be that of the subject. The header Content-Type is the form of the request
-// and of its answer: application/json (the default) or application/protobuf.
+// The body is a message of package appv1, the one of Flyte, or empty where the subject is enough.
+// An app in the body must be that of the subject. The header Content-Type is the form of the
+// request and of its answer: application/json (the default) or application/protobuf.
 //
 //	get              GetRequest or nothing           GetResponse
 //	list             ListRequest or nothing          ListResponse
@@ -280,17 +259,16 @@
 //	delete           DeleteRequest or nothing        DeleteResponse
 //	delete-replica   ReplicaIdentifier               DeleteResponse
 //
-// The answer to get, deploy and stop has the headers that name a version, as an event has
-// them (Flyte-Uid, Flyte-Resource-Version, Flyte-Generation, Flyte-Namespace). The event of
-// a deploy or a stop has that Flyte-Resource-Version or, when the app has changed
-// again in the meantime, a higher one; that of a delete has the same Flyte-Uid. The last
-// four operations report their outcome; after unchanged and missing no event follows:
+// The answer to get, deploy and stop has the headers that name a version, as an event has them
+// (Flyte-Uid, Flyte-Resource-Version, Flyte-Generation, Flyte-Namespace). The event of a deploy or
+// a stop has that Flyte-Resource-Version or, when the app has changed again in the meantime, a
+// higher one; that of a delete has the same Flyte-Uid. The last four operations report their
+// outcome; after unchanged and missing no event follows:
 //
 //	Flyte-Outcome    created | updated | unchanged | stopped | deleted | missing
 //
-// The answer to list has no position in the stream: a reader that needs a snapshot and then
-// every change reads the bucket. Fields that were dropped to fit the server's limit are
-// named in Flyte-Truncated.
+// The answer to list has no position in the stream: a reader that needs a snapshot and then every
+// change reads the bucket. Flyte-Truncated names fields that did not fit into a message.
 //
 // # Log streams
 //
@@ -302,6 +280,8 @@
 //	Flyte-Log-Stream     Vq2dG0
 //	Flyte-Log-Seq        7
 //	Flyte-Log-Replica    checkout-shop-production-00003-deployment-7c9d-x2x4z
+//
+// The formats of the lines are text, raw, and Flyte's TailLogsResponse as json or proto.
 //
 // What is not lines of the log is a note, and in the formats for people begins with
 //
@@ -315,18 +295,16 @@
 //	Flyte-Log-Dropped    120
 //	Flyte-Log-Limit      10m0s
 //
-// Flyte-Log-Limit is on the first message of a stream to another account, where the
-// service cannot detect a missing subscriber: the maximum duration of the stream.
+// Flyte-Log-Limit is on the first message of a stream to another account, where the service cannot
+// detect a missing subscriber: the maximum duration of the stream.
 //
-// Every message but an error and the last has a reply subject, unless it goes to another
-// account. A reader with a window acknowledges each message with an empty one to it,
-// in any order. The service may send messages that are not acknowledged again, with
-// the same number. The server answers there to a message without subscribers.
+// Every message but an error and the last has a reply subject, unless it goes to another account. A
+// reader with a window acknowledges each message with an empty one to it, in any order. The service
+// may send messages that are not acknowledged again, with the same number. The server answers there
+// to a message without subscribers.
 //
-//	flyte.apps.logs.ack.shop.Vq2dG0.7
-//
-// The last message is empty. It has the reason for the end and the number of lines.
-// Its status is 503, which ends a waiting NATS CLI, or 204 on request:
+// The last message is empty. It has the reason for the end and the number of lines. Its status is
+// 503, which ends a waiting NATS CLI, or 204 on request:
 //
 //	Flyte-Log-Stream     Vq2dG0
 //	Flyte-Log-Seq        8
@@ -338,8 +316,7 @@
 // max_duration, stalled, error (after an error) and shutdown. An error is a message of its own,
 // with the headers above, and the end follows.
 //
-// The service probes for a reader with messages that the server traces and does not
-// deliver. A reader never receives these headers:
+// The service probes for a reader with messages that the server traces and does not deliver:
 //
 //	Nats-Trace-Only      true
 //	Nats-Trace-Dest      flyte.apps.logs.ack.shop.Vq2dG0.trace

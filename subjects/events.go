@@ -20,19 +20,12 @@ const eventsBranch = ".events."
 // Type is the CloudEvents type of the kind, "org.flyte.app.created.v1" for Created.
 func (k EventKind) Type() string { return "org.flyte.app." + string(k) + ".v1" }
 
-func (k EventKind) validate() error {
-	switch k {
-	case Created, Updated, Deleted:
-		return nil
-	}
-	return fmt.Errorf("%w: event kind %s", ErrInvalidName, quote(string(k)))
-}
+func (k EventKind) validate() error { return oneOf("event kind", k, Created, Updated, Deleted) }
 
 // Events is the subject of the event stream, "<prefix>.events.>": every event of every app.
 func (s Subjects) Events() string { return s.prefix + eventsBranch + ">" }
 
-// Event is the subject of one event, "<prefix>.events.<project>.<domain>.<app>.<kind>". The error
-// is that of AppID.Validate, or wraps ErrInvalidName for an unknown kind.
+// Event is the subject of one event, "<prefix>.events.<project>.<domain>.<app>.<kind>".
 func (s Subjects) Event(id AppID, kind EventKind) (string, error) {
 	if err := kind.validate(); err != nil {
 		return "", fmt.Errorf("event subject: %w", err)
@@ -44,8 +37,7 @@ func (s Subjects) Event(id AppID, kind EventKind) (string, error) {
 	return s.prefix + eventsBranch + key + "." + string(kind), nil
 }
 
-// EventFilter matches all events of one app and of no other,
-// "<prefix>.events.<project>.<domain>.<app>.*". The error is that of AppID.Validate.
+// EventFilter matches all events of one app, "<prefix>.events.<project>.<domain>.<app>.*".
 func (s Subjects) EventFilter(id AppID) (string, error) {
 	key, err := id.Key()
 	if err != nil {
@@ -56,29 +48,21 @@ func (s Subjects) EventFilter(id AppID) (string, error) {
 
 // ParseEvent is the inverse of Event.
 func (s Subjects) ParseEvent(subject string) (AppID, EventKind, error) {
-	id, kind, err := s.parseEvent(subject)
-	if err != nil {
-		return AppID{}, "", fmt.Errorf("parse event subject %s: %w", quote(subject), err)
-	}
-	return id, kind, nil
-}
-
-func (s Subjects) parseEvent(subject string) (AppID, EventKind, error) {
 	rest, err := s.cut(subject, eventsBranch)
-	if err != nil {
-		return AppID{}, "", err
-	}
 	dot := strings.LastIndexByte(rest, '.')
-	if dot < 0 {
-		return AppID{}, "", fmt.Errorf("%w: no event kind", ErrMalformed)
+	if err == nil && dot < 0 {
+		err = fmt.Errorf("%w: no event kind", ErrMalformed)
 	}
 	kind := EventKind(rest[dot+1:])
-	if err := kind.validate(); err != nil {
-		return AppID{}, "", err
+	if err == nil {
+		err = kind.validate()
 	}
-	id, err := ParseKey(rest[:dot])
+	var id AppID
+	if err == nil {
+		id, err = ParseKey(rest[:max(dot, 0)])
+	}
 	if err != nil {
-		return AppID{}, "", err
+		return AppID{}, "", fmt.Errorf("parse event subject %s: %w", quote(subject), err)
 	}
 	return id, kind, nil
 }

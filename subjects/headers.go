@@ -2,21 +2,21 @@ package subjects
 
 // Headers of a publish to JetStream, read by the server. A sequence is a decimal number.
 const (
-	// HeaderMsgID holds a MessageID. The server drops a second message with the
-	// same value inside its duplicate window.
+	// HeaderMsgID holds a MessageID. The server drops a second message with it for a while.
 	HeaderMsgID          = "Nats-Msg-Id"
 	HeaderExpectedStream = "Nats-Expected-Stream" // names the stream that must store the message
-	// HeaderExpectedLastSequence holds the sequence that the stream's last
-	// message must have; else the server refuses. Every append to the event
-	// stream and every write of the bucket carries it.
+	// HeaderExpectedLastSequence holds the sequence that the stream's last message must have, else
+	// the server refuses. Every append to the event stream and every write of the bucket has it.
 	HeaderExpectedLastSequence = "Nats-Expected-Last-Sequence"
-	// HeaderExpectedLastSubjectSequence holds the sequence that the last message
-	// on the subject must have, 0 for none; else the server refuses.
+	// HeaderExpectedLastSubjectSequence is the same for the subject's last message, 0 for none.
 	HeaderExpectedLastSubjectSequence = "Nats-Expected-Last-Subject-Sequence"
-	// HeaderExpectedLastSubjectSequenceSubject widens the check above to the
-	// subjects that match this filter. Alone it is an error.
+	// HeaderExpectedLastSubjectSequenceSubject is a filter for the subjects of that check.
 	HeaderExpectedLastSubjectSequenceSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 )
+
+// HeaderMessageSize holds the size of a body in bytes. The server adds it to a message that it
+// delivers without the body.
+const HeaderMessageSize = "Nats-Msg-Size"
 
 // The header of a bucket entry that is not a value. An entry without it is one.
 const (
@@ -28,45 +28,25 @@ const (
 // Headers of an event, repeated on the bucket entry or marker that it led to.
 // Flags are "true" or absent, numbers decimal.
 const (
-	HeaderUID = "Flyte-Uid" // the uid of the Knative Service
-	// HeaderResourceVersion holds the version of the Knative Service; on a
-	// delete that of the previous event.
-	HeaderResourceVersion = "Flyte-Resource-Version"
-	// HeaderGeneration holds the generation of the Knative Service; on a delete
-	// that of the previous event.
-	HeaderGeneration = "Flyte-Generation"
-	// HeaderNamespace holds the namespace of the Knative Service. A stopped App does not carry it.
-	HeaderNamespace = "Flyte-Namespace"
-	// HeaderAppStatus holds one word for the App's state: STOPPED for a stopped app,
-	// else what the condition of type Ready maps to (ACTIVE, PENDING or FAILED);
-	// absent without that condition, and on a delete.
-	HeaderAppStatus = "Flyte-Status"
-	// HeaderPreviousAppStatus holds the HeaderAppStatus of the app's previous event;
-	// absent on a create, and where the previous event has none.
-	HeaderPreviousAppStatus = "Flyte-Previous-Status"
-	// HeaderRevision names the Revision that gave current_replicas; absent without one.
-	HeaderRevision = "Flyte-Revision"
-	// HeaderRevisionResourceVersion holds the version of that Revision; absent without one.
-	HeaderRevisionResourceVersion = "Flyte-Revision-Resource-Version"
-	// HeaderDeletedResourceVersion holds the version of the deletion; only on a
-	// delete that was observed.
-	HeaderDeletedResourceVersion = "Flyte-Deleted-Resource-Version"
-	// HeaderTruncated lists the fields that were dropped to fit the server's limit, joined by
-	// commas in the order in which they were dropped: TruncatedOldApp, TruncatedSpec,
-	// TruncatedStatus.
-	HeaderTruncated = "Flyte-Truncated"
-	// HeaderPreviousSequence holds the stream sequence of this app's previous
-	// event; absent on the first.
-	HeaderPreviousSequence = "Flyte-Previous-Sequence"
-	// HeaderMergedUpdates counts the intermediate updates that this one stands
-	// for; absent when there are none.
-	HeaderMergedUpdates = "Flyte-Merged-Updates"
-	HeaderSynthesized   = "Flyte-Synthesized" // a flag: a resync found the change
-	// HeaderFinalStateUnknown is a flag: the last state before this delete was not observed.
-	HeaderFinalStateUnknown = "Flyte-Final-State-Unknown"
-	// HeaderEventSequence holds the stream sequence of the event that a bucket
-	// entry or marker reflects; never on the event itself.
-	HeaderEventSequence = "Flyte-Event-Sequence"
+	HeaderUID             = "Flyte-Uid"              // the uid of the Knative Service
+	HeaderResourceVersion = "Flyte-Resource-Version" // its version; on a delete, the previous one
+	HeaderGeneration      = "Flyte-Generation"       // its generation, likewise
+	HeaderNamespace       = "Flyte-Namespace"        // its namespace, which a stopped App lacks
+	// HeaderAppStatus holds one word for the App's state: STOPPED for a stopped app, else what the
+	// condition of type Ready maps to; absent without that condition, and on a delete.
+	HeaderAppStatus               = "Flyte-Status"
+	HeaderPreviousAppStatus       = "Flyte-Previous-Status"           // of the previous event
+	HeaderRevision                = "Flyte-Revision"                  // that gave current_replicas
+	HeaderRevisionResourceVersion = "Flyte-Revision-Resource-Version" // its version
+	HeaderDeletedResourceVersion  = "Flyte-Deleted-Resource-Version"  // of an observed deletion
+	// HeaderTruncated lists the fields that were dropped to fit the server's limit, in that order
+	// and joined by commas: TruncatedOldApp, TruncatedSpec, TruncatedStatus.
+	HeaderTruncated         = "Flyte-Truncated"
+	HeaderPreviousSequence  = "Flyte-Previous-Sequence"   // of this app's previous event
+	HeaderMergedUpdates     = "Flyte-Merged-Updates"      // how many this one stands for
+	HeaderSynthesized       = "Flyte-Synthesized"         // a flag: a resync found the change
+	HeaderFinalStateUnknown = "Flyte-Final-State-Unknown" // a flag: the last state was not seen
+	HeaderEventSequence     = "Flyte-Event-Sequence"      // of the event, on a bucket entry
 )
 
 // Values of headers.
@@ -74,9 +54,7 @@ const (
 	FlagTrue        = "true"    // the value of a flag that is set
 	TruncatedOldApp = "old_app" // in HeaderTruncated: an update without old_app
 	TruncatedSpec   = "spec"    // in HeaderTruncated: an App without spec
-	// TruncatedStatus in HeaderTruncated: a delete whose App is its id alone,
-	// since a delete has to get through.
-	TruncatedStatus = "status"
+	TruncatedStatus = "status"  // in HeaderTruncated: a delete whose App is its id alone
 )
 
 // Headers of a notice of loss: the first and the last sequence of the event
@@ -94,8 +72,7 @@ const (
 
 // Headers of requests for app operations and of their answers.
 const (
-	// HeaderContentType holds ContentTypeJSON or ContentTypeProtobuf: the form of
-	// a request, which is also that of its answer. Absent: JSON.
+	// HeaderContentType holds the form of a request and its answer, by default ContentTypeJSON.
 	HeaderContentType = "Content-Type"
 	// HeaderOutcome holds an Outcome, on the answer of an operation that changes an app.
 	HeaderOutcome = "Flyte-Outcome"

@@ -44,10 +44,10 @@ type LogEnd string
 const (
 	LogEndEOF         LogEnd = "eof"          // the stream is complete
 	LogEndStopped     LogEnd = "stopped"      // a client stopped the stream
-	LogEndLimit       LogEnd = "limit"        // a limit of the service. The message before has the error.
+	LogEndLimit       LogEnd = "limit"        // a limit of the service, after an error message
 	LogEndMaxDuration LogEnd = "max_duration" // the stream reached its maximum duration
 	LogEndStalled     LogEnd = "stalled"      // the reader stopped acknowledging
-	LogEndError       LogEnd = "error"        // the source failed. The message before has the error.
+	LogEndError       LogEnd = "error"        // the source failed, after an error message
 	LogEndShutdown    LogEnd = "shutdown"     // the service is shutting down
 )
 
@@ -58,7 +58,7 @@ type LogNote string
 // The notes of a log stream.
 const (
 	LogNoteReplicas LogNote = "replicas" // the replicas that are read, as in HeaderLogReplicas
-	LogNoteWaiting  LogNote = "waiting"  // there is nothing to read for now. The text has the reason.
+	LogNoteWaiting  LogNote = "waiting"  // nothing to read for now. The text has the reason.
 	LogNoteDropped  LogNote = "dropped"  // lines are missing here, as many as in HeaderLogDropped
 	// LogNoteReplica: an event of one replica: a container restarted, a replica cannot be read.
 	LogNoteReplica LogNote = "replica"

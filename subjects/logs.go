@@ -1,9 +1,6 @@
 package subjects
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // LogOp is a request of the log service.
 type LogOp string
@@ -16,6 +13,21 @@ const (
 	LogOpen LogOp = "open"
 )
 
+// LogFormat is the form of the lines in the messages of a log stream.
+type LogFormat string
+
+// The formats of a log stream.
+const (
+	// LogFormatText is for people: with several replicas a line begins with the short name of its own.
+	LogFormatText  LogFormat = "text"
+	LogFormatRaw   LogFormat = "raw"   // the bytes as they were written
+	LogFormatJSON  LogFormat = "json"  // Flyte's TailLogsResponse in protobuf JSON
+	LogFormatProto LogFormat = "proto" // Flyte's TailLogsResponse in binary
+)
+
+// Structured reports whether the messages are TailLogsResponses.
+func (f LogFormat) Structured() bool { return f == LogFormatJSON || f == LogFormatProto }
+
 const (
 	logsBranch     = ".logs."
 	logsOutBranch  = ".logs.out."
@@ -23,50 +35,24 @@ const (
 	logsAckBranch  = ".logs.ack."
 )
 
-func (op LogOp) validate() error {
-	switch op {
-	case LogGet, LogTail, LogOpen:
-		return nil
-	}
-	return fmt.Errorf("%w: log operation %s", ErrInvalidName, quote(string(op)))
-}
+func (op LogOp) validate() error { return oneOf("log operation", op, LogGet, LogTail, LogOpen) }
 
-// Logs is the subject of a log request, "<prefix>.logs.<op>.<project>.<domain>.<app>". The error is
-// that of AppID.Validate, or wraps ErrInvalidName for an unknown operation.
+// Logs is the subject of a log request, "<prefix>.logs.<op>.<project>.<domain>.<app>".
 func (s Subjects) Logs(op LogOp, id AppID) (string, error) {
-	if err := op.validate(); err != nil {
-		return "", fmt.Errorf("log subject: %w", err)
-	}
-	key, err := id.Key()
-	if err != nil {
-		return "", fmt.Errorf("log subject: %w", err)
-	}
-	return s.prefix + logsBranch + string(op) + "." + key, nil
+	return opSubject("log subject", s.prefix+logsBranch, op, id)
 }
 
-// LogsFilter matches the requests of one operation for all apps, "<prefix>.logs.<op>.*.*.*": what
-// the log service listens on. The error wraps ErrInvalidName for an unknown operation.
+// LogsFilter matches the requests of one operation for all apps, "<prefix>.logs.<op>.*.*.*".
 func (s Subjects) LogsFilter(op LogOp) (string, error) {
-	if err := op.validate(); err != nil {
-		return "", fmt.Errorf("log filter: %w", err)
-	}
-	return s.prefix + logsBranch + string(op) + ".*.*.*", nil
+	return opFilter("log filter", s.prefix+logsBranch, op)
 }
 
 // ParseLogs is the inverse of Logs.
 func (s Subjects) ParseLogs(subject string) (LogOp, AppID, error) {
-	op, id, err := s.parseOpID(subject, logsBranch)
-	if err == nil {
-		err = LogOp(op).validate()
-	}
-	if err != nil {
-		return "", AppID{}, fmt.Errorf("parse log subject %s: %w", quote(subject), err)
-	}
-	return LogOp(op), id, nil
+	return parseOp[LogOp](s, "log subject", logsBranch, subject)
 }
 
-// LogsOut is the subject on which an opened stream arrives,
-// "<prefix>.logs.out.<project>.<id>". The error wraps ErrEmptyPart or ErrTooLong.
+// LogsOut is the subject on which an opened stream arrives, "<prefix>.logs.out.<project>.<id>".
 func (s Subjects) LogsOut(project, streamID string) (string, error) {
 	return s.logStream(logsOutBranch, project, streamID)
 }
@@ -77,7 +63,6 @@ func (s Subjects) ParseLogsOut(subject string) (project, streamID string, err er
 }
 
 // LogsStop is the subject that ends a stream, "<prefix>.logs.stop.<project>.<id>".
-// The error wraps ErrEmptyPart or ErrTooLong.
 func (s Subjects) LogsStop(project, streamID string) (string, error) {
 	return s.logStream(logsStopBranch, project, streamID)
 }
@@ -87,10 +72,9 @@ func (s Subjects) ParseLogsStop(subject string) (project, streamID string, err e
 	return s.parseLogStream(logsStopBranch, subject)
 }
 
-// LogsAck is the reply subject of the messages of a stream,
-// "<prefix>.logs.ack.<project>.<id>.<token>": token is the message's number, as
-// in HeaderLogSeq, or a word for a message that asks something of the server. The
-// error wraps ErrEmptyPart or ErrTooLong.
+// LogsAck is the reply subject of a message of a stream,
+// "<prefix>.logs.ack.<project>.<id>.<token>": token is the number in HeaderLogSeq, or a word for a
+// message that asks something of the server.
 func (s Subjects) LogsAck(project, streamID, token string) (string, error) {
 	tokens, err := joinTokens(part{"project", project}, part{"stream id", streamID}, part{"token", token})
 	if err != nil {
@@ -99,8 +83,7 @@ func (s Subjects) LogsAck(project, streamID, token string) (string, error) {
 	return s.prefix + logsAckBranch + tokens, nil
 }
 
-// LogsAckFilter matches every LogsAck of one stream,
-// "<prefix>.logs.ack.<project>.<id>.*". The error wraps ErrEmptyPart or ErrTooLong.
+// LogsAckFilter matches every LogsAck of one stream, "<prefix>.logs.ack.<project>.<id>.*".
 func (s Subjects) LogsAckFilter(project, streamID string) (string, error) {
 	subject, err := s.logStream(logsAckBranch, project, streamID)
 	if err != nil {
@@ -111,13 +94,9 @@ func (s Subjects) LogsAckFilter(project, streamID string) (string, error) {
 
 // ParseLogsAck is the inverse of LogsAck.
 func (s Subjects) ParseLogsAck(subject string) (project, streamID, token string, err error) {
-	rest, err := s.cut(subject, logsAckBranch)
+	parts, err := s.parse("log acknowledgement subject", logsAckBranch, subject, 3)
 	if err != nil {
-		return "", "", "", fmt.Errorf("parse log acknowledgement subject %s: %w", quote(subject), err)
-	}
-	parts, err := splitTokens(rest, 3)
-	if err != nil {
-		return "", "", "", fmt.Errorf("parse log acknowledgement subject %s: %w", quote(subject), err)
+		return "", "", "", err
 	}
 	return parts[0], parts[1], parts[2], nil
 }
@@ -131,28 +110,9 @@ func (s Subjects) logStream(branch, project, streamID string) (string, error) {
 }
 
 func (s Subjects) parseLogStream(branch, subject string) (project, streamID string, err error) {
-	rest, err := s.cut(subject, branch)
+	parts, err := s.parse("log stream subject", branch, subject, 2)
 	if err != nil {
-		return "", "", fmt.Errorf("parse log stream subject %s: %w", quote(subject), err)
-	}
-	parts, err := splitTokens(rest, 2)
-	if err != nil {
-		return "", "", fmt.Errorf("parse log stream subject %s: %w", quote(subject), err)
+		return "", "", err
 	}
 	return parts[0], parts[1], nil
-}
-
-// parseOpID splits "<prefix><branch><op>.<project>.<domain>.<app>". The caller checks the
-// operation.
-func (s Subjects) parseOpID(subject, branch string) (op string, id AppID, err error) {
-	rest, err := s.cut(subject, branch)
-	if err != nil {
-		return "", AppID{}, err
-	}
-	op, key, ok := strings.Cut(rest, ".")
-	if !ok {
-		return "", AppID{}, fmt.Errorf("%w: no app id", ErrMalformed)
-	}
-	id, err = ParseKey(key)
-	return op, id, err
 }

@@ -13,9 +13,8 @@ const (
 	noticeBranch = ".events.notice"
 )
 
-// Lost is the subject of a filler, "<prefix>.events.lost". A filler takes the place of a message
-// that was acknowledged and that the stream no longer has, so that its sequence is never given to
-// an event. It has no body and is purged at once; a reader skips it.
+// Lost is the subject of a filler, "<prefix>.events.lost". A filler takes the sequence of a message
+// that was acknowledged and lost. It has no body and is purged at once; a reader skips it.
 func (s Subjects) Lost() string { return s.prefix + lostBranch }
 
 // Notice is the subject of a notice of loss, "<prefix>.events.notice". It has no body; ParseNotice
@@ -48,8 +47,8 @@ func FormatNotice(r LostRange) (from, to string) {
 	return strconv.FormatUint(r.From, 10), strconv.FormatUint(r.To, 10)
 }
 
-// ParseNotice is the inverse of FormatNotice. It accepts what FormatNotice writes for a range that
-// is not empty, and nothing else; the error wraps ErrMalformed.
+// ParseNotice is the inverse of FormatNotice, for a range that is not empty. The error wraps
+// ErrMalformed.
 func ParseNotice(from, to string) (LostRange, error) {
 	r, err := parseLostRange(from, to)
 	if err != nil {
@@ -79,9 +78,8 @@ func FormatLostRanges(ranges []LostRange) string {
 	return strings.Join(words, ",")
 }
 
-// ParseLostRanges is the inverse of FormatLostRanges; the empty string is no range. It accepts what
-// FormatLostRanges writes for ranges that are not empty, and nothing else; the error wraps
-// ErrMalformed.
+// ParseLostRanges is the inverse of FormatLostRanges, for ranges that are not empty; the empty
+// string is no range. The error wraps ErrMalformed.
 func ParseLostRanges(value string) ([]LostRange, error) {
 	if value == "" {
 		return nil, nil
@@ -97,20 +95,18 @@ func ParseLostRanges(value string) ([]LostRange, error) {
 	return ranges, nil
 }
 
-func parseLostRange(from, to string) (LostRange, error) {
-	r := LostRange{}
-	for _, end := range []struct {
-		text  string
-		value *uint64
-	}{{from, &r.From}, {to, &r.To}} {
-		n, err := strconv.ParseUint(end.text, 10, 64)
-		if err != nil || n == 0 || strconv.FormatUint(n, 10) != end.text {
-			return LostRange{}, fmt.Errorf("%w: sequence %s", ErrMalformed, quote(end.text))
-		}
-		*end.value = n
+func parseLostRange(from, to string) (r LostRange, err error) {
+	if r.From, err = parseSequence(from); err != nil {
+		return r, err
 	}
-	if r.From > r.To {
-		return LostRange{}, fmt.Errorf("%w: %s ends before it begins", ErrMalformed, r)
+	if r.To, err = parseSequence(to); err != nil {
+		return r, err
+	}
+	switch {
+	case r.From == 0:
+		return r, fmt.Errorf("%w: sequence %s", ErrMalformed, quote(from))
+	case r.From > r.To:
+		return r, fmt.Errorf("%w: %s ends before it begins", ErrMalformed, r)
 	}
 	return r, nil
 }

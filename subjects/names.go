@@ -12,26 +12,16 @@ const (
 	DefaultBucket = "flyte-apps" // the KV bucket that holds the current state
 )
 
-// Keys in the metadata of stream and bucket. They say whose history it is, so
-// that the bridge of another cluster leaves it alone.
+// Keys in the metadata of stream and bucket. The bridge of another cluster leaves both alone.
 const (
 	MetadataClusterUID  = "appbridge-cluster-uid"  // the uid of the namespace kube-system
 	MetadataClusterName = "appbridge-cluster-name" // the configured name of the cluster
-	// MetadataStream, on the bucket, holds the name of the stream that it reflects.
-	MetadataStream = "appbridge-stream"
-	// MetadataResetSequence holds the sequence of the newest event that was
-	// published before the cluster's history was reset.
+	MetadataStream      = "appbridge-stream"       // on the bucket: the stream that it reflects
+	MetadataStreamID    = "appbridge-stream-id"    // the identity of the event stream
+	// MetadataResetSequence holds the sequence of the last event before a reset of the cluster.
 	MetadataResetSequence = "appbridge-reset-sequence"
-	// MetadataStreamID holds the identity of the event stream, on the stream and
-	// on the bucket: random, set when they are made or first marked. A stream that
-	// is created again in the place of a missing one keeps it, a restored one too.
-	MetadataStreamID = "appbridge-stream-id"
-	// MetadataLostRanges, on the stream, holds the newest ranges of sequences
-	// that were lost, in the form of FormatLostRanges, oldest first.
-	MetadataLostRanges = "appbridge-lost-ranges"
-	// MetadataLostPending, on the stream, holds the range that a bridge is
-	// filling and of which there is no notice yet, in the form of LostRange.String.
-	MetadataLostPending = "appbridge-lost-pending"
+	MetadataLostRanges    = "appbridge-lost-ranges"  // on the stream: as of FormatLostRanges
+	MetadataLostPending   = "appbridge-lost-pending" // on the stream: a LostRange being filled
 )
 
 // Limits of names.
@@ -45,10 +35,11 @@ const (
 	MaxClusterNameBytes = 128 // the longest cluster name that is accepted
 )
 
-// ValidatePrefix reports whether prefix can begin our subjects: tokens of
-// [A-Za-z0-9_-] joined by single dots, at most MaxPrefixBytes. Wildcards,
-// spaces and a leading '$', which belongs to the server, are thus refused. The
-// error wraps ErrEmptyPart, ErrInvalidName or ErrTooLong and names the value.
+// The errors of the functions below wrap ErrEmptyPart, ErrInvalidName or ErrTooLong and name the
+// value.
+
+// ValidatePrefix reports whether prefix can begin our subjects: tokens of [A-Za-z0-9_-] joined by
+// single dots, at most MaxPrefixBytes.
 func ValidatePrefix(prefix string) error {
 	if strings.HasPrefix(prefix, "$") {
 		return fmt.Errorf("subject prefix %s: %w: subjects that begin with '$' belong to the NATS server",
@@ -63,21 +54,18 @@ func ValidatePrefix(prefix string) error {
 }
 
 // ValidateStream reports whether name can name a stream: [A-Za-z0-9_-]+, at most MaxStreamBytes.
-// The error wraps ErrEmptyPart, ErrInvalidName or ErrTooLong and names the value.
 func ValidateStream(name string) error {
 	return validateName("stream name", name, MaxStreamBytes, isWord, "letters, digits, '-' and '_'")
 }
 
 // ValidateBucket reports whether name can name a KV bucket: [A-Za-z0-9_-]+, at most MaxBucketBytes.
-// The error wraps ErrEmptyPart, ErrInvalidName or ErrTooLong and names the value.
 func ValidateBucket(name string) error {
 	return validateName("bucket name", name, MaxBucketBytes, isWord, "letters, digits, '-' and '_'")
 }
 
 // ValidateClusterName reports whether name can name a cluster: letters, digits and . _ ~ -, at most
 // MaxClusterNameBytes. It stands in a URI inside a header that CloudEvents percent-encodes, so that
-// anything else would be escaped twice. The error wraps ErrEmptyPart, ErrInvalidName or ErrTooLong
-// and names the value.
+// anything else would be escaped twice.
 func ValidateClusterName(name string) error {
 	return validateName("cluster name", name, MaxClusterNameBytes, isUnreserved, "letters, digits and . _ ~ -")
 }

@@ -1,13 +1,13 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // WeakerEncoding is the encoding in which two Apps can be compared: JSON keeps no unknown fields.
@@ -19,7 +19,12 @@ func WeakerEncoding(a, b string) string {
 }
 
 // Differences names the parts in which two Apps of the same version differ.
-func Differences(a, b *appv1.App) string {
+func Differences(encoded, other Encoded) string {
+	a, errA := encoded.App()
+	b, errB := other.App()
+	if err := errors.Join(errA, errB); err != nil {
+		return err.Error()
+	}
 	var parts []string
 	note := func(part string, same bool) {
 		if !same {

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/appbridge/appbridge/bridge/kservice"
 )
 
 // Change is a change of an app that is to be published.
@@ -38,18 +36,11 @@ func NewUpsert(s State, first bool) *Change {
 
 // sizeOf estimates what keeping an object costs, in bytes of resident memory: twice what it takes
 // itself, since the collector lets the heap grow to twice what lives in it.
-func sizeOf(svc *kservice.Service) int64 {
+func sizeOf(svc *Service) int64 {
 	if svc == nil {
 		return 1024
 	}
-	n := 1024
-	for k, v := range svc.Annotations {
-		n += len(k) + len(v)
-	}
-	for _, c := range svc.Status.Conditions {
-		n += len(c.Reason) + len(c.Message) + 128
-	}
-	return 2 * int64(n)
+	return 2 * int64(1024+len(svc.app.data))
 }
 
 // MissedDelete is the deletion of an app that a comparison found.
@@ -85,7 +76,7 @@ func Removal(was State, gone Observation) *Change {
 		Observed:          time.Now(),
 		Size:              sizeOf(nil),
 	}
-	if last := kservice.LastChange(was.Service); c.ChangedAt.Before(last) {
+	if last := was.Service.LastChange; c.ChangedAt.Before(last) {
 		c.ChangedAt = last
 	}
 	return c

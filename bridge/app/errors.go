@@ -8,6 +8,9 @@ import (
 // ErrTooLarge reports that an event does not fit even without the fields that may be truncated.
 var ErrTooLarge = errors.New("event is larger than the server's maximum payload")
 
+// errNoForm reports an App that no content type can carry.
+var errNoForm = errors.New("the App cannot be encoded")
+
 // ConfigError is an error that only an operator can repair, as a stream of another cluster.
 type ConfigError struct {
 	Field, Value    string

@@ -8,11 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // Encoder turns changes into messages: the same change after the same record yields the same bytes.
@@ -20,8 +17,7 @@ type Encoder struct {
 	Subjects subjects.Subjects
 	Source   string // ce-source
 	Stream   string
-	Form     string // content type of new messages
-	App      kservice.Config
+	Form     string     // content type of new messages
 	MaxSize  func() int // of a message with its headers, in bytes; the server may change it
 }
 
@@ -36,39 +32,10 @@ type Event struct {
 
 // Encode makes the event for c after prev, the newest event of that app, nil if there is none.
 func (e *Encoder) Encode(id subjects.AppID, c *Change, prev *Record) (*Event, error) {
-	next := &Record{ContentType: e.Form}
-	var changedAt time.Time
-	h := nats.Header{}
-
-	if c.Remove {
-		next.Kind = subjects.Deleted
-		next.UID, next.ResourceVersion, next.generation = prev.UID, prev.ResourceVersion, prev.generation
-		next.Namespace, next.DeletedVersion = prev.Namespace, c.DeletedVersion
-		next.App = prev.App
-		changedAt = c.ChangedAt
-		if changedAt.IsZero() {
-			changedAt = newestTime(prev.App)
-		}
-	} else {
-		svc := c.State.Service
-		next.Kind = subjects.Created
-		if prev.Exists() {
-			next.Kind = subjects.Updated
-		}
-		next.UID, next.ResourceVersion = string(svc.UID), svc.ResourceVersion
-		next.generation = strconv.FormatInt(svc.Generation, 10)
-		next.Namespace, next.Status = svc.Namespace, kservice.StatusWord(svc)
-		if r := c.State.Revision; r != nil {
-			next.Revision, next.revisionVersion = r.Name, r.ResourceVersion
-		}
-		app, err := c.State.App(e.App)
-		if err != nil {
-			return nil, fmt.Errorf("convert %s/%s: %w", svc.Namespace, svc.Name, err)
-		}
-		next.App = app
-		changedAt = kservice.LastChange(svc)
+	next, changedAt, err := nextRecord(c, prev)
+	if err != nil {
+		return nil, err
 	}
-
 	subject, err := e.Subjects.Event(id, next.Kind)
 	if err != nil {
 		return nil, err
@@ -83,56 +50,100 @@ func (e *Encoder) Encode(id subjects.AppID, c *Change, prev *Record) (*Event, er
 	}
 	msgID := subjects.MessageID{UID: next.UID, ResourceVersion: next.ResourceVersion, PreviousSequence: prev.Previous()}.String()
 
-	set := func(name, value string) {
-		if value != "" {
-			h.Set(name, value)
-		}
-	}
-	h.Set(subjects.HeaderMsgID, msgID)
-	h.Set(subjects.HeaderExpectedStream, e.Stream)
-	h.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(prev.Fence(), 10))
-	h.Set(subjects.HeaderExpectedLastSubjectSequenceSubject, filter)
-	h.Set(subjects.CESpecVersion, subjects.SpecVersion)
-	h.Set(subjects.CEID, msgID)
-	h.Set(subjects.CESource, e.Source)
-	h.Set(subjects.CEType, next.Kind.Type())
-	h.Set(subjects.CESubject, key)
+	h := newHeaders()
+	h.set(subjects.HeaderMsgID, msgID)
+	h.set(subjects.HeaderExpectedStream, e.Stream)
+	h.set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(prev.Fence(), 10))
+	h.set(subjects.HeaderExpectedLastSubjectSequenceSubject, filter)
+	h.set(subjects.CESpecVersion, subjects.SpecVersion)
+	h.set(subjects.CEID, msgID)
+	h.set(subjects.CESource, e.Source)
+	h.set(subjects.CEType, next.Kind.Type())
+	h.set(subjects.CESubject, key)
 	if !changedAt.IsZero() {
-		h.Set(subjects.CETime, changedAt.UTC().Format(time.RFC3339Nano))
+		h.set(subjects.CETime, changedAt.UTC().Format(time.RFC3339Nano))
 	}
-	set(subjects.HeaderUID, next.UID)
-	set(subjects.HeaderResourceVersion, next.ResourceVersion)
-	set(subjects.HeaderGeneration, next.generation)
-	set(subjects.HeaderNamespace, next.Namespace)
-	set(subjects.HeaderAppStatus, next.Status)
+	h.set(subjects.HeaderUID, next.UID)
+	h.set(subjects.HeaderResourceVersion, next.ResourceVersion)
+	h.set(subjects.HeaderGeneration, next.generation)
+	h.set(subjects.HeaderNamespace, next.Namespace)
+	h.set(subjects.HeaderAppStatus, next.Status)
 	if next.Kind != subjects.Created {
-		set(subjects.HeaderPreviousAppStatus, prev.Status)
+		h.set(subjects.HeaderPreviousAppStatus, prev.Status)
 	}
-	set(subjects.HeaderRevision, next.Revision)
-	set(subjects.HeaderRevisionResourceVersion, next.revisionVersion)
-	set(subjects.HeaderDeletedResourceVersion, next.DeletedVersion)
+	h.set(subjects.HeaderRevision, next.Revision)
+	h.set(subjects.HeaderRevisionResourceVersion, next.revisionVersion)
+	h.set(subjects.HeaderDeletedResourceVersion, next.DeletedVersion)
 	if prev.Previous() > 0 {
-		h.Set(subjects.HeaderPreviousSequence, strconv.FormatUint(prev.Previous(), 10))
+		h.set(subjects.HeaderPreviousSequence, strconv.FormatUint(prev.Previous(), 10))
 	}
 	if c.Merged > 0 {
-		h.Set(subjects.HeaderMergedUpdates, strconv.Itoa(c.Merged))
+		h.set(subjects.HeaderMergedUpdates, strconv.Itoa(c.Merged))
 	}
 	if c.Synthesized {
-		h.Set(subjects.HeaderSynthesized, subjects.FlagTrue)
+		h.set(subjects.HeaderSynthesized, subjects.FlagTrue)
 	}
 	if c.FinalStateUnknown {
-		h.Set(subjects.HeaderFinalStateUnknown, subjects.FlagTrue)
+		h.set(subjects.HeaderFinalStateUnknown, subjects.FlagTrue)
 	}
 
-	ev := &Event{ID: id, Msg: &nats.Msg{Subject: subject, Header: h}, Fence: prev.Fence(), previous: prev.Previous(), Record: next}
+	ev := &Event{ID: id, Msg: &nats.Msg{Subject: subject, Header: h.header}, Fence: prev.Fence(), previous: prev.Previous(), Record: next}
 	return ev, e.fit(ev, prev)
+}
+
+// nextRecord is the record of the event for c after prev, and the time of the change.
+func nextRecord(c *Change, prev *Record) (next *Record, changedAt time.Time, err error) {
+	if c.Remove {
+		next = &Record{
+			Kind: subjects.Deleted, UID: prev.UID, ResourceVersion: prev.ResourceVersion, generation: prev.generation,
+			Namespace: prev.Namespace, DeletedVersion: c.DeletedVersion, App: prev.App,
+		}
+		if changedAt = c.ChangedAt; changedAt.IsZero() {
+			changedAt, err = newestTime(prev.App)
+		}
+		return next, changedAt, err
+	}
+	svc := c.State.Service
+	next = &Record{
+		Kind: subjects.Created, UID: string(svc.UID), ResourceVersion: svc.ResourceVersion, generation: strconv.FormatInt(svc.Generation, 10),
+		Namespace: svc.Namespace, Status: svc.Status,
+	}
+	if prev.Exists() {
+		next.Kind = subjects.Updated
+	}
+	if r := c.State.Revision; r != nil {
+		next.Revision, next.revisionVersion = r.Name, r.ResourceVersion
+	}
+	next.App, err = c.State.App()
+	return next, svc.LastChange, err
+}
+
+// eventHeaders is how many headers an event has at most, with those of its fence.
+const eventHeaders = 26
+
+// headers makes the headers of a message with two allocations: nats.Header has a slice for each.
+type headers struct {
+	header nats.Header
+	values []string
+}
+
+func newHeaders() headers {
+	return headers{make(nats.Header, eventHeaders), make([]string, 0, eventHeaders)}
+}
+
+// set sets a header, unless the value is empty.
+func (h *headers) set(name, value string) {
+	if value != "" {
+		h.values = append(h.values, value)
+		n := len(h.values)
+		h.header[name] = h.values[n-1 : n : n]
+	}
 }
 
 // fit encodes the payload without the fields for which the message would be too large: first
 // old_app, then the spec, and on a delete the status too, since a delete has to be accepted.
 func (e *Encoder) fit(ev *Event, prev *Record) error {
-	app := ev.Record.App
-	var old *appv1.App
+	var old Encoded
 	var cut []string
 	leaveOut := []string{""}
 	switch ev.Record.Kind {
@@ -148,25 +159,21 @@ func (e *Encoder) fit(ev *Event, prev *Record) error {
 	}
 	limit := e.MaxSize()
 	for _, field := range leaveOut {
-		switch field {
-		case subjects.TruncatedOldApp:
-			old = nil
-		case subjects.TruncatedSpec:
-			app = proto.CloneOf(app)
-			app.Spec = nil
-		case subjects.TruncatedStatus:
-			app.Status = nil
+		if field == subjects.TruncatedOldApp {
+			old = Encoded{}
+		}
+		var err error
+		if ev.Record.App, err = ev.Record.App.Without(field); err != nil {
+			return err
 		}
 		if field != "" && !slices.Contains(cut, field) {
 			cut = append(cut, field)
 		}
-		data, form, err := appv1.Encode(watchResponse(ev.Record.Kind, app, old), e.Form)
-		if err != nil {
+		if ev.Msg.Data, ev.Record.ContentType, err = e.payload(ev.Record.Kind, ev.Record.App, old); err != nil {
 			return err
 		}
-		ev.Msg.Data = data
-		ev.Msg.Header.Set(subjects.CEDataContentType, form)
-		ev.Record.App, ev.Record.ContentType, ev.Record.Truncated = app, form, strings.Join(cut, ",")
+		ev.Record.Truncated = strings.Join(cut, ",")
+		ev.Msg.Header.Set(subjects.CEDataContentType, ev.Record.ContentType)
 		if len(cut) > 0 {
 			ev.Msg.Header.Set(subjects.HeaderTruncated, ev.Record.Truncated)
 		}
@@ -177,24 +184,14 @@ func (e *Encoder) fit(ev *Event, prev *Record) error {
 	return fmt.Errorf("%w: %d of %d bytes, without %s", ErrTooLarge, ev.Msg.Size(), limit, strings.Join(cut, " and "))
 }
 
-func watchResponse(kind subjects.EventKind, app, old *appv1.App) *appv1.WatchResponse {
-	switch kind {
-	case subjects.Created:
-		return kservice.Created(app)
-	case subjects.Updated:
-		return kservice.Updated(app, old)
-	default:
-		return kservice.Deleted(app)
-	}
-}
-
 // newestTime is the newest time an App itself carries, for a delete whose object was not seen.
-func newestTime(app *appv1.App) time.Time {
+func newestTime(encoded Encoded) (time.Time, error) {
+	app, err := encoded.App()
 	newest := app.GetStatus().GetCreatedAt().AsTime()
 	for _, c := range app.GetStatus().GetConditions() {
 		if t := c.GetLastTransitionTime().AsTime(); t.After(newest) {
 			newest = t
 		}
 	}
-	return newest
+	return newest, err
 }

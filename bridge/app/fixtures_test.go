@@ -9,7 +9,33 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-var testID, testService, testRevision = apptest.ID, apptest.Service, apptest.Revision
+var testID, testRevision = apptest.ID, apptest.Revision
+
+var testKeeper = Keeper{App: kservice.Config{BaseDomain: "apps.example.com"}, Form: subjects.ContentTypeJSON}
+
+// testService is what is kept of apptest.Service after the changes.
+func testService(uid, version, status string, change ...func(*kservice.Service)) *Service {
+	svc := apptest.Service(uid, version, status)
+	for _, c := range change {
+		c(svc)
+	}
+	return testKeeper.Keep(svc)
+}
+
+func testRaw(change func(*kservice.Service)) *kservice.Service {
+	svc := apptest.Service("u1", "1", "True")
+	change(svc)
+	return svc
+}
+
+// encoded is an App as a record has it.
+func encoded(app *appv1.App) Encoded {
+	e, err := EncodeApp(app, subjects.ContentTypeJSON)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
 
 func testEncoder() *Encoder {
 	s, err := subjects.New(subjects.DefaultPrefix)
@@ -18,7 +44,7 @@ func testEncoder() *Encoder {
 	}
 	return &Encoder{
 		Subjects: s, Source: subjects.Source("test"), Stream: subjects.DefaultStream,
-		Form: subjects.ContentTypeJSON, App: kservice.Config{BaseDomain: "apps.example.com"}, MaxSize: func() int { return 1 << 20 },
+		Form: testKeeper.Form, MaxSize: func() int { return 1 << 20 },
 	}
 }
 
@@ -35,5 +61,5 @@ func publishedAs(t *testing.T, s State) *Record {
 
 // publishedAt is the record of an event at sequence.
 func publishedAt(uid string, sequence uint64) *Record {
-	return &Record{Kind: subjects.Created, Sequence: sequence, UID: uid, ResourceVersion: "7", App: &appv1.App{}}
+	return &Record{Kind: subjects.Created, Sequence: sequence, UID: uid, ResourceVersion: "7", App: encoded(&appv1.App{})}
 }

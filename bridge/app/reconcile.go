@@ -1,20 +1,18 @@
 package app
 
 import (
-	"bytes"
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
-	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Input is what Reconcile compares. The zero value of any field but App and Watched is none.
+// Input is what Reconcile compares. The zero value of any field but Watched is none.
 type Input struct {
 	// Records is what stream and bucket have of each app; a nil record: nothing was published.
 	Records map[subjects.AppID]*Record
@@ -33,7 +31,6 @@ type Input struct {
 	// Lost reports whether the stream has lost an acknowledged sequence.
 	Lost func(sequence uint64) bool
 
-	App     kservice.Config
 	Watched func(namespace string) bool
 }
 
@@ -162,7 +159,7 @@ func (in Input) compare(id subjects.AppID, result *Result) {
 	case there && r.UID != string(now.Service.UID):
 		owe(MissedDelete(), NewUpsert(now, true))
 	case there && in.Confirmed[id] == now:
-	case there && !IsPublished(now, r, in.App):
+	case there && !IsPublished(now, r):
 		owe(NewUpsert(now, false))
 	case !there && r.Exists() && !in.Watched(r.Namespace):
 		result.Unwatched = append(result.Unwatched, id)
@@ -177,37 +174,24 @@ func compareApps(a, b subjects.AppID) int {
 
 // IsPublished reports whether r is the state now: the same version, giving the same App. The second
 // can differ alone, by another base domain, an upgrade or another replica count.
-func IsPublished(now State, r *Record, cfg kservice.Config) bool {
+func IsPublished(now State, r *Record) bool {
 	if now.Service.ResourceVersion != r.ResourceVersion {
 		return false
 	}
-	app, err := now.App(cfg)
+	app, err := now.App()
+	for _, field := range strings.Split(r.Truncated, ",") {
+		if err == nil {
+			app, err = app.Without(field)
+		}
+	}
 	if err != nil {
 		return false
 	}
-	if r.Lacks(subjects.TruncatedSpec) {
-		app = proto.CloneOf(app)
-		app.Spec = nil
-	}
-	if r.Lacks(subjects.TruncatedStatus) {
-		// The replica count is in it, so the Revision that gave it has to be the same.
-		if now.Revision != nil && (now.Revision.Name != r.Revision || now.Revision.ResourceVersion != r.revisionVersion) {
-			return false
-		}
-		app = proto.CloneOf(app)
-		app.Status = nil
+	// The replica count is in the status, so without that the Revision that gave it has to be the same.
+	if r.Lacks(subjects.TruncatedStatus) && now.Revision != nil && (now.Revision.Name != r.Revision || now.Revision.ResourceVersion != r.revisionVersion) {
+		return false
 	}
 	return SameApp(r.App, app, r.ContentType)
-}
-
-// SameApp compares two Apps in the form one of them was published in: JSON keeps no unknown fields.
-func SameApp(a, b *appv1.App, contentType string) bool {
-	x, _, err := appv1.Encode(a, contentType)
-	if err != nil {
-		return false
-	}
-	y, _, err := appv1.Encode(b, contentType)
-	return err == nil && bytes.Equal(x, y)
 }
 
 // Watching returns a function that reports whether a namespace is watched.

@@ -6,19 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 func TestReconcile(t *testing.T) {
-	cfg := kservice.Config{BaseDomain: "apps.example.com"}
 	one := State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 2)}
 	published := publishedAs(t, one)
-	stopped := testService("u1", "101", "True")
-	stopped.Labels[kservice.LabelStopped] = "true"
+	stopped := testService("u1", "101", "True", func(svc *kservice.Service) { svc.Labels[kservice.LabelStopped] = "true" })
+	elsewhere := State{Keeper{kservice.Config{BaseDomain: "example.org"}, subjects.ContentTypeJSON}.Keep(apptest.Service("u1", "100", "True")), one.Revision}
 	deleted := &Record{Kind: subjects.Deleted, Sequence: 9, UID: "u1", ResourceVersion: "100", Namespace: "flyte"}
 	with := func(change func(*Record)) *Record {
 		r := *published
@@ -29,30 +27,29 @@ func TestReconcile(t *testing.T) {
 		name      string
 		record    *Record
 		now       *State
-		cfg       kservice.Config
 		want      string
 		unwatched int
 	}{
-		{"nothing", nil, nil, cfg, "", 0},
-		{"new", nil, &one, cfg, "upsert first", 0},
-		{"the same", published, &one, cfg, "", 0},
-		{"another version", with(func(r *Record) { r.ResourceVersion = "98" }), &one, cfg, "upsert", 0},
-		{"an older version, after a reset", with(func(r *Record) { r.ResourceVersion = "200" }), &one, cfg, "upsert", 0},
-		{"another replica count", published, &State{one.Service, testRevision("101", 3)}, cfg, "upsert", 0},
-		{"another Revision version alone", published, &State{one.Service, testRevision("101", 2)}, cfg, "", 0},
-		{"stopped", published, &State{stopped, testRevision("99", 2)}, cfg, "upsert", 0},
-		{"another base domain", published, &one, kservice.Config{BaseDomain: "example.org"}, "upsert", 0},
-		{"gone", published, nil, cfg, "remove unknown", 0},
-		{"gone before", deleted, nil, cfg, "", 0},
-		{"back after a delete", deleted, &one, cfg, "upsert first", 0},
-		{"another object", with(func(r *Record) { r.UID = "u0" }), &one, cfg, "remove unknown, upsert first", 0},
-		{"a damaged entry", &Record{Damaged: true}, &one, cfg, "upsert first", 0},
-		{"a damaged entry of nothing", &Record{Damaged: true}, nil, cfg, "", 0},
+		{"nothing", nil, nil, "", 0},
+		{"new", nil, &one, "upsert first", 0},
+		{"the same", published, &one, "", 0},
+		{"another version", with(func(r *Record) { r.ResourceVersion = "98" }), &one, "upsert", 0},
+		{"an older version, after a reset", with(func(r *Record) { r.ResourceVersion = "200" }), &one, "upsert", 0},
+		{"another replica count", published, &State{one.Service, testRevision("101", 3)}, "upsert", 0},
+		{"another Revision version alone", published, &State{one.Service, testRevision("101", 2)}, "", 0},
+		{"stopped", published, &State{stopped, testRevision("99", 2)}, "upsert", 0},
+		{"another base domain", published, &elsewhere, "upsert", 0},
+		{"gone", published, nil, "remove unknown", 0},
+		{"gone before", deleted, nil, "", 0},
+		{"back after a delete", deleted, &one, "upsert first", 0},
+		{"another object", with(func(r *Record) { r.UID = "u0" }), &one, "remove unknown, upsert first", 0},
+		{"a damaged entry", &Record{Damaged: true}, &one, "upsert first", 0},
+		{"a damaged entry of nothing", &Record{Damaged: true}, nil, "", 0},
 		{"published without its spec", with(func(r *Record) {
-			r.App, r.Truncated = proto.CloneOf(r.App), "old_app,spec"
-			r.App.Spec = nil
-		}), &one, cfg, "", 0},
-		{"unwatched", with(func(r *Record) { r.Namespace = "elsewhere" }), nil, cfg, "", 1},
+			r.Truncated = "old_app,spec"
+			r.App, _ = r.App.Without(subjects.TruncatedSpec)
+		}), &one, "", 0},
+		{"unwatched", with(func(r *Record) { r.Namespace = "elsewhere" }), nil, "", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			records, current := map[subjects.AppID]*Record{}, map[subjects.AppID]State{}
@@ -62,7 +59,7 @@ func TestReconcile(t *testing.T) {
 			if test.now != nil {
 				current[testID] = *test.now
 			}
-			result := Reconcile(Input{Records: records, Current: current, App: test.cfg, Watched: Watching([]string{"flyte"})})
+			result := Reconcile(Input{Records: records, Current: current, Watched: Watching([]string{"flyte"})})
 			if got := describe(result.Changes); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -141,8 +138,8 @@ func TestReconcilePending(t *testing.T) {
 			in := Input{
 				Records: map[subjects.AppID]*Record{testID: test.record}, Current: map[subjects.AppID]State{},
 				Pending: map[subjects.AppID]Pending{testID: test.pending}, SameStream: !test.other,
-				Lost: func(sequence uint64) bool { return sequence == test.lost },
-				App:  testEncoder().App, Watched: func(string) bool { return true },
+				Lost:    func(sequence uint64) bool { return sequence == test.lost },
+				Watched: func(string) bool { return true },
 			}
 			if test.now != nil {
 				in.Current[testID] = *test.now
@@ -169,8 +166,7 @@ func ptr(s State) *State { return &s }
 
 // While the Revision that a Service names is awaited, the published count stands.
 func TestReconcileStandIn(t *testing.T) {
-	named := testService("u1", "101", "True")
-	named.Status.LatestReadyRevisionName = "rev-2"
+	named := testService("u1", "101", "True", func(svc *kservice.Service) { svc.Status.LatestReadyRevisionName = "rev-2" })
 	published := publishedAs(t, State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 2)})
 	for _, test := range []struct {
 		name   string
@@ -186,7 +182,7 @@ func TestReconcileStandIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			result := Reconcile(Input{
 				Records: map[subjects.AppID]*Record{testID: published}, Current: map[subjects.AppID]State{testID: test.now},
-				Awaits: func(subjects.AppID) bool { return test.awaits }, App: testEncoder().App,
+				Awaits: func(subjects.AppID) bool { return test.awaits },
 			})
 			if len(result.Changes) != 1 {
 				t.Fatalf("%d changes, want one", len(result.Changes))
@@ -242,13 +238,16 @@ func TestCheckHistory(t *testing.T) {
 func TestIsPublishedComparesContent(t *testing.T) {
 	s := State{Service: testService("u1", "100", "True")}
 	r := publishedAs(t, s)
-	cfg := kservice.Config{BaseDomain: "apps.example.com"}
-	if !IsPublished(s, r, cfg) {
+	if !IsPublished(s, r) {
 		t.Error("the very state is not recognized")
 	}
-	r.App = proto.CloneOf(r.App)
-	r.App.Status.Conditions = append(r.App.Status.Conditions, &appv1.Condition{Message: "more"})
-	if IsPublished(s, r, cfg) {
+	other, err := r.App.App()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Status.Conditions = append(other.Status.Conditions, &appv1.Condition{Message: "more"})
+	r.App = encoded(other)
+	if IsPublished(s, r) {
 		t.Error("another App counts as the same")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unique"
 
 	"github.com/nats-io/nats.go"
 
@@ -29,7 +30,7 @@ type Record struct {
 	DeletedVersion  string // resourceVersion of an observed deletion
 	Truncated       string // fields that did not fit, comma-separated
 	ContentType     string // of the message the app was read from
-	App             *appv1.App
+	App             Encoded
 	Damaged         bool    // the bucket entry could not be read; app is nil
 	Lost            bool    // damaged, and of an app that exists, as a running bridge knows
 	EventLost       bool    // the stream lost the app's only event: a create or a delete is owed
@@ -87,27 +88,48 @@ func (r *Record) Stands() uint64 {
 	}
 }
 
-// KnownNamespace is that of the app's Knative Service, empty if it is not known.
-func (r *Record) KnownNamespace() string {
-	if r == nil {
-		return ""
+// Sharing is the record with the bytes of a state's App, and its names, if they are the same: they
+// are kept once.
+func (r *Record) Sharing(s State) *Record {
+	if !r.Exists() || s.Service == nil {
+		return r
 	}
-	return r.Namespace
+	app, err := s.App()
+	if err != nil || r.App.shares(app) || !app.sameBytes(r.App) {
+		return r
+	}
+	next := *r
+	next.share(app, s)
+	return &next
+}
+
+// share makes app, which is that of a state, the record's.
+func (r *Record) share(app Encoded, s State) {
+	r.App = app
+	if s.recordedBy(r) {
+		r.UID, r.ResourceVersion = string(s.Service.UID), s.Service.ResourceVersion
+		if s.Revision != nil {
+			r.Revision, r.revisionVersion = s.Revision.Name, s.Revision.ResourceVersion
+		}
+	}
 }
 
 // recordOfHeader reads the fields that an event and its bucket entry share.
 func recordOfHeader(h nats.Header) (*Record, error) {
+	// Copies: a value is a part of all headers of its message.
+	one := func(header string) string { return strings.Clone(h.Get(header)) }
+	many := func(header string) string { return unique.Make(h.Get(header)).Value() } // many apps have the same
 	r := &Record{
-		UID:             h.Get(subjects.HeaderUID),
-		ResourceVersion: h.Get(subjects.HeaderResourceVersion),
-		generation:      h.Get(subjects.HeaderGeneration),
-		Namespace:       h.Get(subjects.HeaderNamespace),
-		Status:          h.Get(subjects.HeaderAppStatus),
-		Revision:        h.Get(subjects.HeaderRevision),
-		revisionVersion: h.Get(subjects.HeaderRevisionResourceVersion),
-		DeletedVersion:  h.Get(subjects.HeaderDeletedResourceVersion),
-		Truncated:       h.Get(subjects.HeaderTruncated),
-		ContentType:     h.Get(subjects.CEDataContentType),
+		UID:             one(subjects.HeaderUID),
+		ResourceVersion: one(subjects.HeaderResourceVersion),
+		generation:      many(subjects.HeaderGeneration),
+		Namespace:       many(subjects.HeaderNamespace),
+		Status:          many(subjects.HeaderAppStatus),
+		Revision:        one(subjects.HeaderRevision),
+		revisionVersion: one(subjects.HeaderRevisionResourceVersion),
+		DeletedVersion:  one(subjects.HeaderDeletedResourceVersion),
+		Truncated:       many(subjects.HeaderTruncated),
+		ContentType:     many(subjects.CEDataContentType),
 	}
 	if r.UID == "" || r.ResourceVersion == "" {
 		return nil, fmt.Errorf("header %s or %s is missing", subjects.HeaderUID, subjects.HeaderResourceVersion)
@@ -120,8 +142,8 @@ func recordOfHeader(h nats.Header) (*Record, error) {
 	return nil, fmt.Errorf("header %s is %q, not an app event", subjects.CEType, h.Get(subjects.CEType))
 }
 
-// ReadEvent reads a message of the stream.
-func ReadEvent(kind subjects.EventKind, sequence uint64, h nats.Header, data []byte) (*Record, error) {
+// ReadEventHeader reads the headers of a message of the stream. The record has no App.
+func ReadEventHeader(kind subjects.EventKind, sequence uint64, h nats.Header) (*Record, error) {
 	r, err := recordOfHeader(h)
 	if err != nil {
 		return nil, err
@@ -130,26 +152,39 @@ func ReadEvent(kind subjects.EventKind, sequence uint64, h nats.Header, data []b
 		return nil, fmt.Errorf("header %s says %s, the subject %s", subjects.CEType, r.Kind, kind)
 	}
 	r.Sequence = sequence
+	return r, nil
+}
+
+// ReadEvent reads a message of the stream.
+func ReadEvent(kind subjects.EventKind, sequence uint64, h nats.Header, data []byte) (*Record, error) {
+	r, err := ReadEventHeader(kind, sequence, h)
+	if err != nil {
+		return nil, err
+	}
 	var w appv1.WatchResponse
 	if err := appv1.Decode(data, r.ContentType, &w); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
 	}
-	switch kind {
-	case subjects.Created:
-		r.App = w.GetCreateEvent().GetApp()
-	case subjects.Updated:
-		r.App = w.GetUpdateEvent().GetUpdatedApp()
-	case subjects.Deleted:
-		r.App = w.GetDeleteEvent().GetApp()
-	}
-	if r.App == nil {
+	app := map[subjects.EventKind]*appv1.App{
+		subjects.Created: w.GetCreateEvent().GetApp(), subjects.Updated: w.GetUpdateEvent().GetUpdatedApp(), subjects.Deleted: w.GetDeleteEvent().GetApp(),
+	}[kind]
+	if app == nil {
 		return nil, fmt.Errorf("the payload is no %s event", kind)
+	}
+	if r.App, err = EncodeApp(app, r.ContentType); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
 	}
 	return r, nil
 }
 
 // ReadEntry reads a message of the bucket's stream.
 func ReadEntry(h nats.Header, data []byte) (*Record, error) {
+	return ReadEntryOf(h, data, State{})
+}
+
+// ReadEntryOf is ReadEntry of an app that probably is in a known state: the bytes of that state's App
+// are neither decoded nor kept twice.
+func ReadEntryOf(h nats.Header, data []byte, known State) (*Record, error) {
 	r, err := recordOfHeader(h)
 	if err != nil {
 		return nil, err
@@ -164,11 +199,14 @@ func ReadEntry(h nats.Header, data []byte) (*Record, error) {
 	if r.Kind == subjects.Deleted {
 		return r, nil
 	}
-	r.App = &appv1.App{}
-	if err := appv1.Decode(data, r.ContentType, r.App); err != nil {
-		return nil, fmt.Errorf("decode app: %w", err)
+	if known.Service != nil {
+		if app, err := known.App(); err == nil && app.form == r.ContentType && app.is(data) {
+			r.share(app, known)
+			return r, nil
+		}
 	}
-	return r, nil
+	r.App, err = ReadApp(data, r.ContentType)
+	return r, err
 }
 
 // Lacks reports whether the published app lacks a field.

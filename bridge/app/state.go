@@ -4,24 +4,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // State is one observed state of an app: a version of its Knative Service and the Revision that
 // gives current_replicas. It is immutable.
 type State struct {
-	Service  *kservice.Service
+	Service  *Service
 	Revision *kservice.Revision // nil without a latest ready Revision
 }
 
 // App is the App of a state. Its count is that of the state's Revision, also of one that stands in.
-func (st State) App(cfg kservice.Config) (*appv1.App, error) {
-	return kservice.ConvertCounting(st.Service, st.Revision, cfg)
+func (st State) App() (Encoded, error) {
+	return st.Service.app.counting(uint32(Replicas(st))), st.Service.Err
 }
 
 // StandsIn reports whether the state's Revision is not the one that its Service names.
 func (st State) StandsIn() bool {
-	return st.Revision != nil && st.Revision.Name != st.Service.Status.LatestReadyRevisionName
+	return st.Revision != nil && st.Revision.Name != st.Service.LatestReadyRevisionName
 }
 
 // recordedBy reports whether a record is of exactly this state.
@@ -36,7 +35,7 @@ func (st State) recordedBy(r *Record) bool {
 
 // Replicas is the count that the App of a state has: a stopped app has 0.
 func Replicas(st State) int32 {
-	if st.Revision == nil || st.Revision.Status.ActualReplicas == nil || kservice.Stopped(st.Service) {
+	if st.Revision == nil || st.Revision.Status.ActualReplicas == nil || st.Service.Stopped {
 		return 0
 	}
 	return *st.Revision.Status.ActualReplicas
@@ -44,11 +43,11 @@ func Replicas(st State) int32 {
 
 // lastCount is the Revision that gave the count of a record, nil if it gave none, if it is of
 // another object than svc, or if it is the one that svc names.
-func lastCount(svc *kservice.Service, r *Record) *kservice.Revision {
-	if !r.Exists() || r.UID != string(svc.UID) || r.Revision == "" || r.Revision == svc.Status.LatestReadyRevisionName {
+func lastCount(svc *Service, r *Record) *kservice.Revision {
+	if !r.Exists() || r.UID != string(svc.UID) || r.Revision == "" || r.Revision == svc.LatestReadyRevisionName {
 		return nil
 	}
-	count := int32(r.App.GetStatus().GetCurrentReplicas())
+	count := int32(r.App.Replicas())
 	if count == 0 {
 		return nil
 	}

@@ -26,17 +26,17 @@ import (
 
 // conformDeploy plays the cases of a file, each with the options that allow what it names.
 func conformDeploy(t *testing.T, path string) int {
-	return conformDeployWith(t, path, func(c corpus.DeployCase) kservice.Fence { return c.Names(t).Fence(t) })
+	return conformDeployWith(t, path, func(c corpus.DeployCase) kservice.Policy { return c.Names(t).Policy(t) })
 }
 
-// TestConformanceFence plays the corpus without options: what names something is denied, and
+// TestConformancePolicy plays the corpus without options: what names something is denied, and
 // nothing else is.
-func TestConformanceFence(t *testing.T) {
+func TestConformancePolicy(t *testing.T) {
 	path := filepath.Join(corpus.Dir(repositoryRoot), "deploy.json")
-	conformDeployWith(t, path, func(corpus.DeployCase) kservice.Fence { return kservice.Fence{} })
+	conformDeployWith(t, path, func(corpus.DeployCase) kservice.Policy { return kservice.Policy{} })
 }
 
-func conformDeployWith(t *testing.T, path string, fence func(corpus.DeployCase) kservice.Fence) int {
+func conformDeployWith(t *testing.T, path string, policy func(corpus.DeployCase) kservice.Policy) int {
 	c := cluster.Get(t)
 	server := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	cache := startBridge(t, server.ClientURL(), c, corpus.Namespace)
@@ -46,7 +46,7 @@ func conformDeployWith(t *testing.T, path string, fence func(corpus.DeployCase) 
 		stage := &stage{Cluster: c, config: config, world: serve(t, func(s *setup) {
 			s.url, s.cache, s.kube = server.ClientURL(), cache, admin(c)
 			s.cfg.App, s.cfg.Deploy = config.KService(), config.Deploy()
-			s.cfg.Deploy.Fence = fence(one)
+			s.cfg.Deploy.Policy = policy(one)
 		})}
 		stage.clear()
 		defer stage.clear()
@@ -180,8 +180,8 @@ func (s *stage) play(step corpus.DeployStep) bool {
 
 // denied reports whether the service is configured without what an app names.
 func (s *stage) denied(named corpus.Named) bool {
-	fence := s.cfg.Deploy.Fence
-	return len(fence.ServiceAccounts)+len(fence.References) == 0 && !named.None(s.cfg.Deploy)
+	policy := s.cfg.Deploy.Policy
+	return len(policy.ServiceAccounts)+len(policy.References) == 0 && !named.None(s.cfg.Deploy)
 }
 
 // owner is the app that a Knative Service belongs to.

@@ -14,6 +14,7 @@ import (
 // What docs/apps.md shows of errors is what the service says, and it lists every code
 // and every outcome.
 func TestDocumentedErrors(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "apps.md"))
 	if err != nil {
 		t.Fatal(err)

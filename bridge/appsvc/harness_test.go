@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -32,7 +33,7 @@ import (
 
 const (
 	// patience bounds every wait. Nothing is expected to come near it.
-	patience    = 60 * time.Second
+	patience    = suite.Patience
 	clusterName = "test"
 	// endpoints is how many the service has.
 	endpoints = 10
@@ -62,7 +63,7 @@ func (m *memory) App(id subjects.AppID) (appsvc.Entry, bool) {
 	return entry, ok
 }
 
-func (m *memory) Services(match func(*kservice.Service) bool) (found []*kservice.Service) {
+func (m *memory) Services(match func(*app.Service) bool) (found []*app.Service) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, entry := range m.apps {
@@ -85,10 +86,13 @@ func (m *memory) Pods(namespace, service string) ([]corev1.Pod, error) {
 	return found, m.podsErr
 }
 
+// keeper converts as the bridge of these tests does.
+var keeper = app.Keeper{App: kservice.Config{BaseDomain: "apps.example.com"}, Form: subjects.ContentTypeJSON}
+
 // add puts a Knative Service into the cache when it has an app's id.
 func (m *memory) add(svc *kservice.Service) {
-	id, err := kservice.ID(svc)
-	if err != nil {
+	kept := keeper.Keep(svc)
+	if !kept.IsApp() {
 		return
 	}
 	m.mu.Lock()
@@ -96,7 +100,7 @@ func (m *memory) add(svc *kservice.Service) {
 	if m.apps == nil {
 		m.apps = map[subjects.AppID]appsvc.Entry{}
 	}
-	m.apps[id] = appsvc.Entry{ID: id, Service: svc}
+	m.apps[kept.ID] = appsvc.Entry{ID: kept.ID, Service: kept}
 }
 
 func (m *memory) remove(id subjects.AppID) {

@@ -46,26 +46,19 @@ func newKube(cfg *rest.Config) (*kube, error) {
 	return &kube{client: client, slots: make(chan struct{}, kubeRequests)}, nil
 }
 
-func services() schema.GroupVersionResource {
-	return kservice.GroupVersion().WithResource("services")
+func knative(resource string) schema.GroupVersionResource {
+	return kservice.GroupVersion().WithResource(resource)
 }
 
-func revisions() schema.GroupVersionResource {
-	return kservice.GroupVersion().WithResource("revisions")
+func core(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-func pods() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-}
-
-func namespaces() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-}
+// call is one request.
+type call func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error)
 
 // do makes one request. The error is a *kubeError, or that of ctx.
-func (k *kube) do(ctx context.Context, verb string, of schema.GroupVersionResource, namespace string,
-	request func(context.Context, dynamic.ResourceInterface) (*unstructured.Unstructured, error),
-) (*unstructured.Unstructured, error) {
+func (k *kube) do(ctx context.Context, verb string, of schema.GroupVersionResource, namespace string, send call) (*unstructured.Unstructured, error) {
 	select {
 	case k.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -79,7 +72,7 @@ func (k *kube) do(ctx context.Context, verb string, of schema.GroupVersionResour
 	if namespace != "" {
 		resource = k.client.Resource(of).Namespace(namespace)
 	}
-	object, err := request(try, resource)
+	object, err := send(try, resource)
 	if err != nil {
 		return nil, &kubeError{verb: verb, resource: of.GroupResource(), namespace: namespace, err: err}
 	}
@@ -103,17 +96,17 @@ func (k *kube) create(ctx context.Context, of schema.GroupVersionResource, objec
 	})
 }
 
-// update writes an object. The error is a conflict if the object has changed since it was read.
-func (k *kube) update(ctx context.Context, of schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return k.do(ctx, "update", of, object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+// update writes a Knative Service. The error is a conflict if it has changed since it was read.
+func (k *kube) update(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return k.do(ctx, "update", knative("services"), object.GetNamespace(), func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
 		return r.Update(ctx, object, metav1.UpdateOptions{})
 	})
 }
 
-// patch merges into an object.
-func (k *kube) patch(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) (*unstructured.Unstructured, error) {
-	return k.do(ctx, "patch", of, namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
-		return r.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+// patch merges into a Knative Service.
+func (k *kube) patch(ctx context.Context, at types.NamespacedName, patch []byte) (*unstructured.Unstructured, error) {
+	return k.do(ctx, "patch", knative("services"), at.Namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+		return r.Patch(ctx, at.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	})
 }
 

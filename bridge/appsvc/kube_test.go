@@ -17,6 +17,7 @@ import (
 
 // A connection may break before the answer or in the middle of it: both are tried again.
 func TestKubernetesIsAway(t *testing.T) {
+	t.Parallel()
 	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
 	status := func(code int32) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code}}

@@ -31,6 +31,7 @@ func counted(requests *atomic.Int64) *rest.Config {
 // The organization is the one part of an id that no subject bounds: a long one is
 // refused, and one that is there already does not keep others' apps from their readers.
 func TestLongOrganization(t *testing.T) {
+	t.Parallel()
 	var requests atomic.Int64
 	cache := &memory{}
 	w := serve(t, func(s *setup) { s.cache, s.kube = cache, counted(&requests) })
@@ -67,6 +68,7 @@ func TestLongOrganization(t *testing.T) {
 
 // An answer that no message can hold is an error, not silence.
 func TestAnswerTooLarge(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	svc := cached(t, checkout)
 	cache.add(svc)
@@ -80,6 +82,7 @@ func TestAnswerTooLarge(t *testing.T) {
 }
 
 func TestBodyTooLarge(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(s *setup) { s.cache, s.maxPayload = &memory{}, 4<<20 })
 	for subject, most := range map[string]int{w.listSubject("", ""): 64 << 10, w.subject(subjects.APIDeploy, checkout): 512 << 10} {
 		body := bytes.Repeat([]byte(" "), most+1)
@@ -89,6 +92,7 @@ func TestBodyTooLarge(t *testing.T) {
 
 // An id of which no object can have the name has no app, which Kubernetes need not be asked.
 func TestOddIDs(t *testing.T) {
+	t.Parallel()
 	var requests atomic.Int64
 	w := serve(t, func(s *setup) { s.cache, s.kube = &memory{}, counted(&requests) })
 	for _, name := range []string{"a/b", "%2e", "..", "a b", "ä", "Ω?x=1"} {
@@ -105,6 +109,7 @@ func TestOddIDs(t *testing.T) {
 
 // The body of an error has every problem, also where the header has no room for them.
 func TestEveryProblemIsNamed(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	request := deployment("registry.example.com/hello:1")
 	resources := &appv1.Resources{}
@@ -123,6 +128,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 
 // Who has the answer to a write reads what was written.
 func TestReadYourWrite(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	for i := range 20 {
 		id := subjects.AppID{Project: "shop", Domain: "dev", Name: fmt.Sprintf("app-%d", i)}
@@ -153,6 +159,7 @@ func TestReadYourWrite(t *testing.T) {
 // A variable of the app stands in the place of the configured one: the API server lets
 // no name come twice.
 func TestDefaultEnv(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	w := serve(t, func(s *setup) {
 		s.cache, s.kube = p.bridge, admin(p.Cluster)

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -31,7 +32,7 @@ type cursor struct {
 }
 
 // token returns the token of the page after a Service.
-func (q *listQuery) token(last *kservice.Service) (string, error) {
+func (q *listQuery) token(last *app.Service) (string, error) {
 	text, err := json.Marshal(&cursor{q.name(), last.Namespace, last.Name})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
@@ -43,7 +44,7 @@ func (q *listQuery) name() string {
 }
 
 // follows reports whether a Service comes after the cursor.
-func (c *cursor) follows(svc *kservice.Service) bool {
+func (c *cursor) follows(svc *app.Service) bool {
 	return cmp.Or(cmp.Compare(svc.Namespace, c.Namespace), cmp.Compare(svc.Name, c.Name)) > 0
 }
 
@@ -119,8 +120,8 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 	}
 	page := newPage(r.form, s.room())
 	total := 0
-	found := listHeap(s.cache.Services(func(svc *kservice.Service) bool {
-		if !kservice.Listed(svc, q.project, q.domain) || q.org != "" && kservice.Org(svc) != q.org {
+	found := listHeap(s.cache.Services(func(svc *app.Service) bool {
+		if !svc.Selection.Listed(q.project, q.domain) || q.org != "" && svc.Org != q.org {
 			return false
 		}
 		total++
@@ -130,18 +131,18 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 		page.rest.TotalCount = int64(total)
 	}
 	heap.Init(&found)
-	for last := (*kservice.Service)(nil); len(found) > 0; {
+	for last := (*app.Service)(nil); len(found) > 0; {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		svc, app, err := s.listed(found[0])
-		if err != nil {
-			return nil, err
-		}
-		if app != nil {
+		if entry, ok := s.listed(found[0]); ok {
 			full := q.limit > 0 && page.apps == q.limit
 			if !full {
-				if full, err = page.add(app); err != nil {
+				listed, err := entry.convert()
+				if err != nil {
+					return nil, err
+				}
+				if full, err = page.add(listed); err != nil {
 					return nil, err
 				}
 			}
@@ -152,35 +153,29 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 				}
 				break
 			}
-			last = svc
+			last = entry.Service
 		}
 		heap.Pop(&found)
 	}
 	return page.reply()
 }
 
-// listed returns a Service and its App from the cache, nil if the app is deleted.
-func (s *Service) listed(svc *kservice.Service) (*kservice.Service, *appv1.App, error) {
-	id, err := kservice.ID(svc)
-	if err != nil {
-		return nil, nil, nil //nolint:nilerr // it has no app
-	}
-	entry, ok := s.cache.App(id)
-	if !ok || kservice.Compare(entry.Service, svc) != 0 {
-		return nil, nil, nil
-	}
-	app, err := kservice.ConvertCounting(entry.Service, entry.Revision, s.cfg.App)
-	return entry.Service, app, err
+// listed returns the app of a Service, false if there is none or it is deleted.
+func (s *Service) listed(svc *app.Service) (Entry, bool) {
+	entry, ok := s.cache.App(svc.ID)
+	return entry, ok && entry.Service.Key() == svc.Key()
 }
 
 // listHeap has the first Service of a list on top. To sort all Services for each page would be more
 // work than the page.
-type listHeap []*kservice.Service
+type listHeap []*app.Service
 
-func (h *listHeap) Len() int           { return len(*h) }
-func (h *listHeap) Less(i, j int) bool { return kservice.Compare((*h)[i], (*h)[j]) < 0 }
-func (h *listHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
-func (h *listHeap) Push(any)           {}
+func (h *listHeap) Len() int { return len(*h) }
+func (h *listHeap) Less(i, j int) bool {
+	return kservice.Compare((*h)[i].Key(), (*h)[j].Key()) < 0
+}
+func (h *listHeap) Swap(i, j int) { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *listHeap) Push(any)      {}
 func (h *listHeap) Pop() any {
 	last := len(*h) - 1
 	*h = (*h)[:last]

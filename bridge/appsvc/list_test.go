@@ -69,6 +69,7 @@ func numbered(i int) subjects.AppID {
 // Apps come and go between the pages: one that is there all the time is on
 // exactly one of them.
 func TestListPages(t *testing.T) {
+	t.Parallel()
 	const stay, limit = 250, 7
 	cache := &memory{}
 	w := serve(t, func(s *setup) { s.cache = cache })
@@ -114,6 +115,7 @@ func TestListPages(t *testing.T) {
 
 // The app that a token names is gone: the list goes on behind its place.
 func TestListGoesOnBehindWhatIsGone(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	for i := range 6 {
 		cache.add(cached(t, subjects.AppID{Project: "p", Domain: "d", Name: "app-" + strconv.Itoa(i)}))
@@ -131,6 +133,7 @@ func TestListGoesOnBehindWhatIsGone(t *testing.T) {
 }
 
 func TestListSelects(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	org := func(org string) func(*testenv.App) { return func(a *testenv.App) { a.Org = org } }
 	cache.add(cached(t, subjects.AppID{Project: "a", Domain: "dev", Name: "one"}, org("acme")))
@@ -229,6 +232,7 @@ func sized(bytes int) func(*testenv.App) {
 
 // A list that does not fit into a message comes in pages, in either form.
 func TestListSize(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	const small, one = 30, 2 << 10
 	for i := range small {
@@ -300,6 +304,7 @@ func byObject(a, b string) int {
 // An app that JSON cannot express makes the answer a binary one, which says so, and
 // begins a page of its own, since what is on the one before was counted as JSON.
 func TestListNotJSON(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	odd := subjects.AppID{Project: "p", Domain: "d", Name: "odd"}
 	nan := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
@@ -331,6 +336,7 @@ func TestListNotJSON(t *testing.T) {
 // The names of these two fold to one. The pods that an app leaves behind are nobody's: not the
 // next app's of that name, and not its own, because nothing proves that they were.
 func TestReplicasOfNoApp(t *testing.T) {
+	t.Parallel()
 	one, other := subjects.AppID{Project: "b-c", Domain: "dev", Name: "a"}, subjects.AppID{Project: "c", Domain: "dev", Name: "a-b"}
 	cache := &memory{}
 	for name, uid := range map[string]string{"left": "uid-of-one", "own": "uid-of-other"} {

@@ -6,17 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+const (
+	// cacheTimeout bounds the wait for the cache: a watch delivers a change within milliseconds.
+	cacheTimeout  = time.Second
+	cacheInterval = 5 * time.Millisecond
 )
 
 // owner is the owner of a Knative Service, by its annotation.
@@ -32,8 +40,7 @@ func ownerOf(object *unstructured.Unstructured, id subjects.AppID) owner {
 	if object == nil {
 		return ownerNone
 	}
-	written, ok := object.GetAnnotations()[kservice.AnnotationAppID]
-	switch {
+	switch written, ok := object.GetAnnotations()[kservice.AnnotationAppID]; {
 	case !ok:
 		return ownerNone
 	case written == id.String():
@@ -77,7 +84,7 @@ func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 	}
 	found := &live{at: canonical}
 	for _, at := range places {
-		object, err := s.kube.get(ctx, services(), at.Namespace, at.Name)
+		object, err := s.kube.get(ctx, knative("services"), at.Namespace, at.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -96,19 +103,24 @@ func (l *live) owns(pod *unstructured.Unstructured) bool {
 
 // service decodes the part of the object that a conversion reads.
 func (l *live) service() (*kservice.Service, error) {
-	text, err := l.object.MarshalJSON()
-	if err != nil {
-		return nil, fmt.Errorf("read knative service %s: %w", l.at, err)
-	}
 	svc := &kservice.Service{}
-	if err := json.Unmarshal(text, svc); err != nil {
+	text, err := l.object.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, svc)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read knative service %s: %w", l.at, err)
 	}
 	return svc, nil
 }
 
-// appNow answers with an app as Kubernetes has it now.
-func (s *Service) appNow(r *apiRequest, now *live, wrap func(*appv1.App) proto.Message) (*reply, error) {
+// appNow answers with an app as Kubernetes has it after a write, once the cache has that version.
+func (s *Service) appNow(ctx context.Context, r *apiRequest, now *live, wrap func(*appv1.App) proto.Message) (*reply, error) {
+	s.awaitCache(ctx, func() bool {
+		entry, ok := s.cache.App(r.app)
+		// With another uid, the version was in the cache already or never will be.
+		return ok && (entry.Service.UID != now.object.GetUID() || atLeast(entry.Service.ResourceVersion, now.object.GetResourceVersion()))
+	})
 	svc, err := now.service()
 	if err != nil {
 		return nil, err
@@ -117,7 +129,20 @@ func (s *Service) appNow(r *apiRequest, now *live, wrap func(*appv1.App) proto.M
 	if err != nil {
 		return nil, err
 	}
-	return s.appReply(r.form, app, svc, wrap)
+	return s.appReply(r.form, app, &svc.ObjectMeta, wrap)
+}
+
+// awaitCache waits until the cache has a change, so that a requester that has the answer to a write
+// and then reads from this replica reads its own write.
+func (s *Service) awaitCache(ctx context.Context, has func() bool) {
+	// Without the change in time, the requester may read an older version.
+	_ = wait.PollUntilContextTimeout(ctx, cacheInterval, cacheTimeout, true, func(context.Context) (bool, error) { return has(), nil })
+}
+
+// atLeast reports whether version a is b or later. It is false if they are not comparable.
+func atLeast(a, b string) bool {
+	n, err := resourceversion.CompareResourceVersion(a, b)
+	return a == b || err == nil && n > 0
 }
 
 // convertLive converts a Knative Service that was read from Kubernetes. The cache has the replica
@@ -127,7 +152,7 @@ func (s *Service) convertLive(svc *kservice.Service, id subjects.AppID) (*appv1.
 	if !ok || svc.Status.LatestReadyRevisionName == "" {
 		return kservice.Convert(svc, nil, s.cfg.App)
 	}
-	if entry.Service.UID != svc.UID || kservice.Stopped(entry.Service) {
+	if entry.Service.UID != svc.UID || entry.Service.Stopped {
 		return kservice.Convert(svc, entry.Revision, s.cfg.App) // counts only if the Service names it
 	}
 	return kservice.ConvertCounting(svc, entry.Revision, s.cfg.App)
@@ -140,7 +165,7 @@ func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (
 	if err != nil {
 		return nil, err
 	}
-	created, err := k.create(ctx, services(), &unstructured.Unstructured{Object: content})
+	created, err := k.create(ctx, knative("services"), &unstructured.Unstructured{Object: content})
 	if !lacksNamespace(err) {
 		return &live{at: at, object: created, owner: ownerThis}, err
 	}
@@ -148,7 +173,7 @@ func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (
 	namespace.SetAPIVersion("v1")
 	namespace.SetKind("Namespace")
 	namespace.SetName(manifest.Namespace)
-	if _, err := k.create(ctx, namespaces(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := k.create(ctx, core("namespaces"), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, err
 	}
 	return nil, errNamespaceMade
@@ -157,9 +182,8 @@ func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (
 // lacksNamespace reports whether an object was not created because its namespace is missing.
 func lacksNamespace(err error) bool {
 	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
-	details := status.Status().Details
-	return status.Status().Reason == metav1.StatusReasonNotFound && details != nil && details.Kind == kindNamespace
+	return status.Status().Details.Kind == "namespaces"
 }

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -25,6 +26,7 @@ func (s shownApp) App(subjects.AppID) (Entry, bool) {
 
 // What is read from Kubernetes may be ahead of the cache, at a rollout too.
 func TestConvertLive(t *testing.T) {
+	t.Parallel()
 	id := subjects.AppID{Project: "shop", Domain: "production", Name: "a"}
 	service := func(uid, revision string) *kservice.Service {
 		svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{
@@ -35,7 +37,7 @@ func TestConvertLive(t *testing.T) {
 	}
 	entry := func(svc *kservice.Service, revision string) *Entry {
 		count := int32(3)
-		return &Entry{ID: id, Service: svc, Revision: &kservice.Revision{
+		return &Entry{ID: id, Service: app.Keeper{}.Keep(svc), Revision: &kservice.Revision{
 			ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: revision}, Status: kservice.RevisionStatus{ActualReplicas: &count},
 		}}
 	}

@@ -15,7 +15,7 @@ type locks struct {
 }
 
 type lock struct {
-	free  chan struct{} // has one item while the lock is free
+	taken chan struct{} // has one item while the lock is taken
 	users int           // that have it or wait for it
 }
 
@@ -27,8 +27,7 @@ func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err
 	}
 	one := l.apps[id]
 	if one == nil {
-		one = &lock{free: make(chan struct{}, 1)}
-		one.free <- struct{}{}
+		one = &lock{taken: make(chan struct{}, 1)}
 		l.apps[id] = one
 	}
 	one.users++
@@ -42,9 +41,9 @@ func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err
 		}
 	}
 	select {
-	case <-one.free:
+	case one.taken <- struct{}{}:
 		return func() {
-			one.free <- struct{}{}
+			<-one.taken
 			leave()
 		}, nil
 	case <-ctx.Done():

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/appbridge/appbridge/bridge/request"
 )
 
 // metrics of a Service; docs/metrics.md lists them.
@@ -16,15 +14,13 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
-	usage := func(name, help string, limiter *request.Limiter, of func(request.Usage) int) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of(limiter.Usage())) }))
+	gauge := func(name, help string, of func() int) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of()) }))
 	}
-	active := func(u request.Usage) int { return u.Active }
-	pending := func(u request.Usage) int { return u.Pending }
-	usage("appbridge_api_active_reads", "Requests that change nothing and are served at this moment.", l.reads, active)
-	usage("appbridge_api_pending_reads", "Requests that change nothing and wait for their turn.", l.reads, pending)
-	usage("appbridge_api_active_writes", "Requests that change apps and are served at this moment.", l.writes, active)
-	usage("appbridge_api_pending_writes", "Requests that change apps and wait for their turn, but not for another write of their app.", l.writes, pending)
+	gauge("appbridge_api_active_reads", "Requests that change nothing and are served at this moment.", func() int { return l.reads.Usage().Active })
+	gauge("appbridge_api_pending_reads", "Requests that change nothing and wait for their turn.", func() int { return l.reads.Usage().Pending })
+	gauge("appbridge_api_active_writes", "Requests that change apps and are served at this moment.", func() int { return l.writes.Usage().Active })
+	gauge("appbridge_api_pending_writes", "Requests that change apps and wait for their turn, but not for another write of their app.", func() int { return l.writes.Usage().Pending })
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_api_requests_total", Help: "Requests for app operations that have ended, by operation and by how: ok, an outcome, the name of the error, or gone when the requester disconnected.",

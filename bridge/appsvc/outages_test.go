@@ -55,7 +55,8 @@ type writers struct {
 	errgroup.Group
 	done              chan struct{}
 	answers, requests atomic.Int64
-	last              []int // version that was answered, by writer
+	repeats           atomic.Int64 // requests that had to be sent again
+	last              []int        // version that was answered, by writer
 }
 
 func (s *site) writers(n int) *writers {
@@ -67,6 +68,7 @@ func (s *site) writers(n int) *writers {
 			for version := 1; ; version++ {
 				a, requests, err := s.again(nc, subjects.APIDeploy, id, wanted(s.app(id, version)))
 				w.requests.Add(int64(requests))
+				w.repeats.Add(int64(requests - 1))
 				if err != nil {
 					return err
 				}
@@ -148,13 +150,18 @@ func TestNATSRestart(t *testing.T) {
 	defer func() { mustDo(t, history.Stop()) }()
 	w := s.writers(8)
 	s.flow(w)
-	for _, end := range []func(int) error{servers.Stop, servers.Kill} {
+	// On a busy machine a server may come and go between two requests.
+	for restarts := 0; restarts < 2 || w.repeats.Load() == 0 && restarts < 20; restarts++ {
+		end := servers.Kill
+		if restarts%2 == 0 {
+			end = servers.Stop
+		}
 		mustDo(t, end(0), servers.Start(t.Context(), 0))
 		s.flow(w)
 	}
 	s.settle(w, history, replica)
-	if asked, answered := w.requests.Load(), w.answers.Load(); asked <= answered {
-		t.Errorf("%d requests for %d answers: nothing was asked for twice", asked, answered)
+	if w.repeats.Load() == 0 {
+		t.Errorf("%d requests for %d answers: nothing was asked for twice", w.requests.Load(), w.answers.Load())
 	}
 }
 

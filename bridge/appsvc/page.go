@@ -3,6 +3,7 @@ package appsvc
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -36,33 +37,30 @@ func newPage(form string, room int) *page { return &page{form: form, room: room 
 // loses its spec, and is skipped if that is not enough. An app that JSON cannot express begins a
 // new page, in binary.
 func (p *page) add(app *appv1.App) (full bool, err error) {
-	item, form, err := appv1.Encode(app, p.form)
-	if err != nil {
-		return false, fmt.Errorf("encode an item of a list: %w", err)
-	}
-	if form != p.form {
-		if p.apps > 0 {
-			return true, nil
-		}
-		p.form = form
-	}
-	if p.items.Len()+len(p.before(item))+len(item) > p.room {
-		if p.apps > 0 {
-			return true, nil
-		}
-		app.Spec = nil
-		if item, form, err = appv1.Encode(app, p.form); err != nil {
+	for {
+		item, form, err := appv1.Encode(app, p.form)
+		if err != nil {
 			return false, fmt.Errorf("encode an item of a list: %w", err)
 		}
-		p.form, p.truncated = form, true
-		if len(p.before(item))+len(item) > p.room {
+		if p.apps == 0 {
+			p.form = form
+		}
+		before := p.before(item)
+		if form == p.form && p.items.Len()+len(before)+len(item) <= p.room {
+			p.items.Write(before)
+			p.items.Write(item)
+			p.apps++
 			return false, nil
 		}
+		if p.apps > 0 {
+			return true, nil
+		}
+		p.truncated = true
+		if app.GetSpec() == nil {
+			return false, nil
+		}
+		app.Spec = nil
 	}
-	p.items.Write(p.before(item))
-	p.items.Write(item)
-	p.apps++
-	return false, nil
 }
 
 // before is the separator or header before an item.
@@ -84,18 +82,14 @@ func (p *page) reply() (*reply, error) {
 		return nil, fmt.Errorf("encode a list: %w", err)
 	}
 	rep := &reply{data: rest, header: nats.Header{subjects.HeaderContentType: {p.form}}}
-	if p.apps > 0 {
-		data := make([]byte, 0, len(appsOpening)+p.items.Len()+len(rest)+len("],"))
-		if p.form == subjects.ContentTypeJSON {
-			data = append(append(append(data, appsOpening...), p.items.Bytes()...), ']')
-			if rest = rest[1:]; len(rest) > 1 { // more than the closing brace
-				data = append(data, ',')
-			}
-		} else {
-			data = append(data, p.items.Bytes()...)
-		}
-		data = append(data, rest...)
-		rep.data = data
+	switch {
+	case p.apps == 0:
+	case p.form == subjects.ContentTypeProtobuf:
+		rep.data = slices.Concat(p.items.Bytes(), rest)
+	case string(rest) == "{}":
+		rep.data = slices.Concat([]byte(appsOpening), p.items.Bytes(), []byte("]}"))
+	default:
+		rep.data = slices.Concat([]byte(appsOpening), p.items.Bytes(), []byte("],"), rest[1:])
 	}
 	if p.truncated {
 		rep.header.Set(subjects.HeaderTruncated, subjects.TruncatedSpec)

@@ -9,15 +9,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // The reply of a full page has no more bytes than it may, whatever its token.
 func TestPageFits(t *testing.T) {
+	t.Parallel()
 	const room = 8 << 10
-	last := &kservice.Service{}
+	last := &app.Service{}
 	last.Namespace, last.Name = strings.Repeat("n", 63), strings.Repeat("s", 253)
 	token, err := (&listQuery{}).token(last)
 	if err != nil {
@@ -45,6 +46,7 @@ func TestPageFits(t *testing.T) {
 
 // A page is, byte by byte, the ListResponse of its apps.
 func TestPageIsEncodedWhole(t *testing.T) {
+	t.Parallel()
 	for _, form := range []string{subjects.ContentTypeJSON, subjects.ContentTypeProtobuf} {
 		for _, apps := range []int{0, 1, 3} {
 			for _, want := range []*appv1.ListResponse{{}, {Token: `t"k`}, {TotalCount: 7}, {Token: "t", TotalCount: 7}} {

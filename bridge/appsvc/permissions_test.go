@@ -234,9 +234,10 @@ func (s *site) operate(nc *nats.Conn, id subjects.AppID) error {
 }
 
 // attempt runs the app service as a user and uses all of it: requests from the same
-// and from another account, and `nats micro`. It returns what
-// the server refused, and what does not work within the given time.
-func (s *site) attempt(cache appsvc.Cache, user string, wait time.Duration) (*violations, error) {
+// and from another account, and `nats micro`. It returns what the server refused, and what does not
+// work within the given time. It waits until the server has refused what the user lacks: an
+// operation that does not need it may be answered before.
+func (s *site) attempt(cache appsvc.Cache, user string, lacks *right, wait time.Duration) (*violations, error) {
 	s.t.Helper()
 	nc, refused := s.user(user)
 	service, err := appsvc.New(s.serviceConfig(), cache, s.Config, nc, zap.NewNop(), prometheus.NewRegistry())
@@ -274,7 +275,8 @@ func (s *site) attempt(cache appsvc.Cache, user string, wait time.Duration) (*vi
 		}
 		return errors.Join(errs...)
 	}
-	for err = check(); err != nil && time.Now().Before(deadline); err = check() {
+	pending := func(err error) bool { return err != nil || lacks != nil && !refused.of(*lacks) }
+	for err = check(); pending(err) && time.Now().Before(deadline); err = check() {
 		<-time.After(10 * time.Millisecond)
 	}
 	cancel()
@@ -299,12 +301,12 @@ func TestServiceRights(t *testing.T) {
 	if _, err := s.Create(t.Context(), s.app(s.id("one"), 1)); err != nil {
 		t.Fatal(err)
 	}
-	refused, err := s.attempt(shared.bridge, "all", patience)
+	refused, err := s.attempt(shared.bridge, "all", nil, patience)
 	if err != nil || refused.String() != "" {
 		t.Fatalf("with all rights: %v; the server refused %q", err, refused)
 	}
 	for i, lacks := range serviceRights() {
-		refused, err := s.attempt(shared.bridge, "without-"+strconv.Itoa(i), 2*time.Second)
+		refused, err := s.attempt(shared.bridge, "without-"+strconv.Itoa(i), &lacks, 2*time.Second)
 		if !refused.of(lacks) {
 			t.Errorf("without %s the server refused %q", lacks, refused)
 		}

@@ -26,11 +26,10 @@ func (s *Service) readable() error {
 // if there is none.
 func (s *Service) named(r *apiRequest) (*appv1.Identifier, error) {
 	body := &appv1.GetRequest{}
-	if err := r.decode(body); err != nil {
+	p, err := r.decodeApp(body)
+	if err != nil {
 		return nil, err
 	}
-	var p kservice.Problems
-	checkID(&p, "appId", body.GetAppId(), r.app)
 	if url := body.GetIngress().GetPublicUrl(); url != "" {
 		if want := kservice.PublicURL(r.app, s.cfg.App); url != want {
 			p.Add("ingress.publicUrl", fmt.Sprintf("%s: the app that the subject names is at %s", kservice.Quote(url), kservice.Quote(want)))
@@ -51,11 +50,11 @@ func (s *Service) get(_ context.Context, r *apiRequest) (*reply, error) {
 	if !ok {
 		return nil, request.Errorf(subjects.CodeNotFound, "app: no app %s", r.app)
 	}
-	app, err := kservice.ConvertCounting(entry.Service, entry.Revision, s.cfg.App)
+	app, err := entry.convert()
 	if err != nil {
 		return nil, err
 	}
-	return s.appReply(r.form, app, entry.Service, func(app *appv1.App) proto.Message { return &appv1.GetResponse{App: app} })
+	return s.appReply(r.form, app, entry.Service.GetObjectMeta(), func(app *appv1.App) proto.Message { return &appv1.GetResponse{App: app} })
 }
 
 // ingress answers with the address of an app. It follows from the id, so the app need not exist.
@@ -82,7 +81,7 @@ func (s *Service) replicas(_ context.Context, r *apiRequest) (*reply, error) {
 	}
 	svc, org := entry.Service, requested.GetOrg()
 	if requested == nil { // else the replicas have that of the request
-		org = kservice.Org(svc)
+		org = svc.Org
 	}
 	pods, err := s.cache.Pods(svc.Namespace, svc.Name)
 	var denied *kubeapi.DeniedError
@@ -93,5 +92,5 @@ func (s *Service) replicas(_ context.Context, r *apiRequest) (*reply, error) {
 		return nil, request.Errorf(subjects.CodeUnavailable, "replicas: %s", request.PlainText(err))
 	}
 	id := &appv1.Identifier{Org: org, Project: r.app.Project, Domain: r.app.Domain, Name: r.app.Name}
-	return newReply(r.form, &appv1.ReplicaList{Items: kservice.Replicas(id, svc, pods)})
+	return newReply(r.form, &appv1.ReplicaList{Items: kservice.Replicas(id, svc.Object(), pods)})
 }

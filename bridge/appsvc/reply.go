@@ -1,6 +1,7 @@
 package appsvc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -9,7 +10,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -40,7 +42,7 @@ func newReply(form string, m proto.Message) (*reply, error) {
 
 // appReply is an answer with one app, whose version is in the headers. If it does not fit into a
 // message, it has no spec, and a header marks it.
-func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, wrap func(*appv1.App) proto.Message) (*reply, error) {
+func (s *Service) appReply(form string, app *appv1.App, svc metav1.Object, wrap func(*appv1.App) proto.Message) (*reply, error) {
 	rep, err := newReply(form, wrap(app))
 	if err != nil {
 		return nil, err
@@ -57,11 +59,11 @@ func (s *Service) appReply(form string, app *appv1.App, svc *kservice.Service, w
 }
 
 // setVersion puts the version of a Knative Service into the headers.
-func (r *reply) setVersion(svc *kservice.Service) {
-	r.header.Set(subjects.HeaderUID, string(svc.UID))
-	r.header.Set(subjects.HeaderResourceVersion, svc.ResourceVersion)
-	r.header.Set(subjects.HeaderGeneration, strconv.FormatInt(svc.Generation, 10))
-	r.header.Set(subjects.HeaderNamespace, svc.Namespace)
+func (r *reply) setVersion(svc metav1.Object) {
+	r.header.Set(subjects.HeaderUID, string(svc.GetUID()))
+	r.header.Set(subjects.HeaderResourceVersion, svc.GetResourceVersion())
+	r.header.Set(subjects.HeaderGeneration, strconv.FormatInt(svc.GetGeneration(), 10))
+	r.header.Set(subjects.HeaderNamespace, svc.GetNamespace())
 }
 
 // withOutcome sets the outcome of a write.
@@ -69,14 +71,6 @@ func (r *reply) withOutcome(outcome subjects.Outcome) *reply {
 	r.outcome = outcome
 	r.header.Set(subjects.HeaderOutcome, string(outcome))
 	return r
-}
-
-// result is the label of an answer in the metrics.
-func (r *reply) result() string {
-	if r.outcome != "" {
-		return string(r.outcome)
-	}
-	return resultOK
 }
 
 // room is the maximum size of the body of an answer.
@@ -118,7 +112,7 @@ func (s *Service) publish(op operation, r *apiRequest, rep *reply, err error) {
 		s.answered(op, r.Request, failure.Code.String(), s.nc.PublishMsg(request.ErrorMessage(r.Reply, failure)))
 		return
 	}
-	s.answered(op, r.Request, rep.result(), s.nc.PublishMsg(&nats.Msg{Subject: r.Reply, Data: rep.data, Header: rep.header}))
+	s.answered(op, r.Request, cmp.Or(string(rep.outcome), resultOK), s.nc.PublishMsg(&nats.Msg{Subject: r.Reply, Data: rep.data, Header: rep.header}))
 }
 
 // answered counts a request, and logs an answer that was not sent: the requester repeats the

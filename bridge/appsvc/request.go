@@ -84,10 +84,7 @@ func formOf(headers micro.Headers) (string, error) {
 		return "", request.Errorf(subjects.CodeInvalidArgument, "%s: %s: want %s or %s",
 			subjects.HeaderContentType, kservice.Quote(written), subjects.ContentTypeJSON, subjects.ContentTypeProtobuf)
 	}
-	if form == subjects.ContentTypeProtobuf {
-		return subjects.ContentTypeProtobuf, nil
-	}
-	return subjects.ContentTypeJSON, nil // form would keep the header
+	return strings.Clone(form), nil // form would keep the header
 }
 
 // decode reads the body into m; no body leaves it empty.
@@ -110,13 +107,27 @@ func (r *apiRequest) decode(m proto.Message) error {
 	return nil
 }
 
-// decodeApp reads the body into m and checks the identifier in it, which is at path.
-func (r *apiRequest) decodeApp(m proto.Message, path string, id func() *appv1.Identifier) error {
+// decodeApp reads the body into m, and checks that the app in it is that of the subject.
+func (r *apiRequest) decodeApp(m proto.Message) (*kservice.Problems, error) {
 	if err := r.decode(m); err != nil {
+		return nil, err
+	}
+	p := &kservice.Problems{}
+	switch m := m.(type) {
+	case interface{ GetAppId() *appv1.Identifier }:
+		checkID(p, "appId", m.GetAppId(), r.app)
+	case interface{ GetApp() *appv1.App }:
+		checkID(p, "app.metadata.id", m.GetApp().GetMetadata().GetId(), r.app)
+	}
+	return p, nil
+}
+
+// decodeOnlyApp reads a body whose only content is the app.
+func (r *apiRequest) decodeOnlyApp(m proto.Message) error {
+	p, err := r.decodeApp(m)
+	if err != nil {
 		return err
 	}
-	var p kservice.Problems
-	checkID(&p, path, id(), r.app)
 	return invalid(p.Texts())
 }
 

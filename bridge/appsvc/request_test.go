@@ -44,6 +44,7 @@ func untouchable(t testing.TB) *rest.Config {
 }
 
 func TestContentTypes(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) { s.cache, s.kube = cache, untouchable(t) })
@@ -105,6 +106,7 @@ func TestContentTypes(t *testing.T) {
 
 // Nothing that is wrong with a body gets as far as Kubernetes.
 func TestBadBodies(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(s *setup) { s.kube = untouchable(t) })
 	list := w.listSubject("", "")
 	for op, m := range allOps() {
@@ -141,6 +143,7 @@ func TestBadBodies(t *testing.T) {
 
 // What the body says of the app has to be what the subject says.
 func TestIdentity(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) { s.cache, s.kube = cache, untouchable(t) })
@@ -193,6 +196,7 @@ func TestIdentity(t *testing.T) {
 
 // Subjects that package subjects would not build are matched all the same.
 func TestMalformedSubjects(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(s *setup) { s.kube = untouchable(t) })
 	good := subjects.AppID{Project: "PROJECT", Domain: "DOMAIN", Name: "NAME"}
 	for op := range allOps() {
@@ -225,6 +229,7 @@ func spec(image string) *appv1.Spec {
 
 // A spec that no Knative Service can hold.
 func TestSpecTooLarge(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(s *setup) { s.kube = untouchable(t) })
 	large := deployment("registry.example.com/a:1")
 	large.GetApp().GetSpec().GetContainer().Args = []string{strings.Repeat("x", 300<<10)}
@@ -233,6 +238,7 @@ func TestSpecTooLarge(t *testing.T) {
 
 // Without writes it does not matter what is asked.
 func TestWritesOff(t *testing.T) {
+	t.Parallel()
 	cache := &memory{}
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) { s.cfg.EnableWrites, s.cache, s.kube = false, cache, untouchable(t) })

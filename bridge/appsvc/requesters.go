@@ -101,10 +101,7 @@ func (r *requesters) receive(msg *nats.Msg) {
 	if len(msg.Data) > 0 || msg.Header.Get(subjects.HeaderStatus) != subjects.StatusNoResponders {
 		return
 	}
-	number, err := strconv.ParseUint(strings.TrimPrefix(msg.Subject, r.inbox), 10, 64)
-	if err != nil {
-		return
-	}
+	number, _ := strconv.ParseUint(strings.TrimPrefix(msg.Subject, r.inbox), 10, 64) // 0: none
 	r.mu.Lock()
 	one, ok := r.waiting[number]
 	r.mu.Unlock()

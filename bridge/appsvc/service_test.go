@@ -35,6 +35,7 @@ func cached(t testing.TB, id subjects.AppID, change ...func(*testenv.App)) *kser
 }
 
 func TestInfo(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ name, version, want string }{
 		{"a version", "1.2.3", "1.2.3"},
 		{"no semantic version", "v1 (dirty)", "0.0.0"},
@@ -83,6 +84,7 @@ func TestInfo(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(s *setup) { s.cfg.MaxWrites = 7 })
 	get := w.subject(subjects.APIGet, checkout)
 	w.refused(w.ask(get, "", nil), subjects.CodeNotFound)
@@ -123,6 +125,7 @@ func TestStats(t *testing.T) {
 
 // What is not known is asked for again, and nothing is made of it meanwhile.
 func TestNotSynced(t *testing.T) {
+	t.Parallel()
 	cache := &memory{synced: errors.New("starting: the informers are not in sync yet")}
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) { s.cache = cache })
@@ -137,6 +140,7 @@ func TestNotSynced(t *testing.T) {
 }
 
 func TestPodsNotKnown(t *testing.T) {
+	t.Parallel()
 	cache := &memory{podsErr: errors.New("the right list on pods in namespace flyte is missing: grant it by RBAC")}
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) { s.cache = cache })
@@ -196,6 +200,7 @@ func (w *world) next(sub *nats.Subscription) *nats.Msg {
 }
 
 func TestMaxWrites(t *testing.T) {
+	t.Parallel()
 	kube, cache := newBlocked(), &memory{}
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) {
@@ -216,6 +221,7 @@ func TestMaxWrites(t *testing.T) {
 // A write that is under way at the end gets its answer, and a new request none of
 // the service's.
 func TestStopping(t *testing.T) {
+	t.Parallel()
 	kube := newBlocked()
 	w := serve(t, func(s *setup) { s.kube = kube.config() })
 	sub := w.begin(kube)
@@ -245,6 +251,7 @@ func TestStopping(t *testing.T) {
 // A reply subject that is no inbox gets nothing: nobody has the service write
 // where he may not.
 func TestReplySubject(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(s *setup) { s.cfg.InboxPrefix = "_INBOX.apps" })
 	event, err := w.names.Event(checkout, subjects.Created)
 	if err != nil {
@@ -302,6 +309,7 @@ func TestReplySubject(t *testing.T) {
 
 // A connection that is closed for good ends the service, which says so.
 func TestConnectionClosed(t *testing.T) {
+	t.Parallel()
 	s := suite.NATS(t, nil)
 	own := dial(t, s.ClientURL())
 	service, err := appsvc.New(serve(t).cfg, &memory{}, &rest.Config{Host: "http://127.0.0.1:1"}, own, zap.NewNop(), prometheus.NewRegistry())

@@ -11,6 +11,7 @@ import (
 
 // Writes are bounded in bytes wherever they wait, and one project has half of them.
 func TestHeldBytes(t *testing.T) {
+	t.Parallel()
 	l := newLimits(Config{MaxReads: 1, MaxWrites: 1})
 	write := func(project string, bytes int) *apiRequest {
 		return &apiRequest{Request: &request.Request{Body: make([]byte, bytes-writeBytes)}, app: subjects.AppID{Project: project}}

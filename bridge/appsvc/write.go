@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +27,6 @@ const (
 	unavailablePatience = 3 * time.Second
 	firstRetry          = 10 * time.Millisecond
 	slowestRetry        = 500 * time.Millisecond
-	kindNamespace       = "namespaces"
 )
 
 var (
@@ -39,22 +39,22 @@ var (
 // deploy creates an app, changes it, or restarts a stopped one.
 func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.CreateRequest{}
-	if err := r.decode(body); err != nil {
+	p, err := r.decodeApp(body)
+	if err != nil {
 		return nil, err
 	}
-	var p kservice.Problems
-	checkID(&p, "app.metadata.id", body.GetApp().GetMetadata().GetId(), r.app)
-	wrong, denied := kservice.ValidateApp(r.app, body.GetApp(), s.cfg.Deploy)
+	manifest, wrong, denied := kservice.Build(r.app, body.GetApp(), s.cfg.Deploy)
 	if err := invalid(append(p.Texts(), wrong...)); err != nil {
 		return nil, err
 	}
 	if len(denied) > 0 {
 		return nil, request.Errorf(subjects.CodePermissionDenied, "%s", strings.Join(denied, "; "))
 	}
+	manifest.DropOverridden(s.cfg.Deploy)
 	var now *live
 	var outcome, sent subjects.Outcome
-	err := s.write(ctx, func(ctx context.Context) (err error) {
-		now, outcome, err = s.tryDeploy(ctx, r.app, body.GetApp())
+	err = s.write(ctx, func(ctx context.Context) (err error) {
+		now, outcome, err = s.tryDeploy(ctx, r.app, manifest)
 		if unanswered(err) && outcome != "" {
 			sent = outcome
 		}
@@ -66,13 +66,12 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	if outcome == subjects.OutcomeUnchanged && sent != "" {
 		outcome = sent // the try before succeeded
 	}
-	s.settle(ctx, r.app, now.object.GetUID(), now.object.GetResourceVersion())
-	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.CreateResponse{App: app} })
+	rep, err := s.appNow(ctx, r, now, func(app *appv1.App) proto.Message { return &appv1.CreateResponse{App: app} })
 	return s.wrote(r, rep, outcome, err)
 }
 
 // tryDeploy is one try of deploy: it reads the Service and writes it.
-func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.App) (*live, subjects.Outcome, error) {
+func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, manifest *kservice.Manifest) (*live, subjects.Outcome, error) {
 	found, err := s.find(ctx, id)
 	if err != nil {
 		return nil, "", err
@@ -80,14 +79,7 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 	if reason := found.foreign(); reason != "" {
 		return nil, "", request.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, %s", found.at, id, reason)
 	}
-	cfg := s.cfg.Deploy
-	cfg.Namespace = found.at.Namespace
-	manifest, err := kservice.Build(id, app, cfg)
-	if err != nil {
-		return nil, "", request.Errorf(subjects.CodeInvalidArgument, "%v", err)
-	}
-	manifest.Name = found.at.Name
-	manifest.DropOverridden(cfg)
+	manifest.Place(found.at)
 	switch {
 	case found.object == nil:
 		now, err := s.kube.createService(ctx, manifest)
@@ -100,14 +92,13 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, app *appv1.A
 	if err := manifest.Apply(found.object.Object); err != nil {
 		return nil, "", fmt.Errorf("change knative service %s: %w", found.at, err)
 	}
-	updated, err := s.kube.update(ctx, services(), found.object)
+	updated, err := s.kube.update(ctx, found.object)
 	return &live{at: found.at, object: updated, owner: ownerThis}, subjects.OutcomeUpdated, err
 }
 
 // stop scales an app to zero and keeps it.
 func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
-	body := &appv1.UpdateRequest{}
-	if err := r.decodeApp(body, "app.metadata.id", func() *appv1.Identifier { return body.GetApp().GetMetadata().GetId() }); err != nil {
+	if err := r.decodeOnlyApp(&appv1.UpdateRequest{}); err != nil {
 		return nil, err
 	}
 	var now *live
@@ -119,7 +110,7 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 			return err
 		}
 		was := found.object.GetResourceVersion()
-		patched, err := s.kube.patch(ctx, services(), found.at.Namespace, found.at.Name, kservice.StopPatch(was))
+		patched, err := s.kube.patch(ctx, found.at, kservice.StopPatch(was))
 		if err != nil {
 			sent = sent || unanswered(err)
 			return client.IgnoreNotFound(err)
@@ -131,12 +122,12 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 		} else if outcome == subjects.OutcomeMissing {
 			outcome = subjects.OutcomeUnchanged
 		}
-		svc, err := now.service()
-		if err != nil || svc.Status.LatestReadyRevisionName == "" {
-			return err
+		ready, _, _ := unstructured.NestedString(patched.Object, "status", "latestReadyRevisionName")
+		if ready == "" {
+			return nil
 		}
 		// Its pods would stay until Knative has drained the traffic.
-		return client.IgnoreNotFound(s.removeRevision(ctx, found.at.Namespace, svc.Status.LatestReadyRevisionName, patched.GetUID()))
+		return client.IgnoreNotFound(s.removeRevision(ctx, found.at.Namespace, ready, patched.GetUID()))
 	})
 	if err != nil {
 		return nil, err
@@ -145,28 +136,26 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 		rep, err := newReply(r.form, &appv1.UpdateResponse{})
 		return s.wrote(r, rep, outcome, err)
 	}
-	s.settle(ctx, r.app, now.object.GetUID(), now.object.GetResourceVersion())
-	rep, err := s.appNow(r, now, func(app *appv1.App) proto.Message { return &appv1.UpdateResponse{App: app} })
+	rep, err := s.appNow(ctx, r, now, func(app *appv1.App) proto.Message { return &appv1.UpdateResponse{App: app} })
 	return s.wrote(r, rep, outcome, err)
 }
 
 // removeRevision deletes a Revision of a Knative Service, but not one of another Service that has
 // its name by now.
 func (s *Service) removeRevision(ctx context.Context, namespace, name string, service types.UID) error {
-	revision, err := s.kube.get(ctx, revisions(), namespace, name)
+	revision, err := s.kube.get(ctx, knative("revisions"), namespace, name)
 	if err != nil || revision == nil {
 		return err
 	}
 	if owner := revision.GetLabels()[kservice.LabelServiceUID]; owner != "" && owner != string(service) {
 		return nil
 	}
-	return s.kube.remove(ctx, revisions(), revision, false)
+	return s.kube.remove(ctx, knative("revisions"), revision, false)
 }
 
 // remove deletes an app.
 func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
-	body := &appv1.DeleteRequest{}
-	if err := r.decodeApp(body, "appId", body.GetAppId); err != nil {
+	if err := r.decodeOnlyApp(&appv1.DeleteRequest{}); err != nil {
 		return nil, err
 	}
 	var was *live
@@ -175,7 +164,7 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 		if err != nil || found.owner != ownerThis {
 			return err
 		}
-		err = s.kube.remove(ctx, services(), found.object, true)
+		err = s.kube.remove(ctx, knative("services"), found.object, true)
 		if err == nil || unanswered(err) {
 			was = found
 		}
@@ -188,22 +177,21 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	if was == nil || err != nil {
 		return s.wrote(r, rep, subjects.OutcomeMissing, err)
 	}
-	s.settleDeleted(ctx, r.app, was.object.GetUID())
-	svc, err := was.service()
-	if err == nil {
-		rep.setVersion(svc)
-	}
-	return s.wrote(r, rep, subjects.OutcomeDeleted, err)
+	s.awaitCache(ctx, func() bool {
+		entry, ok := s.cache.App(r.app)
+		return !ok || entry.Service.UID != was.object.GetUID()
+	})
+	rep.setVersion(was.object)
+	return s.wrote(r, rep, subjects.OutcomeDeleted, nil)
 }
 
 // removeReplica deletes one pod of an app. Knative replaces it.
 func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, error) {
 	body := &appv1.ReplicaIdentifier{}
-	if err := r.decode(body); err != nil {
+	p, err := r.decodeApp(body)
+	if err != nil {
 		return nil, err
 	}
-	var p kservice.Problems
-	checkID(&p, "appId", body.GetAppId(), r.app)
 	if len(validation.IsDNS1123Subdomain(body.GetName())) > 0 {
 		p.AddValue("name", body.GetName(), "the name of a replica")
 	}
@@ -211,19 +199,19 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 		return nil, err
 	}
 	outcome := subjects.OutcomeMissing
-	err := s.write(ctx, func(ctx context.Context) error {
+	err = s.write(ctx, func(ctx context.Context) error {
 		found, err := s.find(ctx, r.app)
 		if err != nil {
 			return err
 		}
-		pod, err := s.kube.get(ctx, pods(), found.at.Namespace, body.GetName())
+		pod, err := s.kube.get(ctx, core("pods"), found.at.Namespace, body.GetName())
 		if err != nil || pod == nil {
 			return err
 		}
 		if !found.owns(pod) {
 			return request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", kservice.Quote(body.GetName()), r.app)
 		}
-		err = s.kube.remove(ctx, pods(), pod, false)
+		err = s.kube.remove(ctx, core("pods"), pod, false)
 		if err == nil || unanswered(err) {
 			outcome = subjects.OutcomeDeleted
 		}
@@ -269,19 +257,17 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 			return err
 		}
 		last = err
-		if errors.Is(err, errTerminating) || errors.Is(err, errNamespaceMade) {
-			return err
-		}
 		var failed *kubeError
 		switch {
+		case errors.Is(err, errTerminating), errors.Is(err, errNamespaceMade):
 		case errors.As(err, &failed) && failed.changed():
 			unavailable = time.Time{}
-		case failed == nil || !failed.unavailable():
+		case !unanswered(err):
 			return backoff.Permanent(err)
+		case unavailable.IsZero():
+			unavailable = began
+			fallthrough
 		default:
-			if unavailable.IsZero() {
-				unavailable = began
-			}
 			if time.Since(unavailable) > unavailablePatience {
 				return backoff.Permanent(err)
 			}

@@ -70,6 +70,7 @@ func (p *place) faulty(t *testing.T, f *fault) *world {
 
 // Somebody writes between the read and the write: nothing of his is lost.
 func TestConflicts(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	ctx := t.Context()
 	id := func(name string) subjects.AppID { return subjects.AppID{Project: "shop", Domain: "dev", Name: name} }
@@ -223,6 +224,7 @@ func TestConflicts(t *testing.T) {
 
 // The answer of Kubernetes gets lost: what was done counts as done.
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	id := func(name string) subjects.AppID { return subjects.AppID{Project: "shop", Domain: "dev", Name: name} }
 	for _, name := range []string{"update", "stop", "delete", "replica"} {
@@ -260,6 +262,7 @@ func TestLostAnswers(t *testing.T) {
 // While Kubernetes is away writes fail soon, without telling where it is; they
 // go well when it is back in time.
 func TestKubernetesAway(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	at, err := url.Parse(p.Config.Host)
 	p.must(err)
@@ -281,7 +284,7 @@ func TestKubernetesAway(t *testing.T) {
 		text := w.refused(w.json(w.subject(op, checkout), map[subjects.APIOp]*appv1.CreateRequest{
 			subjects.APIDeploy: deployment("registry.example.com/hello:2"), subjects.APIStop: {},
 		}[op]), subjects.CodeUnavailable, "kubernetes: ")
-		if took := time.Since(began); took < 2*time.Second || took > 10*time.Second {
+		if took := time.Since(began); took < 2*time.Second || took > patience {
 			t.Errorf("%s: it took %s", op, took)
 		}
 		host, port, _ := strings.Cut(proxy.Addr(), ":")
@@ -309,6 +312,7 @@ func TestKubernetesAway(t *testing.T) {
 
 // A right that is missing is named.
 func TestMissingRights(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	user, err := p.User("writer-" + p.namespace)
 	p.must(err)
@@ -360,6 +364,7 @@ func TestMissingRights(t *testing.T) {
 
 // A write whose time ends while it waits for its turn is late, not an internal error.
 func TestLateForItsTurn(t *testing.T) {
+	t.Parallel()
 	entered, pass := make(chan struct{}, 1), make(chan struct{})
 	w := serve(t, func(s *setup) {
 		s.cfg.MaxWrites, s.writeTimeout = 1, 200*time.Millisecond

@@ -42,6 +42,7 @@ func (p *place) stored(svc *servingv1.Service) *servingv1.Service {
 
 // An app's life: each operation, what it does to the object, and what it answers.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	ctx, id := t.Context(), checkout
 	name := kservice.Name(id)
@@ -147,6 +148,7 @@ func TestLife(t *testing.T) {
 
 // A namespace that is missing is made.
 func TestDeployMakesNamespace(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.namespace += "-new"
 	w := serve(t, func(s *setup) { s.kube, s.cfg.Deploy.Namespace = admin(p.Cluster), p.namespace })
@@ -157,6 +159,7 @@ func TestDeployMakesNamespace(t *testing.T) {
 
 // What is in a namespace that is on its way out cannot be made.
 func TestDeployIntoTerminatingNamespace(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.must(p.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}))
 	p.refused(p.json(p.subject(subjects.APIDeploy, checkout), deployment("registry.example.com/hello:1")),
@@ -165,6 +168,7 @@ func TestDeployIntoTerminatingNamespace(t *testing.T) {
 
 // An app that is on its way out is waited for.
 func TestDeployWhileDeleting(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	ctx := t.Context()
 	svc := p.create(p.app(checkout))
@@ -203,6 +207,7 @@ func TestDeployWhileDeleting(t *testing.T) {
 
 // The name of an app's Knative Service may be another app's.
 func TestForeignService(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	one, other := subjects.AppID{Project: "b-c", Domain: "dev", Name: "a"}, subjects.AppID{Project: "c", Domain: "dev", Name: "a-b"}
 	svc := p.create(p.app(other))
@@ -225,6 +230,7 @@ func TestForeignService(t *testing.T) {
 // A Knative Service of Flyte without an app id is nobody's: deploy takes it, while stop
 // and delete do not know it.
 func TestNobodysService(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	nobodys := p.app(checkout)
 	nobodys.Annotations = map[string]string{kservice.AnnotationAppID: ""}
@@ -248,6 +254,7 @@ func TestNobodysService(t *testing.T) {
 
 // A Knative Service with neither an app id nor the label of Flyte is somebody's own.
 func TestUnmarkedService(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	foreign := p.app(checkout)
 	foreign.Annotations = map[string]string{kservice.AnnotationAppID: ""}
@@ -265,6 +272,7 @@ func TestUnmarkedService(t *testing.T) {
 // An app whose Knative Service has another name than the usual one is changed
 // where it is.
 func TestOtherObjectName(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	odd := p.app(checkout)
 	odd.ObjectName = "somewhere-else"
@@ -327,6 +335,7 @@ func (p *place) podGone(pod *corev1.Pod) {
 }
 
 func TestDeleteReplica(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	svc := p.create(p.app(checkout))
 	own, foreign, bare := p.pod("own", svc.Name), p.pod("foreign", "another-service"), p.pod("bare", "x")
@@ -377,6 +386,7 @@ func TestDeleteReplica(t *testing.T) {
 // What Kubernetes finds wrong with an app is the asker's to know: whether the app
 // is wrong, or not let in as things are.
 func TestRefusedByKubernetes(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	ctx := t.Context()
 	rule := func(image string, reason metav1.StatusReason) admissionv1.Validation {

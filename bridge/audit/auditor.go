@@ -16,12 +16,10 @@ import (
 const (
 	logFound    = "the audit found a difference"
 	logRepaired = "the audit repaired a difference"
-	logNow      = "the audit starts a round at once"
 )
 
 const (
-	// firstRound is the longest wait for the first round after the start, or after a part became
-	// active.
+	// firstRound is the longest wait for a round after the start, or after a part became active.
 	firstRound = time.Minute
 	// spread bounds the pauses of one screen: a list of the API server expires after five minutes.
 	spread = 2 * time.Minute
@@ -29,13 +27,12 @@ const (
 	maxLooks = 10
 	// repairLooks bounds how often a finding is compared right after its repair.
 	repairLooks = 5
-	// recheck is when a finding that is not repaired is compared again.
+	// recheck is when an unrepaired finding is compared again, or sooner if Between is short.
 	recheck = 10 * time.Second
 	// repairAgain is the wait before a repair is repeated. It doubles up to maxRepairAgain.
 	repairAgain    = 30 * time.Second
 	maxRepairAgain = 10 * time.Minute
-	// looksOnceFound bounds how often the other suspects are compared once something is found: its
-	// repair does not wait for a subject that keeps changing.
+	// looksOnceFound bounds how often other suspects are compared before a finding is repaired.
 	looksOnceFound = 2
 	// retryRound is the longest wait after a round that was interrupted or found something.
 	retryRound = 15 * time.Second
@@ -79,19 +76,16 @@ func New(cfg Config) *Auditor {
 
 // LookNow requests a round at once, or soon if the last one ended recently, so that frequent calls
 // take a bounded share of one core. It does not wait.
-func (a *Auditor) LookNow(why string) {
-	select {
-	case a.now <- why:
-	default: // one is requested already
-	}
-}
+func (a *Auditor) LookNow(why string) { request(a.now, why) }
 
 // Soon requests a round within a minute, or within the interval if that is shorter: a part has
 // become active. It does not wait.
-func (a *Auditor) Soon() {
+func (a *Auditor) Soon() { request(a.soon, struct{}{}) }
+
+func request[T any](c chan<- T, v T) {
 	select {
-	case a.soon <- struct{}{}:
-	default:
+	case c <- v:
+	default: // one is requested already
 	}
 }
 
@@ -106,11 +100,11 @@ func (a *Auditor) Run(ctx context.Context) {
 	first := min(a.cfg.Interval, firstRound)
 	next := time.Now().Add(first)
 	for {
-		due := next
+		due, again := next, time.Now().Add(min(recheck, 5*a.cfg.Between))
 		unrepaired, _ := a.Unrepaired()
-		check := unrepaired > 0 && time.Now().Add(a.recheck()).Before(next)
+		check := unrepaired > 0 && again.Before(next)
 		if check {
-			due = time.Now().Add(a.recheck())
+			due = again
 		}
 		select {
 		case <-ctx.Done():
@@ -127,7 +121,7 @@ func (a *Auditor) Run(ctx context.Context) {
 				}
 				continue
 			}
-			a.cfg.Log.Info(logNow, zap.String("why", why))
+			a.cfg.Log.Info("the audit starts a round at once", zap.String("why", why))
 			check = false
 		case <-time.After(time.Until(due)):
 		}
@@ -147,9 +141,6 @@ func (a *Auditor) Run(ctx context.Context) {
 		next = time.Now().Add(wait - time.Duration(rand.Int64N(int64(wait/10)+1)))
 	}
 }
-
-// recheck is when an unrepaired finding is compared again.
-func (a *Auditor) recheck() time.Duration { return min(recheck, 5*a.cfg.Between) }
 
 // round audits every active part, also if another part fails.
 func (a *Auditor) round(ctx context.Context) error {
@@ -208,18 +199,16 @@ func (a *Auditor) confirm(ctx context.Context, i int, suspects []string) error {
 				return err
 			}
 		}
-		looked, err := a.look(ctx, i, slices.Sorted(maps.Keys(left)))
+		found, changing, err := a.look(ctx, i, slices.Sorted(maps.Keys(left)))
 		if err != nil {
 			return err
 		}
-		found := looked.of()
 		for subject, before := range left {
 			switch now := found[subject]; {
-			case looked.Unsettled[subject]:
+			case changing[subject]:
 				left[subject] = ""
 			case len(now) == 0:
 				delete(left, subject)
-				a.right(i, subject)
 			case same(now) == before:
 				delete(left, subject)
 				if a.find(i, subject, now) {
@@ -233,10 +222,21 @@ func (a *Auditor) confirm(ctx context.Context, i int, suspects []string) error {
 	return nil
 }
 
-func (a *Auditor) look(ctx context.Context, i int, subjects []string) (Looked, error) {
+// look compares subjects of a part, and removes the open findings of those that are right.
+func (a *Auditor) look(ctx context.Context, i int, subjects []string) (found map[string][]Difference, changing map[string]bool, err error) {
 	began := time.Now()
-	defer func() { a.work(time.Since(began)) }()
-	return a.cfg.Parts[i].Look(ctx, subjects)
+	looked, err := a.cfg.Parts[i].Look(ctx, subjects)
+	a.work(time.Since(began))
+	if err != nil {
+		return nil, nil, err
+	}
+	found = bySubject(looked.Findings)
+	for _, subject := range subjects {
+		if len(found[subject]) == 0 && !looked.Changing[subject] {
+			a.right(i, subject)
+		}
+	}
+	return found, looked.Changing, nil
 }
 
 // work counts time that was spent.

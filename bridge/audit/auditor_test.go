@@ -23,7 +23,7 @@ type script struct {
 	looks    []Looked // the last one stays
 	err      error
 	looked   [][]string
-	repaired [][]Finding
+	repaired [][]Difference
 	repair   func(*script)
 }
 
@@ -50,7 +50,7 @@ func (s *script) Look(_ context.Context, subjects []string) (Looked, error) {
 	return l, nil
 }
 
-func (s *script) Repair(_ context.Context, findings []Finding) error {
+func (s *script) Repair(_ context.Context, findings []Difference) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.repaired = append(s.repaired, findings)
@@ -71,10 +71,10 @@ func count(t *testing.T, c prometheus.Counter) float64 {
 }
 
 func wrong(subject, detail string) Looked {
-	return Looked{Findings: []Finding{{Subject: subject, Field: "app", Name: subject, Kind: "broken", Side: "bucket", Detail: detail}}}
+	return Looked{Findings: []Difference{{Key: subject, Kind: "broken", Side: SideBucket, Detail: detail}}}
 }
 
-func unsettled() Looked { return Looked{Unsettled: map[string]bool{"a": true}} }
+func changing() Looked { return Looked{Changing: map[string]bool{"a": true}} }
 
 func newTestAuditor(t *testing.T, parts ...Part) (*Auditor, *observer.ObservedLogs) {
 	t.Helper()
@@ -97,10 +97,10 @@ func TestConfirm(t *testing.T) {
 		{"wrong twice", []Looked{wrong("a", "x"), wrong("a", "x")}, true},
 		{"wrong in another way, then right", []Looked{wrong("a", "x"), wrong("a", "y"), {}}, false},
 		{"wrong in another way, then the same", []Looked{wrong("a", "x"), wrong("a", "y"), wrong("a", "y")}, true},
-		{"wrong, under way, right", []Looked{wrong("a", "x"), unsettled(), {}}, false},
-		{"the look between was under way", []Looked{wrong("a", "x"), unsettled(), wrong("a", "x"), {}}, false},
-		{"under way, then wrong twice", []Looked{unsettled(), wrong("a", "x"), wrong("a", "x")}, true},
-		{"under way all the time", []Looked{unsettled()}, false},
+		{"wrong, under way, right", []Looked{wrong("a", "x"), changing(), {}}, false},
+		{"the look between was under way", []Looked{wrong("a", "x"), changing(), wrong("a", "x"), {}}, false},
+		{"under way, then wrong twice", []Looked{changing(), wrong("a", "x"), wrong("a", "x")}, true},
+		{"under way all the time", []Looked{changing()}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			part := &script{suspects: []string{"a"}, looks: test.looks}
@@ -109,7 +109,7 @@ func TestConfirm(t *testing.T) {
 				t.Fatal(err)
 			}
 			n, first := a.Unrepaired()
-			if got := n == 1 && first.Subject == "a"; got != test.found {
+			if got := n == 1 && first.Subject() == "a"; got != test.found {
 				t.Errorf("found: %t, want %t", got, test.found)
 			}
 			if got := logs.FilterMessage(logFound).Len() == 1; got != test.found {
@@ -142,9 +142,9 @@ func TestConfirmEnds(t *testing.T) {
 func TestFindAndMend(t *testing.T) {
 	part := &script{suspects: []string{"a", "f"}}
 	both := wrong("a", "x")
-	both.Findings = append(both.Findings, Finding{Subject: "f", Field: "key", Name: "f", Kind: "foreign", Side: "bucket", Leave: true})
+	both.Findings = append(both.Findings, Difference{Key: "f", Kind: DifferenceForeignKey, Side: SideBucket})
 	foreign := Looked{Findings: both.Findings[1:]}
-	part.looks = []Looked{both, both, both, unsettled(), foreign}
+	part.looks = []Looked{both, both, both, changing(), foreign}
 	a, logs := newTestAuditor(t, part)
 	if err := a.round(t.Context()); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestFindAndMend(t *testing.T) {
 	if got := logs.FilterMessage(logFound).Len(); got != 2 {
 		t.Errorf("%d findings, want 2", got)
 	}
-	if len(part.repaired) != 1 || len(part.repaired[0]) != 1 || part.repaired[0][0].Subject != "a" {
+	if len(part.repaired) != 1 || len(part.repaired[0]) != 1 || part.repaired[0][0].Subject() != "a" {
 		t.Errorf("repaired %v, want a once", part.repaired)
 	}
 	if got := logs.FilterMessage(logRepaired).Len(); got != 1 {
@@ -316,7 +316,7 @@ func TestMendLooksFirst(t *testing.T) {
 	}
 	repaired := len(part.repaired)
 	// The next one takes a while to come to life, and has repaired it.
-	part.inactive, part.suspects, part.looks = false, nil, []Looked{unsettled(), {}}
+	part.inactive, part.suspects, part.looks = false, nil, []Looked{changing(), {}}
 	for _, f := range a.open[0] {
 		f.repair = time.Now().Add(-time.Second)
 	}

@@ -67,13 +67,12 @@ func (b Belief) WithKey(key BelievedKey, written, touched uint64) Belief {
 func (b Belief) expected(id subjects.AppID) Expected {
 	key, _ := id.Key() // an app with a bad id is on no side
 	return Expected{
-		Key: key, Settled: !b.Pending, Exists: b.Record.Exists(), Sequence: b.Record.Stands(), Fence: b.Record.Fence(),
+		Key: key, Pending: b.Pending, Exists: b.Record.Exists(), Sequence: b.Record.Stands(), Fence: b.Record.Fence(),
 		Entry: b.Key.Entry, Event: b.Key.Event,
 	}
 }
 
-// doubtful reports whether cluster and record differ in a cheap comparison, without a pending
-// change.
+// doubtful reports whether a cheap comparison of cluster and record finds a difference.
 func (b Belief) doubtful(watched func(namespace string) bool) bool {
 	r := b.Record
 	switch {
@@ -85,5 +84,5 @@ func (b Belief) doubtful(watched func(namespace string) bool) bool {
 		return true
 	}
 	svc := b.State.Service
-	return r.UID != string(svc.UID) || r.ResourceVersion != svc.ResourceVersion || int32(r.App.GetStatus().GetCurrentReplicas()) != app.Replicas(b.State)
+	return r.UID != string(svc.UID) || r.ResourceVersion != svc.ResourceVersion || int32(r.App.Replicas()) != app.Replicas(b.State)
 }

@@ -9,21 +9,27 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/apptest"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// testComparison is one whose stream ends at 20.
+// testComparison is one whose stream ends at 20, without apps.
 func testComparison() comparison {
-	b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}
 	return comparison{
-		app: kservice.Config{BaseDomain: "apps.example.com"}, watched: app.Watching([]string{"flyte"}),
-		bucket: b, streamEnd: 20,
+		t: &Target{
+			Watched: app.Watching([]string{"flyte"}),
+			Entries: &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON},
+		},
+		s: &sides{
+			storage: &store.Storage{Stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 20}}, Bucket: &jetstream.StreamInfo{}},
+			current: map[subjects.AppID]app.State{}, events: map[subjects.AppID]*store.LastEvent{}, entries: map[subjects.AppID]*store.Entry{},
+		},
 		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
 	}
 }
@@ -53,7 +59,7 @@ func deleteOf(t *testing.T, e *store.LastEvent) *store.LastEvent {
 // entryOf is what the projector writes for an event.
 func entryOf(t *testing.T, e *store.LastEvent) *store.Entry {
 	t.Helper()
-	msg, err := testComparison().bucket.Entry(testID, e.Record, e.Header)
+	msg, err := testComparison().t.Entries.Entry(testID, e.Record, e.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +74,7 @@ func entryOf(t *testing.T, e *store.LastEvent) *store.Entry {
 func TestCompare(t *testing.T) {
 	one := app.State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 2)}
 	later := app.State{Service: testService("u1", "102", "True"), Revision: testRevision("99", 2)}
+	elsewhere := app.State{Service: app.Keeper{App: kservice.Config{BaseDomain: "example.org"}, Form: subjects.ContentTypeJSON}.Keep(apptest.Service("u1", "100", "True")), Revision: testRevision("99", 2)}
 	scaled := app.State{Service: one.Service, Revision: testRevision("103", 3)}
 	another := app.State{Service: testService("u2", "104", "True"), Revision: testRevision("99", 2)}
 	event := eventOf(t, one)
@@ -109,26 +116,27 @@ func TestCompare(t *testing.T) {
 		{name: "another version", now: &later, event: event, entry: entry, want: "stream other_version"},
 		{name: "another version, after retention", now: &later, entry: entry, want: "stream other_version"},
 		{name: "another replica count", now: &scaled, event: event, entry: entry, want: "stream other_app"},
-		{name: "another base domain", now: &one, event: event, entry: entry, want: "stream other_app", also: func(c *comparison) { c.app.BaseDomain = "example.org" }},
+		{name: "another base domain", now: &elsewhere, event: event, entry: entry, want: "stream other_app"},
 		{name: "too large", now: &later, event: event, entry: entry, note: NoteSkipped, also: func(c *comparison) {
 			c.refused = func(subjects.AppID, app.State, *app.Record) error { return app.ErrTooLarge }
 		}},
 		{name: "not watched", event: &store.LastEvent{Record: &unwatched, Header: event.Header}, entry: entry, note: NoteUnwatched, want: ""},
 		{name: "no entry", now: &one, event: event, want: "bucket missing_entry"},
 		{name: "no entry, and behind the cluster", now: &later, event: event, want: "bucket missing_entry, stream other_version"},
-		{name: "no bucket", now: &one, event: event, also: func(c *comparison) { c.noBucket = true }},
+		{name: "no bucket", now: &one, event: event, also: func(c *comparison) { c.s.storage.Bucket = nil }},
 		{name: "no marker", event: gone, want: "bucket missing_marker"},
 		{name: "entry for a marker", event: gone, entry: entry, want: "bucket entry_for_marker"},
 		{name: "marker for an entry", now: &one, event: event, entry: &store.Entry{Err: errors.New("no headers"), Header: nats.Header{subjects.HeaderKVOperation: {"DEL"}}}, want: "bucket marker_for_entry"},
 		{name: "behind", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 4 }), want: "bucket bucket_behind"},
 		{name: "ahead", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 6 }), want: "bucket bucket_ahead"},
 		{name: "ahead of the stream", now: &one, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 21 }), want: "bucket bucket_ahead"},
-		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 21 }), also: func(c *comparison) { c.noStream, c.streamEnd = true, 0 }},
+		{name: "no stream to be ahead of", now: &one, entry: with(entry, func(h *store.Entry) { h.Record.Sequence = 21 }), also: func(c *comparison) { c.s.storage.Stream = nil }},
 		{name: "another event", now: &one, entry: with(entry, func(h *store.Entry) { h.Other = "something" }), want: "bucket bucket_other_event"},
 		{name: "another version in the bucket", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Record.ResourceVersion = "99" }), want: "bucket bucket_other_version"},
 		{name: "another App in the bucket", now: &one, event: event, entry: with(entry, func(h *store.Entry) {
-			h.Record.App = proto.CloneOf(h.Record.App)
-			h.Record.App.Status.CurrentReplicas++
+			other, _ := h.Record.App.App()
+			other.Status.CurrentReplicas++
+			h.Record.App = encodertest.Encoded(other)
 		}), want: "bucket bucket_other_app"},
 		{name: "another header", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Header.Set(subjects.CETime, "then") }), want: "bucket bucket_headers"},
 		{name: "a header too many", now: &one, event: event, entry: with(entry, func(h *store.Entry) { h.Header.Set(subjects.HeaderMergedUpdates, "1") }), want: "bucket bucket_headers"},
@@ -151,17 +159,16 @@ func TestCompare(t *testing.T) {
 			if test.also != nil {
 				test.also(&c)
 			}
-			current, events, entries := map[subjects.AppID]app.State{}, map[subjects.AppID]*store.LastEvent{}, map[subjects.AppID]*store.Entry{}
 			if test.now != nil {
-				current[testID] = *test.now
+				c.s.current[testID] = *test.now
 			}
 			if test.event != nil {
-				events[testID] = test.event
+				c.s.events[testID] = test.event
 			}
 			if test.entry != nil {
-				entries[testID] = test.entry
+				c.s.entries[testID] = test.entry
 			}
-			differences, notes := c.compare(current, events, entries)
+			differences, notes := c.compare()
 			var got []string
 			for _, d := range differences {
 				got = append(got, string(d.Side)+" "+string(d.Kind))
@@ -188,8 +195,9 @@ func TestCompare(t *testing.T) {
 func TestDifferenceText(t *testing.T) {
 	event := eventOf(t, app.State{Service: testService("u1", "100", "True")})
 	later := app.State{Service: testService("u1", "102", "True")}
-	differences, _ := testComparison().compare(
-		map[subjects.AppID]app.State{testID: later}, map[subjects.AppID]*store.LastEvent{testID: event}, nil)
+	c := testComparison()
+	c.s.current[testID], c.s.events[testID] = later, event
+	differences, _ := c.compare()
 	var got []string
 	for _, d := range differences {
 		got = append(got, d.String())
@@ -204,7 +212,7 @@ func TestDifferenceText(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	strange := about(subjects.AppID{Project: "a\x1b[31m", Domain: "b", Name: "c"}, DifferenceMissingEntry, SideBucket, "missing")
+	strange := about(subjects.AppID{Project: "a\x1b[31m", Domain: "b", Name: "c"}, store.MismatchMissingEntry, SideBucket, "missing")
 	if got, want := strange.String(), `"a\x1b[31m/b/c"  missing`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -214,9 +222,9 @@ func TestDifferenceText(t *testing.T) {
 func TestProjected(t *testing.T) {
 	id := func(name string) subjects.AppID { return subjects.AppID{Project: "p", Domain: "d", Name: name} }
 	at := func(sequence uint64) *app.Record { return &app.Record{Sequence: sequence} }
-	behind := about(id("behind"), DifferenceBucketBehind, SideBucket, "")
+	behind := about(id("behind"), store.MismatchBehind, SideBucket, "")
 	behind.StreamSequence = 9
-	liar := about(id("liar"), DifferenceBucketAhead, SideBucket, "")
+	liar := about(id("liar"), store.MismatchAhead, SideBucket, "")
 	liar.StreamSequence = 3
 	s := &sides{
 		events: map[subjects.AppID]*store.LastEvent{id("right"): {Record: at(7)}, id("behind"): {Record: at(9)}, id("liar"): {Record: at(3)}},
@@ -254,7 +262,7 @@ func TestUndecided(t *testing.T) {
 	s := &sides{storage: &store.Storage{Stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 10}}}, entries: map[subjects.AppID]*store.Entry{
 		testID: {Record: &app.Record{Sequence: 11}},
 	}}
-	ahead := about(testID, DifferenceBucketAhead, SideBucket, "ahead")
+	ahead := about(testID, store.MismatchAhead, SideBucket, "ahead")
 	if undecided([]Difference{ahead}, s) == nil {
 		t.Error("a bucket of another stream is repaired")
 	}
@@ -273,10 +281,10 @@ func TestStandInIsTolerated(t *testing.T) {
 	c := testComparison()
 	published := eventOf(t, app.State{Service: testService("u1", "21", "True"), Revision: testRevision("9", 3)})
 	entry := entryOf(t, published)
-	current := map[subjects.AppID]app.State{testID: {Service: testService("u1", "21", "True")}}
+	c.s.current[testID], c.s.events[testID], c.s.entries[testID] = app.State{Service: testService("u1", "21", "True")}, published, entry
 	for _, pending := range []map[subjects.AppID]bool{nil, {testID: true}} {
-		c.pending = pending
-		differences, _ := c.compare(current, map[subjects.AppID]*store.LastEvent{testID: published}, map[subjects.AppID]*store.Entry{testID: entry})
+		c.s.pending = pending
+		differences, _ := c.compare()
 		if len(differences) != 1 {
 			t.Fatalf("got %v, want one difference", differences)
 		}
@@ -313,20 +321,19 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 	}
 	for name, published := range map[string]*app.Record{"event": r, "entry": inBucket} {
 		changes := app.Reconcile(app.Input{
-			Records: map[subjects.AppID]*app.Record{testID: published}, Current: map[subjects.AppID]app.State{testID: now}, App: e.App,
+			Records: map[subjects.AppID]*app.Record{testID: published}, Current: map[subjects.AppID]app.State{testID: now},
 			Watched: func(string) bool { return true },
 		}).Changes
 		if len(changes) > 0 {
 			t.Errorf("%s: %d changes are owed, want none", name, len(changes))
 		}
 	}
-	c := comparison{
-		app: e.App, watched: func(string) bool { return true }, bucket: b, streamEnd: 7,
-		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
-	}
-	differences, _ := c.compare(map[subjects.AppID]app.State{testID: now},
-		map[subjects.AppID]*store.LastEvent{testID: {Record: r, Header: ev.Msg.Header}},
-		map[subjects.AppID]*store.Entry{testID: {Record: inBucket, Header: entry.Header}})
+	c := testComparison()
+	c.t.Watched, c.t.Entries = func(string) bool { return true }, b
+	c.s.current[testID] = now
+	c.s.events[testID] = &store.LastEvent{Record: r, Header: ev.Msg.Header}
+	c.s.entries[testID] = &store.Entry{Record: inBucket, Header: entry.Header}
+	differences, _ := c.compare()
 	if len(differences) > 0 {
 		t.Errorf("verify finds %v, want nothing", differences)
 	}

@@ -11,46 +11,42 @@ import (
 
 // openFinding is what two comparisons agreed on, until a later one finds nothing wrong.
 type openFinding struct {
-	findings []Finding
+	findings []Difference
 	found    time.Time
 	repair   time.Time     // of the next repair
 	wait     time.Duration // from the next repair to the one after it
 }
 
 // Unrepaired returns how many subjects of active parts are wrong, and the first of their findings.
-func (a *Auditor) Unrepaired() (n int, first Finding) {
-	active := make([]bool, len(a.cfg.Parts))
-	for i, part := range a.cfg.Parts {
-		active[i] = part.Active()
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a *Auditor) Unrepaired() (n int, first Difference) {
 	var since time.Time
-	for i, open := range a.open {
-		if !active[i] {
+	for i, part := range a.cfg.Parts {
+		if !part.Active() {
 			continue
 		}
-		for subject, f := range open {
+		a.mu.Lock()
+		for subject, f := range a.open[i] {
 			if f.leave() {
 				continue
 			}
 			n++
-			if since.IsZero() || f.found.Before(since) || f.found.Equal(since) && subject < first.Subject {
+			if since.IsZero() || f.found.Before(since) || f.found.Equal(since) && subject < first.Subject() {
 				since, first = f.found, f.findings[0]
 			}
 		}
+		a.mu.Unlock()
 	}
 	return n, first
 }
 
 // leave reports whether there is nothing to be repaired.
 func (f *openFinding) leave() bool {
-	return !slices.ContainsFunc(f.findings, func(d Finding) bool { return !d.Leave })
+	return !slices.ContainsFunc(f.findings, func(d Difference) bool { return !d.Leave() })
 }
 
 // find adds the findings of a subject to the open ones, and reports whether one of them is new and
 // to be repaired. Known ones are not logged again.
-func (a *Auditor) find(i int, subject string, findings []Finding) (fresh bool) {
+func (a *Auditor) find(i int, subject string, findings []Difference) (fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f := a.open[i][subject]
@@ -61,13 +57,13 @@ func (a *Auditor) find(i int, subject string, findings []Finding) (fresh bool) {
 	known := f.findings
 	f.findings = findings
 	for _, d := range findings {
-		if slices.ContainsFunc(known, func(k Finding) bool { return k.Kind == d.Kind && k.Side == d.Side }) {
+		if slices.ContainsFunc(known, func(k Difference) bool { return k.Kind == d.Kind && k.Side == d.Side }) {
 			continue
 		}
 		f.repair = time.Time{}
-		fresh = fresh || !d.Leave
-		a.cfg.Metrics.findings.WithLabelValues(d.Kind, d.Side).Inc()
-		a.cfg.Log.Error(logFound, zap.String("kind", d.Kind), zap.String("side", d.Side), zap.String(d.Field, d.Name), zap.String("detail", d.Detail))
+		fresh = fresh || !d.Leave()
+		a.cfg.Metrics.findings.WithLabelValues(string(d.Kind), string(d.Side)).Inc()
+		a.cfg.Log.Error(logFound, append(d.fields(), zap.String("detail", d.Detail))...)
 	}
 	if fresh {
 		a.fresh++
@@ -85,12 +81,11 @@ func (a *Auditor) right(i int, subject string) {
 	}
 	delete(a.open[i], subject)
 	for _, d := range f.findings {
-		if d.Leave {
+		if d.Leave() {
 			continue
 		}
-		a.cfg.Metrics.repairs.WithLabelValues(d.Kind).Inc()
-		a.cfg.Log.Info(logRepaired, zap.String("kind", d.Kind), zap.String("side", d.Side), zap.String(d.Field, d.Name),
-			zap.Duration("after", time.Since(f.found).Round(time.Millisecond)))
+		a.cfg.Metrics.repairs.WithLabelValues(string(d.Kind)).Inc()
+		a.cfg.Log.Info(logRepaired, append(d.fields(), zap.Duration("after", time.Since(f.found).Round(time.Millisecond)))...)
 	}
 }
 
@@ -111,29 +106,20 @@ func (a *Auditor) repair(ctx context.Context, i, looks int) {
 	}
 }
 
-// check compares the open findings of a part, removes those that are right and returns those that
-// are wrong. ok is false if nothing is left to be repaired, or nothing can be.
-func (a *Auditor) check(ctx context.Context, i int) (wrong map[string][]Finding, ok bool) {
+// check compares the open findings of a part and returns those that are still wrong. ok is false if
+// nothing is left to be repaired, or nothing can be.
+func (a *Auditor) check(ctx context.Context, i int) (wrong map[string][]Difference, ok bool) {
 	subjects := a.subjects(i, false)
 	if len(subjects) == 0 || !a.cfg.Parts[i].Active() {
 		return nil, false
 	}
-	looked, err := a.look(ctx, i, subjects)
+	wrong, _, err := a.look(ctx, i, subjects)
 	if errors.Is(err, ErrInactive) || ctx.Err() != nil {
 		return nil, false
 	}
 	if err != nil {
 		a.cfg.Log.Debug("the audit could not compare an open difference again", zap.Error(err))
 		return nil, true
-	}
-	wrong = looked.of()
-	for _, subject := range subjects {
-		switch {
-		case looked.Unsettled[subject]:
-			delete(wrong, subject)
-		case len(wrong[subject]) == 0:
-			a.right(i, subject)
-		}
 	}
 	return wrong, len(a.subjects(i, false)) > 0
 }
@@ -153,17 +139,17 @@ func (a *Auditor) subjects(i int, all bool) []string {
 }
 
 // due returns the findings of wrong subjects that are to be repaired now.
-func (a *Auditor) due(i int, wrong map[string][]Finding) []Finding {
+func (a *Auditor) due(i int, wrong map[string][]Difference) []Difference {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var due []Finding
+	var due []Difference
 	now := time.Now()
 	for subject, f := range a.open[i] {
 		if len(wrong[subject]) == 0 || f.leave() || now.Before(f.repair) {
 			continue
 		}
 		f.repair, f.wait = now.Add(f.wait), min(2*f.wait, maxRepairAgain)
-		due = append(due, slices.DeleteFunc(slices.Clone(f.findings), func(d Finding) bool { return d.Leave })...)
+		due = append(due, slices.DeleteFunc(slices.Clone(f.findings), Difference.Leave)...)
 	}
 	return due
 }

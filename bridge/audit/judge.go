@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"fmt"
-	"iter"
-	"maps"
+	"cmp"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,83 +10,46 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// apps counts the apps that any side has.
-func (s *sides) apps() int {
-	ids := map[subjects.AppID]bool{}
-	for _, side := range []iter.Seq[subjects.AppID]{maps.Keys(s.current), maps.Keys(s.events), maps.Keys(s.entries)} {
-		for id := range side {
-			ids[id] = true
-		}
-	}
-	return len(ids)
-}
-
 // judge returns the differences between the sides.
 func (t *Target) judge(s *sides) ([]Difference, []Note) {
 	if len(s.blocked) > 0 {
 		return s.blocked, nil
 	}
-	var differences []Difference
-	c := comparison{
-		app: t.App, watched: t.Watched,
-		bucket: t.Entries, now: time.Now(),
-		pending:  s.pending,
-		refused:  t.refused(s),
-		believed: s.believed,
-	}
+	differences, notes := comparison{t: t, s: s, now: time.Now(), refused: t.refused(s)}.compare()
 	if s.storage.Stream == nil {
-		c.noStream = true
-		differences = append(differences, Difference{
-			Kind: DifferenceStreamMissing, Side: SideStream, Detail: fmt.Sprintf("there is no stream %s", t.Stream),
-		})
-	} else {
-		c.streamEnd = s.storage.Stream.State.LastSeq
-		c.streamFirst = s.storage.Stream.State.FirstSeq
-		c.keepsNewest = s.storage.Stream.Config.Retention == jetstream.LimitsPolicy
+		differences = append(differences, whole(DifferenceStreamMissing, SideStream, "there is no stream %s", t.Stream))
 	}
 	if s.storage.Bucket == nil {
-		c.noBucket = true
-		differences = append(differences, Difference{
-			Kind: DifferenceBucketMissing, Side: SideBucket, Detail: fmt.Sprintf("there is no bucket %s", t.Bucket),
-		})
+		differences = append(differences, whole(DifferenceBucketMissing, SideBucket, "there is no bucket %s", t.Bucket))
 	}
 	if s.believed == nil {
 		differences = append(differences, t.judgeWhole(s)...)
 	}
 	for subject, sequence := range s.keys {
-		key, err := subjects.ParseBucketSubject(t.Bucket, subject)
-		if err != nil {
-			key = subject
-		}
-		differences = append(differences, Difference{
-			Key: key, Kind: DifferenceForeignKey, Side: SideBucket, at: subject,
-			Detail: fmt.Sprintf("a key that is no app's in the bucket, at sequence %d of its stream", sequence),
-		})
+		d := whole(DifferenceForeignKey, SideBucket, "a key that is no app's in the bucket, at sequence %d of its stream", sequence)
+		key, _ := subjects.ParseBucketSubject(t.Bucket, subject)
+		d.Key, d.at = cmp.Or(key, subject), subject
+		differences = append(differences, d)
 	}
-	found, notes := c.compare(s.current, s.events, s.entries)
-	differences = append(differences, found...)
 	sortDifferences(differences)
 	return differences, notes
 }
 
 // judgeWhole compares the cluster's name and history. A running bridge checks both by itself.
 func (t *Target) judgeWhole(s *sides) (differences []Difference) {
-	for _, i := range []struct {
-		side Side
-		info *jetstream.StreamInfo
-	}{{SideStream, s.storage.Stream}, {SideBucket, s.storage.Bucket}} {
-		if i.info == nil {
+	for side, info := range map[Side]*jetstream.StreamInfo{SideStream: s.storage.Stream, SideBucket: s.storage.Bucket} {
+		if info == nil {
 			continue
 		}
-		if name := s.storage.OtherName(i.info.Config); name != "" {
-			differences = append(differences, Difference{
-				Kind: DifferenceClusterName, Side: i.side,
-				Detail: fmt.Sprintf("it names the cluster %q, --cluster-name is %q: a bridge with this name would change ce-source", name, t.ClusterName),
-			})
+		if name := s.storage.OtherName(info.Config); name != "" {
+			differences = append(differences, whole(DifferenceClusterName, side,
+				"it names the cluster %q, --cluster-name is %q: a bridge with this name would change ce-source", name, t.ClusterName))
 		}
 	}
-	if err := app.CheckHistory(lastPublished(s.events, s.entries), s.version, s.storage.Accepted()); err != nil {
-		differences = append(differences, Difference{Kind: DifferenceHistory, Side: SideCluster, Detail: err.Error()})
+	if err := app.CheckHistory(s.published(), s.version, s.storage.Accepted()); err != nil {
+		d := whole(DifferenceHistory, SideCluster, "%v", err)
+		d.Same = "the history" // Detail has the highest version of all
+		differences = append(differences, d)
 	}
 	return differences
 }

@@ -23,22 +23,17 @@ type Metrics struct {
 
 // NewMetrics makes the metrics and registers them. The gauges are of auditor(), which may be nil.
 func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
 	m := &Metrics{
-		rounds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "appbridge_audit_rounds_total", Help: "Rounds of the audit, by result: complete or interrupted.",
-		}, []string{"result"}),
-		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "appbridge_audit_findings_total", Help: "Differences that two looks of the audit agreed on, by kind and by the side that is wrong.",
-		}, []string{"kind", "side"}),
-		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "appbridge_audit_repairs_total", Help: "Findings of the audit that a later look found repaired, by kind.",
-		}, []string{"kind"}),
-		suspects: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "appbridge_audit_suspects_total", Help: "Apps, keys and objects that the audit looked at in full.",
-		}),
-		seconds: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "appbridge_audit_seconds_total", Help: "Time the audit spent on its rounds, without its pauses.",
-		}),
+		rounds:   counter("appbridge_audit_rounds_total", "Rounds of the audit, by result: complete or interrupted.", "result"),
+		findings: counter("appbridge_audit_findings_total", "Differences that two looks of the audit agreed on, by kind and by the side that is wrong.", "kind", "side"),
+		repairs:  counter("appbridge_audit_repairs_total", "Findings of the audit that a later look found repaired, by kind.", "kind"),
+		suspects: counter("appbridge_audit_suspects_total", "Apps, keys and objects that the audit looked at in full.").WithLabelValues(),
+		seconds:  counter("appbridge_audit_seconds_total", "Time the audit spent on its rounds, without its pauses.").WithLabelValues(),
 	}
 	m.rounds.WithLabelValues(resultComplete)
 	m.rounds.WithLabelValues(resultInterrupted)
@@ -50,7 +45,7 @@ func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
 			return 0
 		})
 	}
-	reg.MustRegister(m.rounds, m.findings, m.repairs, m.suspects, m.seconds,
+	reg.MustRegister(
 		gauge("appbridge_audit_last_complete_age_seconds",
 			"Age of the last complete round of the audit, or of the audit itself before the first; 0 if it is off.",
 			func(a *Auditor) float64 { return time.Since(a.lastComplete()).Seconds() }),

@@ -53,7 +53,7 @@ func undecided(differences []Difference, now *sides) error {
 	for _, d := range differences {
 		switch {
 		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
-		case d.Kind == DifferenceBucketAhead && now.entries[d.id].Sequence() > now.end():
+		case d.Kind == store.MismatchAhead && now.entries[d.id].Sequence() > now.end():
 			// A bridge fills what the stream lost; only the entry has its extent.
 		default:
 			continue
@@ -74,7 +74,7 @@ func (s *sides) end() uint64 {
 // among returns the differences of known subjects: others may be changes in progress.
 func among(differences, known []Difference) []Difference {
 	about := bySubject(known)
-	return slices.DeleteFunc(slices.Clone(differences), func(d Difference) bool { return about[d.subject()] == nil })
+	return slices.DeleteFunc(slices.Clone(differences), func(d Difference) bool { return about[d.Subject()] == nil })
 }
 
 // repairBucket writes the entries that differ from their last events, and purges foreign keys.
@@ -152,7 +152,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			return err
 		}
 		e, h := s.events[d.id], s.entries[d.id]
-		if e == nil || e.Record == nil {
+		if e.Published() == nil {
 			if err := v.Target.readDoubtful(ctx, s); err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ func (v *Verifier) reportSession(ctx context.Context, differences []Difference, 
 	remaining, _ := v.Target.judge(now)
 	left := bySubject(remaining)
 	for _, d := range differences {
-		if slices.ContainsFunc(left[d.subject()], func(l Difference) bool { return l.Kind == d.Kind }) {
+		if slices.ContainsFunc(left[d.Subject()], func(l Difference) bool { return l.Kind == d.Kind }) {
 			continue
 		}
 		switch {

@@ -4,56 +4,44 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// DifferenceKind is how cluster, stream and bucket differ. docs/verify.md describes each kind.
-type DifferenceKind string
+// DifferenceKind is how cluster, stream and bucket differ: one of the kinds below, or how an entry
+// differs from its app's last event. docs/verify.md describes each kind.
+type DifferenceKind = store.MismatchKind
 
-// The kinds of difference between the cluster and what was published.
+// The kinds of difference.
 const (
-	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the cluster has the app, the stream does not
-	DifferenceMissingDelete DifferenceKind = "missing_deleted" // the app is gone without a deleted event
+	// Between the cluster and what was published.
+	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the stream does not have the app
+	DifferenceMissingDelete DifferenceKind = "missing_deleted" // gone without a deleted event
 	DifferenceUID           DifferenceKind = "other_uid"       // another object is the app now
 	DifferenceVersion       DifferenceKind = "other_version"
 	DifferenceApp           DifferenceKind = "other_app" // the same version converts to another App
-)
 
-// The kinds of difference between the bucket and the end of the stream.
-const (
-	DifferenceMissingEntry     DifferenceKind = DifferenceKind(store.MismatchMissingEntry)
-	DifferenceMissingMarker    DifferenceKind = DifferenceKind(store.MismatchMissingMarker)
-	DifferenceEntryForMarker   DifferenceKind = DifferenceKind(store.MismatchEntryForMarker) // a value although the last event is a delete
-	DifferenceMarkerForEntry   DifferenceKind = DifferenceKind(store.MismatchMarkerForEntry) // a delete marker although it is not
-	DifferenceBucketBehind     DifferenceKind = DifferenceKind(store.MismatchBehind)
-	DifferenceBucketAhead      DifferenceKind = DifferenceKind(store.MismatchAhead) // it reflects an event that the stream does not have
-	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event"                // the stream has another event at that sequence
-	DifferenceBucketVersion    DifferenceKind = DifferenceKind(store.MismatchVersion)
-	DifferenceBucketApp        DifferenceKind = DifferenceKind(store.MismatchApp)
-	DifferenceBucketHeaders    DifferenceKind = DifferenceKind(store.MismatchHeaders)
-	DifferenceBucketEncoding   DifferenceKind = DifferenceKind(store.MismatchEncoding)
-	DifferenceDamagedEntry     DifferenceKind = DifferenceKind(store.MismatchDamaged)
+	// Of a bucket whose app has no event in the stream, or is none.
+	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event" // than the stream at that sequence
 	DifferenceForeignKey       DifferenceKind = "foreign_key"
-)
 
-// The kinds of difference that only a running bridge finds, in its audit.
-const (
-	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers lack what the cluster has
-	DifferenceRemovedEvent DifferenceKind = "removed_event" // an app's last event was removed from the stream
+	// Those that only a running bridge finds, in its audit.
+	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers lack an object
+	DifferenceRemovedEvent DifferenceKind = "removed_event" // the last event of an app
 	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
-)
 
-// The kinds of difference that are about a stream or a bucket as a whole.
-const (
+	// Of a stream or a bucket as a whole.
 	DifferenceStreamMissing DifferenceKind = "stream_missing"
 	DifferenceBucketMissing DifferenceKind = "bucket_missing"
 	DifferenceOtherCluster  DifferenceKind = "other_cluster" // it belongs to another cluster
-	DifferenceClusterName   DifferenceKind = "cluster_name"  // it has this cluster under another name
+	DifferenceClusterName   DifferenceKind = "cluster_name"  // this cluster, under another name
 	DifferenceUnfit         DifferenceKind = "unfit"         // a bridge would refuse it
-	DifferenceHistory       DifferenceKind = "history"       // the cluster is older than what was published
+	DifferenceHistory       DifferenceKind = "history"       // the cluster is older
 )
 
 // Side is one of the three sides that Verify compares.
@@ -74,10 +62,10 @@ type NoteKind string
 // The kinds of note.
 const (
 	NoteNamespace      NoteKind = "namespace"       // an empty namespace that may not exist
-	NoteUnwatched      NoteKind = "unwatched"       // a published app of a namespace that is not watched
+	NoteUnwatched      NoteKind = "unwatched"       // a published app of another namespace
 	NoteSkipped        NoteKind = "left_out"        // an object or a state that is not published
 	NoteForeignMessage NoteKind = "foreign_message" // a message of the stream that is no event
-	NoteChanging       NoteKind = "changing"        // an app that kept changing while it was compared
+	NoteChanging       NoteKind = "changing"        // an app that kept changing
 )
 
 // AppName is an app in a report. The JSON replaces bytes that are not UTF-8; the key is exact.
@@ -100,36 +88,58 @@ type Difference struct {
 	StreamSequence uint64 `json:"streamSequence,omitempty"` // of the app's last event
 	BucketSequence uint64 `json:"bucketSequence,omitempty"` // of the event that the entry names
 
+	// Same is what two comparisons have to agree on. Empty: Detail.
+	Same string `json:"-"`
+
 	id subjects.AppID // of App
 	at string         // the subject of a foreign key
 	// tolerated is how much longer it may last: a bridge may keep the last count of replicas.
 	tolerated time.Duration
 }
 
-// String is the difference in one line.
-func (d Difference) String() string { return line(d.App, d.Key, d.Side, d.Detail) }
+// Subject identifies what differs in any comparison.
+func (d Difference) Subject() string {
+	return cmp.Or(d.at, d.Key, string(d.Kind)+" "+string(d.Side))
+}
 
-// Note is worth knowing and no difference.
-type Note struct {
+// Name is that of what differs, as it is logged.
+func (d Difference) Name() string { return cmp.Or(nameOf(d.App, d.Key), string(d.Side)) }
+
+// Leave reports whether a running bridge only reports the difference: it repairs everything else.
+func (d Difference) Leave() bool { return d.Kind == DifferenceForeignKey }
+
+// fields are the kind, the side and the subject for the log.
+func (d Difference) fields() []zap.Field {
+	field := "key"
+	switch {
+	case d.App != nil:
+		field = "app"
+	case d.Side == SideSource:
+		field = "object"
+	}
+	return []zap.Field{zap.String("kind", string(d.Kind)), zap.String("side", string(d.Side)), zap.String(field, d.Name())}
+}
+
+// String is the difference in one line.
+func (d Difference) String() string { return line(d.Name(), d.Detail) }
+
+// Remark is one line of a report besides its differences.
+type Remark[K ~string] struct {
 	App    *AppName `json:"app,omitempty"`
 	Key    string   `json:"key,omitempty"`
-	Kind   NoteKind `json:"kind"`
+	Kind   K        `json:"kind"`
 	Detail string   `json:"detail"`
 }
 
-// String is the note in one line.
-func (n Note) String() string { return line(n.App, n.Key, "", n.Detail) }
+type (
+	// Note is worth knowing and no difference.
+	Note = Remark[NoteKind]
+	// Repair is one thing that was repaired, with the kind of the difference.
+	Repair = Remark[DifferenceKind]
+)
 
-// Repair is one thing that was repaired.
-type Repair struct {
-	App    *AppName       `json:"app,omitempty"`
-	Key    string         `json:"key,omitempty"`
-	Kind   DifferenceKind `json:"kind"` // of the difference
-	Detail string         `json:"detail"`
-}
-
-// String is the repair in one line.
-func (r Repair) String() string { return line(r.App, r.Key, "", r.Detail) }
+// String is the remark in one line.
+func (r Remark[K]) String() string { return line(nameOf(r.App, r.Key), r.Detail) }
 
 // Report is the result of Verify.
 type Report struct {
@@ -146,29 +156,36 @@ func NewReport() *Report {
 	return &Report{Differences: []Difference{}, Notes: []Note{}, Repairs: []Repair{}}
 }
 
-func line(app *AppName, key string, side Side, detail string) string {
-	switch {
-	case app != nil:
-		return store.Printable(app.Project+"/"+app.Domain+"/"+app.Name) + "  " + detail
-	case key != "":
-		return store.Printable(key) + "  " + detail
-	case side != "":
-		return string(side) + "  " + detail
-	default:
+func line(name, detail string) string {
+	if name == "" {
 		return detail
 	}
+	return store.Printable(name) + "  " + detail
 }
 
-func nameOf(id subjects.AppID) *AppName {
-	return &AppName{Project: id.Project, Domain: id.Domain, Name: id.Name}
-}
-
-// subject identifies a difference in another comparison.
-func (d Difference) subject() string {
-	if d.App == nil && d.Key == "" {
-		return string(d.Kind) + " " + string(d.Side)
+func nameOf(app *AppName, key string) string {
+	if app == nil {
+		return key
 	}
-	return d.Key
+	return subjects.AppID(*app).String()
+}
+
+// bySubject groups differences by what differs.
+func bySubject(differences []Difference) map[string][]Difference {
+	found := map[string][]Difference{}
+	for _, d := range differences {
+		found[d.Subject()] = append(found[d.Subject()], d)
+	}
+	return found
+}
+
+// same is the text in which two comparisons of one subject have to agree.
+func same(differences []Difference) string {
+	var b strings.Builder
+	for _, d := range differences {
+		b.WriteString(string(d.Kind) + " " + cmp.Or(d.Same, d.Detail) + "\n")
+	}
+	return b.String()
 }
 
 // sortDifferences sorts by key; differences without one come first.
@@ -187,14 +204,21 @@ func compareNotes(a, b Note) int {
 	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Detail, b.Detail))
 }
 
-// about is a difference of an app, with what the sides have of it.
+// whole is a difference of a side as a whole.
+func whole(kind DifferenceKind, side Side, format string, args ...any) Difference {
+	return Difference{Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...)}
+}
+
+// about is a difference of an app.
 func about(id subjects.AppID, kind DifferenceKind, side Side, format string, args ...any) Difference {
-	key, _ := id.Key() // an app with a bad id is on no side
-	return Difference{App: nameOf(id), Key: key, Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...), id: id}
+	d := whole(kind, side, format, args...)
+	d.App, d.id = (*AppName)(&id), id
+	d.Key, _ = id.Key() // an app with a bad id is on no side
+	return d
 }
 
 // noteOn is a note on an app.
 func noteOn(id subjects.AppID, kind NoteKind, format string, args ...any) Note {
 	key, _ := id.Key() // as in about
-	return Note{App: nameOf(id), Key: key, Kind: kind, Detail: fmt.Sprintf(format, args...)}
+	return Note{App: (*AppName)(&id), Key: key, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }

@@ -17,21 +17,12 @@ import (
 // Expected is what the messages of one app have to contain, as the bridge believes.
 type Expected struct {
 	Key     string // of the bucket
-	Settled bool   // no change of it is in progress
+	Pending bool   // a change of it is in progress
 	Exists  bool   // its last event is no delete
 	// Sequence is that of the app's last event, Fence that of its last message.
 	Sequence, Fence uint64
-	// Entry is the sequence of its entry in the bucket's stream, 0 if unknown, Event what it
-	// reflects.
+	// Entry is its entry's sequence in the bucket's stream, Event what that reflects; 0: unknown.
 	Entry, Event uint64
-}
-
-// Message is a message of a stream without its body.
-type Message struct {
-	Subject  string
-	Header   nats.Header
-	Sequence uint64
-	Stored   time.Time
 }
 
 // Screen compares the headers of a stream's and its bucket's messages with each other and with what
@@ -47,14 +38,12 @@ type Screen struct {
 	// needsNoMarker reports whether the bucket may lack the delete marker of an event stored then.
 	needsNoMarker func(stored time.Time) bool
 
-	seed    maphash.Seed
-	rows    []row // of the stream; sorted up to sorted
-	sorted  int
-	keyRows []bool // the rows whose app has a key in the bucket
+	seed   maphash.Seed
+	rows   []row // of the stream; sorted up to sorted
+	sorted int
 
 	beliefs   []believed // sorted
-	keyBelief []bool
-	bucketEnd uint64 // last sequence of the bucket's stream when the beliefs were taken
+	bucketEnd uint64     // last sequence of the bucket's stream when the beliefs were taken
 
 	suspects  sample   // keys of apps
 	foreign   sample   // subjects that are no app's key
@@ -66,18 +55,16 @@ type row struct {
 	app      uint64 // hash of the key
 	sequence uint64
 	digest   uint32 // of the headers
-	flags    uint32
+	deleted  bool   // it is a deleted event
+	noEvent  bool   // its headers are no event's
+	aged     bool   // the bucket may lack the delete marker
+	key      bool   // the bucket has a key of the app
 }
 
-const (
-	flagDeleted = 1 << iota // it is a deleted event
-	flagNoEvent             // its headers are no event's
-	flagAged                // the bucket may lack the delete marker
-)
-
 type believed struct {
-	app uint64
 	Expected
+	app uint64 // hash of the key
+	key bool   // the bucket has it
 }
 
 // maxSuspects bounds the suspects of one screen. Of more it returns another choice each time: some
@@ -96,7 +83,7 @@ func NewScreen(s subjects.Subjects, bucket string, first, end uint64, needsNoMar
 }
 
 // AddEvent takes a message of the stream.
-func (s *Screen) AddEvent(m Message) {
+func (s *Screen) AddEvent(m *store.Message) {
 	id, kind, err := s.subjects.ParseEvent(m.Subject)
 	if err != nil {
 		return // a filler, a notice, or another message of no app
@@ -105,17 +92,11 @@ func (s *Screen) AddEvent(m Message) {
 	if err != nil {
 		return
 	}
-	r := row{app: maphash.String(s.seed, key), sequence: m.Sequence, digest: s.digest(m.Header)}
-	if !isEvent(m.Header, kind) {
-		r.flags |= flagNoEvent
-	}
-	if kind == subjects.Deleted {
-		r.flags |= flagDeleted
-		if s.needsNoMarker(m.Stored) {
-			r.flags |= flagAged
-		}
-	}
-	s.rows = append(s.rows, r)
+	deleted := kind == subjects.Deleted
+	s.rows = append(s.rows, row{
+		app: maphash.String(s.seed, key), sequence: m.Sequence, digest: s.digest(m.Header),
+		deleted: deleted, noEvent: !isEvent(m.Header, kind), aged: deleted && s.needsNoMarker(m.Stored),
+	})
 	if len(s.rows) == cap(s.rows) && len(s.rows) > 2*s.sorted {
 		s.compact()
 	}
@@ -162,48 +143,42 @@ func (s *Screen) digest(h nats.Header) uint32 {
 func (s *Screen) Believe(beliefs []Expected, bucketEnd uint64) {
 	s.compact()
 	s.bucketEnd = bucketEnd
-	s.keyRows, s.keyBelief = make([]bool, len(s.rows)), make([]bool, len(beliefs))
 	s.beliefs = make([]believed, 0, len(beliefs))
 	for _, b := range beliefs {
-		s.beliefs = append(s.beliefs, believed{maphash.String(s.seed, b.Key), b})
+		s.beliefs = append(s.beliefs, believed{Expected: b, app: maphash.String(s.seed, b.Key)})
 	}
 	slices.SortFunc(s.beliefs, func(a, b believed) int { return cmp.Compare(a.app, b.app) })
-	at := 0
 	for _, r := range s.rows {
-		for ; at < len(s.beliefs) && s.beliefs[at].app < r.app; at++ {
-			s.lacks(s.beliefs[at])
-		}
-		if at < len(s.beliefs) && s.beliefs[at].app == r.app {
-			s.follows(s.beliefs[at], r)
-			at++
-			continue
-		}
-		// The last event of an unknown app has to be a delete.
-		if r.sequence <= s.end && r.flags&flagDeleted == 0 {
+		b := find(s.beliefs, r.app)
+		switch {
+		case r.sequence > s.end: // written since
+		case b == nil && !r.deleted: // the last event of an unknown app has to be a delete
 			s.suspectAt(r.sequence)
+		case b != nil && !b.Pending && b.Sequence <= s.end && r.sequence != b.Sequence && r.sequence != b.Fence:
+			s.suspect(b.Key)
 		}
 	}
-	for ; at < len(s.beliefs); at++ {
-		s.lacks(s.beliefs[at])
+	for _, b := range s.beliefs {
+		if !b.Pending && b.Exists && b.Sequence >= s.first && b.Sequence <= s.end && find(s.rows, b.app) == nil {
+			s.suspect(b.Key)
+		}
 	}
 }
 
-// lacks judges an app without a message in the stream.
-func (s *Screen) lacks(b believed) {
-	if b.Settled && b.Exists && b.Sequence >= s.first && b.Sequence <= s.end {
-		s.suspect(b.Key)
-	}
-}
+func (r row) hash() uint64      { return r.app }
+func (b believed) hash() uint64 { return b.app }
 
-// follows judges an app by its newest message.
-func (s *Screen) follows(b believed, r row) {
-	if b.Settled && r.sequence <= s.end && b.Sequence <= s.end && r.sequence != b.Sequence && r.sequence != b.Fence {
-		s.suspect(b.Key)
+// find is what sorted rows or beliefs have of an app, nil if they have nothing.
+func find[T interface{ hash() uint64 }](all []T, app uint64) *T {
+	i, found := slices.BinarySearchFunc(all, app, func(v T, app uint64) int { return cmp.Compare(v.hash(), app) })
+	if !found {
+		return nil
 	}
+	return &all[i]
 }
 
 // AddEntry takes a message of the bucket's stream. Believe must have been called.
-func (s *Screen) AddEntry(m Message) {
+func (s *Screen) AddEntry(m *store.Message) {
 	key, err := subjects.ParseBucketSubject(s.bucket, m.Subject)
 	if err == nil {
 		_, err = subjects.ParseKey(key)
@@ -213,15 +188,12 @@ func (s *Screen) AddEntry(m Message) {
 		return
 	}
 	app := maphash.String(s.seed, key)
-	var r *row
-	if i, found := slices.BinarySearchFunc(s.rows, app, func(r row, app uint64) int { return cmp.Compare(r.app, app) }); found {
-		r = &s.rows[i]
-		s.keyRows[i] = true
+	r, b := find(s.rows, app), find(s.beliefs, app)
+	if r != nil {
+		r.key = true
 	}
-	var b *Expected
-	if i, found := slices.BinarySearchFunc(s.beliefs, app, func(b believed, app uint64) int { return cmp.Compare(b.app, app) }); found {
-		b = &s.beliefs[i].Expected
-		s.keyBelief[i] = true
+	if b != nil {
+		b.key = true
 	}
 	if m.Sequence > s.bucketEnd {
 		return // written since
@@ -231,61 +203,51 @@ func (s *Screen) AddEntry(m Message) {
 	}
 }
 
-func (s *Screen) wrongEntry(m Message, r *row, b *Expected) bool {
+func (s *Screen) wrongEntry(m *store.Message, r *row, b *believed) bool {
 	event, err := strconv.ParseUint(m.Header.Get(subjects.HeaderEventSequence), 10, 64)
 	switch {
 	case err != nil || m.Header.Get(subjects.HeaderUID) == "" || m.Header.Get(subjects.HeaderResourceVersion) == "":
 		return true // damaged
 	case event > s.end:
 		// It was not written since: it is ahead of the stream's end, or the stream moves fast.
-		return b == nil || b.Settled && b.Event != event
+		return b == nil || !b.Pending && b.Event != event
 	}
 	marker := m.Header.Get(subjects.HeaderKVOperation) != ""
-	if b != nil && b.Settled {
-		if b.Entry > 0 && b.Entry != m.Sequence || b.Event > 0 && b.Event != event || b.Exists == marker {
-			return true
-		}
-	}
 	switch {
+	case b != nil && !b.Pending && (b.Entry > 0 && b.Entry != m.Sequence || b.Event > 0 && b.Event != event || b.Exists == marker):
+		return true
 	case r == nil && event >= s.first:
 		return true // its event is gone, or never existed
 	case r == nil:
 		return b == nil && !marker // retention removed its event
 	case r.sequence > s.end:
 		return false
-	case r.sequence == event && r.flags&flagNoEvent == 0:
-		return r.digest != s.digest(m.Header) || marker != (r.flags&flagDeleted != 0)
-	case b != nil && b.Settled:
+	case r.sequence == event && !r.noEvent:
+		return r.digest != s.digest(m.Header) || marker != r.deleted
+	case b != nil && !b.Pending:
 		return b.Sequence != event // a later message of the app is no event
 	default:
 		return true
 	}
 }
 
-// Suspects returns the subjects that may be wrong: keys of apps, and foreign subjects of the
-// bucket. of returns the key of the app whose message the stream has at a sequence, "" if there is
-// none.
+// Suspects returns the keys and the foreign subjects of the bucket that may be wrong. of returns the
+// key of the app whose message the stream has at a sequence, "" if there is none.
 func (s *Screen) Suspects(of func(sequence uint64) (key string, err error)) ([]string, error) {
-	for i, b := range s.beliefs {
-		if !s.keyBelief[i] && b.Settled && b.Exists && b.Sequence <= s.end {
+	for _, b := range s.beliefs {
+		if !b.key && !b.Pending && b.Exists && b.Sequence <= s.end {
 			s.suspect(b.Key)
 		}
 	}
-	at := 0
-	for i, r := range s.rows {
-		if s.keyRows[i] || r.sequence > s.end || r.flags&flagAged != 0 {
+	for _, r := range s.rows {
+		if r.key || r.aged || r.sequence > s.end {
 			continue
 		}
-		for at < len(s.beliefs) && s.beliefs[at].app < r.app {
-			at++
+		if b := find(s.beliefs, r.app); b == nil {
+			s.suspectAt(r.sequence)
+		} else if !b.Pending && b.Sequence <= s.end {
+			s.suspect(b.Key)
 		}
-		if at < len(s.beliefs) && s.beliefs[at].app == r.app {
-			if b := s.beliefs[at]; b.Settled && b.Sequence <= s.end {
-				s.suspect(b.Key)
-			}
-			continue
-		}
-		s.suspectAt(r.sequence)
 	}
 	for _, sequence := range s.sequences {
 		key, err := of(sequence)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -27,19 +28,19 @@ func appID(name string) subjects.AppID {
 }
 
 // event is the message of an event.
-func event(name string, kind subjects.EventKind, sequence uint64) Message {
+func event(name string, kind subjects.EventKind, sequence uint64) *store.Message {
 	subject, err := testSubjects.Event(appID(name), kind)
 	if err != nil {
 		panic(err)
 	}
-	return Message{Subject: subject, Sequence: sequence, Header: map[string][]string{
+	return &store.Message{Subject: subject, Sequence: sequence, Header: map[string][]string{
 		subjects.HeaderUID: {"u-" + name}, subjects.HeaderResourceVersion: {strconv.FormatUint(100+sequence, 10)},
 		subjects.CEType: {kind.Type()}, subjects.CEID: {fmt.Sprintf("u-%s/%d", name, 100+sequence)}, subjects.HeaderMsgID: {"x"},
 	}}
 }
 
 // entry is the bucket's message for an event, stored at a sequence of the bucket's stream.
-func entry(of Message, at uint64) Message {
+func entry(of *store.Message, at uint64) *store.Message {
 	id, kind, err := testSubjects.ParseEvent(of.Subject)
 	if err != nil {
 		panic(err)
@@ -48,7 +49,7 @@ func entry(of Message, at uint64) Message {
 	if err != nil {
 		panic(err)
 	}
-	m := Message{Subject: subjects.BucketSubject(subjects.DefaultBucket, key), Sequence: at, Header: map[string][]string{}}
+	m := &store.Message{Subject: subjects.BucketSubject(subjects.DefaultBucket, key), Sequence: at, Header: map[string][]string{}}
 	for name, values := range of.Header {
 		if name != subjects.HeaderMsgID {
 			m.Header[name] = values
@@ -61,18 +62,17 @@ func entry(of Message, at uint64) Message {
 	return m
 }
 
-func with(m Message, header, value string) Message {
+func with(m *store.Message, header, value string) *store.Message {
 	h := map[string][]string{}
 	for name, values := range m.Header {
 		h[name] = values
 	}
 	h[header] = []string{value}
-	m.Header = h
-	return m
+	return &store.Message{Subject: m.Subject, Sequence: m.Sequence, Header: h}
 }
 
-func settled(name string, sequence, at uint64) Expected {
-	return Expected{Key: "p.d." + name, Settled: true, Exists: true, Sequence: sequence, Fence: sequence, Entry: at, Event: sequence}
+func expectedOf(name string, sequence, at uint64) Expected {
+	return Expected{Key: "p.d." + name, Exists: true, Sequence: sequence, Fence: sequence, Entry: at, Event: sequence}
 }
 
 func TestScreen(t *testing.T) {
@@ -80,58 +80,58 @@ func TestScreen(t *testing.T) {
 	late := event("a", subjects.Updated, 21)
 	foreign := event("a", subjects.Updated, 8)
 	foreign.Header = map[string][]string{"x": {"y"}}
-	b := settled("a", 7, 3)
+	b := expectedOf("a", 7, 3)
 	unsure := b
-	unsure.Settled = false
-	gone := Expected{Key: "p.d.a", Settled: true, Sequence: 9, Fence: 9}
+	unsure.Pending = true
+	gone := Expected{Key: "p.d.a", Sequence: 9, Fence: 9}
 	a := []string{"p.d.a"}
 	for _, test := range []struct {
 		name    string
-		stream  []Message
+		stream  []*store.Message
 		beliefs []Expected
-		bucket  []Message
+		bucket  []*store.Message
 		age     bool
 		want    []string
 	}{
-		{name: "right", stream: []Message{created, updated}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}},
-		{name: "right, not known", stream: []Message{created, deleted}, bucket: []Message{entry(deleted, 3)}},
-		{name: "right, deleted and known", stream: []Message{deleted}, beliefs: []Expected{gone}, bucket: []Message{entry(deleted, 3)}},
+		{name: "right", stream: []*store.Message{created, updated}, beliefs: []Expected{b}, bucket: []*store.Message{entry(updated, 3)}},
+		{name: "right, not known", stream: []*store.Message{created, deleted}, bucket: []*store.Message{entry(deleted, 3)}},
+		{name: "right, deleted and known", stream: []*store.Message{deleted}, beliefs: []Expected{gone}, bucket: []*store.Message{entry(deleted, 3)}},
 		{
-			name: "truncated in another encoding", stream: []Message{updated}, beliefs: []Expected{b},
-			bucket: []Message{with(with(entry(updated, 3), subjects.HeaderTruncated, "spec"), subjects.CEDataContentType, "x")},
+			name: "truncated in another encoding", stream: []*store.Message{updated}, beliefs: []Expected{b},
+			bucket: []*store.Message{with(with(entry(updated, 3), subjects.HeaderTruncated, "spec"), subjects.CEDataContentType, "x")},
 		},
-		{name: "retention took the event", beliefs: []Expected{settled("a", 2, 3)}, bucket: []Message{entry(event("a", subjects.Updated, 2), 3)}},
-		{name: "retention took the event of a marker", bucket: []Message{entry(event("a", subjects.Deleted, 2), 3)}},
-		{name: "a filler", stream: []Message{{Subject: testSubjects.Lost(), Sequence: 6}}},
-		{name: "an old marker was removed", stream: []Message{deleted}, age: true},
-		{name: "a new event since", stream: []Message{updated, late}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}},
-		{name: "a new event and its entry since", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{entry(late, 31)}},
-		{name: "an app that is new since", stream: []Message{late}},
-		{name: "under way", stream: []Message{created}, beliefs: []Expected{unsure}, bucket: []Message{entry(created, 3)}},
+		{name: "retention took the event", beliefs: []Expected{expectedOf("a", 2, 3)}, bucket: []*store.Message{entry(event("a", subjects.Updated, 2), 3)}},
+		{name: "retention took the event of a marker", bucket: []*store.Message{entry(event("a", subjects.Deleted, 2), 3)}},
+		{name: "a filler", stream: []*store.Message{{Subject: testSubjects.Lost(), Sequence: 6}}},
+		{name: "an old marker was removed", stream: []*store.Message{deleted}, age: true},
+		{name: "a new event since", stream: []*store.Message{updated, late}, beliefs: []Expected{b}, bucket: []*store.Message{entry(updated, 3)}},
+		{name: "a new event and its entry since", stream: []*store.Message{updated}, beliefs: []Expected{b}, bucket: []*store.Message{entry(late, 31)}},
+		{name: "an app that is new since", stream: []*store.Message{late}},
+		{name: "under way", stream: []*store.Message{created}, beliefs: []Expected{unsure}, bucket: []*store.Message{entry(created, 3)}},
 		{
-			name: "a message that is no event behind it", stream: []Message{created, foreign}, bucket: []Message{entry(created, 3)},
-			beliefs: []Expected{{Key: "p.d.a", Settled: true, Exists: true, Sequence: 5, Fence: 8, Entry: 3, Event: 5}},
+			name: "a message that is no event behind it", stream: []*store.Message{created, foreign}, bucket: []*store.Message{entry(created, 3)},
+			beliefs: []Expected{{Key: "p.d.a", Exists: true, Sequence: 5, Fence: 8, Entry: 3, Event: 5}},
 		},
 
-		{name: "the last event is gone", stream: []Message{created}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "the only event is gone", beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "an event of somebody else", stream: []Message{deleted}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "not known, and not deleted", stream: []Message{updated}, bucket: []Message{entry(updated, 3)}, want: a},
-		{name: "the key is gone", stream: []Message{updated}, beliefs: []Expected{b}, want: a},
-		{name: "the key is gone, of an app without an event", beliefs: []Expected{settled("a", 2, 3)}, want: a},
-		{name: "the marker is gone, not known", stream: []Message{deleted}, want: a},
-		{name: "the marker is gone, known", stream: []Message{deleted}, beliefs: []Expected{gone}, want: a},
-		{name: "written by somebody, headers right", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{entry(updated, 4)}, want: a},
-		{name: "an old entry put back", stream: []Message{created, updated}, beliefs: []Expected{b}, bucket: []Message{entry(created, 4)}, want: a},
-		{name: "an old entry of an app that is not known", stream: []Message{updated, deleted}, bucket: []Message{entry(updated, 4)}, want: a},
-		{name: "another header", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{with(entry(updated, 3), subjects.HeaderUID, "u-b")}, want: a},
-		{name: "another header, not known", stream: []Message{deleted}, bucket: []Message{with(entry(deleted, 3), subjects.CEID, "x")}, want: a},
-		{name: "a marker for an entry", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{with(entry(updated, 3), subjects.HeaderKVOperation, "DEL")}, want: a},
-		{name: "damaged", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{{Subject: entry(updated, 3).Subject, Sequence: 3}}, want: a},
-		{name: "forged, never was", bucket: []Message{entry(updated, 4)}, want: a},
-		{name: "forged, never was, from before the stream", bucket: []Message{entry(event("a", subjects.Updated, 1), 4)}, want: a},
-		{name: "ahead of the stream", stream: []Message{updated}, beliefs: []Expected{b}, bucket: []Message{entry(late, 4)}, want: a},
-		{name: "a foreign key", bucket: []Message{{Subject: "$KV.flyte-apps.x", Sequence: 2}}, want: []string{"$KV.flyte-apps.x"}},
+		{name: "the last event is gone", stream: []*store.Message{created}, beliefs: []Expected{b}, bucket: []*store.Message{entry(updated, 3)}, want: a},
+		{name: "the only event is gone", beliefs: []Expected{b}, bucket: []*store.Message{entry(updated, 3)}, want: a},
+		{name: "an event of somebody else", stream: []*store.Message{deleted}, beliefs: []Expected{b}, bucket: []*store.Message{entry(updated, 3)}, want: a},
+		{name: "not known, and not deleted", stream: []*store.Message{updated}, bucket: []*store.Message{entry(updated, 3)}, want: a},
+		{name: "the key is gone", stream: []*store.Message{updated}, beliefs: []Expected{b}, want: a},
+		{name: "the key is gone, of an app without an event", beliefs: []Expected{expectedOf("a", 2, 3)}, want: a},
+		{name: "the marker is gone, not known", stream: []*store.Message{deleted}, want: a},
+		{name: "the marker is gone, known", stream: []*store.Message{deleted}, beliefs: []Expected{gone}, want: a},
+		{name: "written by somebody, headers right", stream: []*store.Message{updated}, beliefs: []Expected{b}, bucket: []*store.Message{entry(updated, 4)}, want: a},
+		{name: "an old entry put back", stream: []*store.Message{created, updated}, beliefs: []Expected{b}, bucket: []*store.Message{entry(created, 4)}, want: a},
+		{name: "an old entry of an app that is not known", stream: []*store.Message{updated, deleted}, bucket: []*store.Message{entry(updated, 4)}, want: a},
+		{name: "another header", stream: []*store.Message{updated}, beliefs: []Expected{b}, bucket: []*store.Message{with(entry(updated, 3), subjects.HeaderUID, "u-b")}, want: a},
+		{name: "another header, not known", stream: []*store.Message{deleted}, bucket: []*store.Message{with(entry(deleted, 3), subjects.CEID, "x")}, want: a},
+		{name: "a marker for an entry", stream: []*store.Message{updated}, beliefs: []Expected{b}, bucket: []*store.Message{with(entry(updated, 3), subjects.HeaderKVOperation, "DEL")}, want: a},
+		{name: "damaged", stream: []*store.Message{updated}, beliefs: []Expected{b}, bucket: []*store.Message{{Subject: entry(updated, 3).Subject, Sequence: 3}}, want: a},
+		{name: "forged, never was", bucket: []*store.Message{entry(updated, 4)}, want: a},
+		{name: "forged, never was, from before the stream", bucket: []*store.Message{entry(event("a", subjects.Updated, 1), 4)}, want: a},
+		{name: "ahead of the stream", stream: []*store.Message{updated}, beliefs: []Expected{b}, bucket: []*store.Message{entry(late, 4)}, want: a},
+		{name: "a foreign key", bucket: []*store.Message{{Subject: "$KV.flyte-apps.x", Sequence: 2}}, want: []string{"$KV.flyte-apps.x"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			needs := never
@@ -204,7 +204,7 @@ func TestSuspectsAreNotCrowdedOut(t *testing.T) {
 		s.AddEvent(e)
 		s.Believe(nil, 1<<20)
 		for i := range 3 * maxSuspects {
-			s.AddEntry(Message{Subject: "$KV." + subjects.DefaultBucket + fmt.Sprint(".foreign.", i), Sequence: uint64(10 + i)})
+			s.AddEntry(&store.Message{Subject: "$KV." + subjects.DefaultBucket + fmt.Sprint(".foreign.", i), Sequence: uint64(10 + i)})
 		}
 		forged := entry(e, 1<<19)
 		forged.Header[subjects.CEID] = []string{"forged"}

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -45,7 +43,6 @@ type Target struct {
 	NATS      *nats.Conn
 	JetStream jetstream.JetStream
 	Subjects  subjects.Subjects
-	App       kservice.Config
 	// ClusterName, Stream and Bucket are the names in the configuration.
 	ClusterName, Stream, Bucket string
 	// Watched reports whether a namespace is watched.
@@ -91,14 +88,9 @@ func (t *Target) readNATS(ctx context.Context, s *sides, only *selection) error 
 		return nil
 	}
 	// Again: what the bucket reflects is in the stream by now.
-	stream, err := s.storage.Info(ctx, t.Stream)
-	if err != nil {
+	if err := s.storage.ReadStream(ctx); err != nil {
 		return err
 	}
-	if stream == nil {
-		return fmt.Errorf("stream %s is gone", t.Stream)
-	}
-	s.storage.Stream = stream
 	return t.readStream(ctx, s, only)
 }
 
@@ -109,22 +101,19 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 		return err
 	}
 	var unfit *app.ConfigError
-	inspections := []struct {
+	for _, i := range []struct {
 		side    Side
 		name    string
 		info    *jetstream.StreamInfo
 		inspect func() error
-	}{{SideStream, t.Stream, st.Stream, st.InspectStream}, {SideBucket, t.Bucket, st.Bucket, st.InspectBucket}}
-	for _, i := range inspections {
+	}{{SideStream, t.Stream, st.Stream, st.InspectStream}, {SideBucket, t.Bucket, st.Bucket, st.InspectBucket}} {
 		if i.info == nil {
 			continue
 		}
 		if err := st.CheckCluster(string(i.side), i.name, i.info.Config); err != nil {
-			s.blocked = append(s.blocked, Difference{Kind: DifferenceOtherCluster, Side: i.side, Detail: err.Error()})
-			continue
-		}
-		if err := i.inspect(); errors.As(err, &unfit) {
-			s.blocked = append(s.blocked, Difference{Kind: DifferenceUnfit, Side: i.side, Detail: unfit.Error()})
+			s.blocked = append(s.blocked, whole(DifferenceOtherCluster, i.side, "%v", err))
+		} else if err := i.inspect(); errors.As(err, &unfit) {
+			s.blocked = append(s.blocked, whole(DifferenceUnfit, i.side, "%v", unfit))
 		} else if err != nil {
 			return err
 		}
@@ -134,10 +123,7 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 	}
 	other, err := st.Holder(ctx)
 	if err == nil && other != "" {
-		s.blocked = append(s.blocked, Difference{
-			Kind: DifferenceUnfit, Side: SideStream,
-			Detail: fmt.Sprintf("stream %s holds %s, want stream %s", other, t.Subjects.Events(), t.Stream),
-		})
+		s.blocked = append(s.blocked, whole(DifferenceUnfit, SideStream, "stream %s holds %s, want stream %s", other, t.Subjects.Events(), t.Stream))
 	}
 	return err
 }
@@ -149,10 +135,11 @@ func (t *Target) readBucket(ctx context.Context, s *sides, only *selection) erro
 	var err error
 	if only == nil {
 		// Everything in the bucket's stream, also what is no key.
-		if names, err = store.Subjects(ctx, t.JetStream, stream, ">"); err != nil {
+		if names, err = store.Subjects(ctx, t.JetStream, stream, store.AllMessages); err != nil {
 			return err
 		}
 	} else {
+		names = slices.Collect(maps.Keys(only.keys))
 		for id := range only.apps {
 			name, err := t.Entries.Subject(id)
 			if err != nil {
@@ -160,27 +147,15 @@ func (t *Target) readBucket(ctx context.Context, s *sides, only *selection) erro
 			}
 			names = append(names, name)
 		}
-		for subject := range only.keys {
-			names = append(names, subject)
-		}
 	}
 	return t.readLast(ctx, stream, names, func(subject string, m *store.Message) {
-		id, err := t.parseEntry(subject)
+		id, err := t.Entries.AppOf(subject)
 		if err != nil {
 			s.keys[subject] = m.Sequence
 			return
 		}
 		s.entries[id] = store.EntryOf(m)
 	})
-}
-
-// parseEntry returns the app of a subject of the bucket.
-func (t *Target) parseEntry(subject string) (subjects.AppID, error) {
-	key, err := subjects.ParseBucketSubject(t.Bucket, subject)
-	if err != nil {
-		return subjects.AppID{}, err
-	}
-	return subjects.ParseKey(key)
 }
 
 // readStream reads the last message of every app, and of the subjects that are no app's.
@@ -219,74 +194,41 @@ func (t *Target) readStream(ctx context.Context, s *sides, only *selection) erro
 }
 
 func (t *Target) readEvents(ctx context.Context, s *sides, apps map[subjects.AppID]struct{}) error {
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.ReadWindow)
-	for id := range apps {
-		g.Go(func() error {
-			e, err := t.reader().LastEvent(ctx, id, s.entries[id].Sequence())
-			if err != nil || e == nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			s.events[id] = e
-			if e.Foreign > 0 {
-				s.foreign = append(s.foreign, noteOn(id, NoteForeignMessage,
-					"its last message in the stream is no event of appbridge, it is passed over: sequence %d", e.Foreign))
-			}
-			return nil
-		})
-	}
-	return g.Wait()
+	return store.ReadEach(ctx, maps.Keys(apps), func(ctx context.Context, id subjects.AppID) (*store.LastEvent, error) {
+		return t.reader().LastEvent(ctx, id, s.entries[id].Sequence())
+	}, func(id subjects.AppID, e *store.LastEvent) {
+		if e == nil {
+			return
+		}
+		s.events[id] = e
+		if e.Foreign > 0 {
+			s.foreign = append(s.foreign, noteOn(id, NoteForeignMessage,
+				"its last message in the stream is no event of appbridge, it is passed over: sequence %d", e.Foreign))
+		}
+	})
 }
 
-// readDoubtful reads the message of the stream at the sequence that an entry names, for the entries
-// that do not reflect their app's last event.
+// readDoubtful reads what the stream has where an entry does not reflect its app's last event.
 func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.ReadWindow)
-	for id, h := range s.entries {
-		if e := s.events[id]; h.Record == nil || (e != nil && e.Record.Previous() == h.Record.Sequence) {
-			continue
+	doubtful := maps.Clone(s.entries)
+	maps.DeleteFunc(doubtful, func(id subjects.AppID, h *store.Entry) bool {
+		return h.Record == nil || s.events[id].Sequence() == h.Record.Sequence
+	})
+	// One that does not exist was removed by retention, or the entry is ahead.
+	return store.ReadEach(ctx, maps.Keys(doubtful), func(ctx context.Context, id subjects.AppID) (*store.Message, error) {
+		return store.MessageAt(ctx, t.NATS, t.Stream, doubtful[id].Record.Sequence)
+	}, func(id subjects.AppID, m *store.Message) {
+		h := doubtful[id]
+		of, _, err := t.Subjects.ParseEvent(m.Subject)
+		if err != nil || of != id || m.Header.Get(subjects.CEID) != h.Header.Get(subjects.CEID) {
+			h.Other = fmt.Sprintf("%q on %s", m.Header.Get(subjects.CEID), store.Printable(m.Subject))
 		}
-		g.Go(func() error {
-			m, err := store.MessageAt(ctx, t.NATS, t.Stream, h.Record.Sequence)
-			if errors.Is(err, store.ErrNoMessage) {
-				return nil // retention removed it, or it is ahead
-			}
-			if err != nil {
-				return err
-			}
-			of, _, err := t.Subjects.ParseEvent(m.Subject)
-			if err != nil || of != id || m.Header.Get(subjects.CEID) != h.Header.Get(subjects.CEID) {
-				h.Other = fmt.Sprintf("%q on %s", m.Header.Get(subjects.CEID), store.Printable(m.Subject))
-			}
-			return nil
-		})
-	}
-	return g.Wait()
+	})
 }
 
 // readLast reads the last message of each subject and calls visit with it, one at a time.
 func (t *Target) readLast(ctx context.Context, stream string, names []string, visit func(string, *store.Message)) error {
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.ReadWindow)
-	for _, subject := range names {
-		g.Go(func() error {
-			m, err := store.LastMessage(ctx, t.NATS, stream, subject)
-			if errors.Is(err, store.ErrNoMessage) {
-				return nil // removed meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			visit(subject, m)
-			return nil
-		})
-	}
-	return g.Wait()
+	return store.ReadEach(ctx, slices.Values(names), func(ctx context.Context, subject string) (*store.Message, error) {
+		return store.LastMessage(ctx, t.NATS, stream, subject)
+	}, visit)
 }

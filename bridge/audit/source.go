@@ -69,7 +69,7 @@ func (a *SourcePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
 	return suspects, refused
 }
 
-// screen lists the objects of a kind and namespace, and returns those that the source lacks.
+// screen lists objects, and returns those that the source still lacks after a short wait.
 func (a *SourcePart) screen(ctx context.Context, kind, ns string, pace *Pace) ([]string, error) {
 	seen := map[types.NamespacedName]struct{}{}
 	l := watch.Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]watch.Listed{}}
@@ -86,36 +86,40 @@ func (a *SourcePart) screen(ctx context.Context, kind, ns string, pace *Pace) ([
 	}); err != nil {
 		return nil, err
 	}
-	return a.still(ctx, l, func(key types.NamespacedName) bool { _, ok := seen[key]; return ok })
+	inList := func(key types.NamespacedName) bool { _, ok := seen[key]; return ok }
+	var undeleted []types.NamespacedName
+	if err := a.await(ctx, func() bool {
+		l.Items = a.Source.Outdated(l)
+		undeleted = a.Source.Undeleted(l, inList, maxBehind)
+		return len(l.Items) == 0 && len(undeleted) == 0
+	}); err != nil {
+		return nil, err
+	}
+	outdated := slices.Collect(maps.Keys(l.Items))
+	var suspects []string
+	for _, key := range slices.Concat(undeleted, outdated[:min(len(outdated), maxBehind)]) {
+		suspects = append(suspects, l.Kind+" "+key.String())
+	}
+	return suspects, nil
 }
 
-// still returns what the source still lacks after a short wait. l has what it lacked at first.
-func (a *SourcePart) still(ctx context.Context, l watch.Listing, inList func(types.NamespacedName) bool) ([]string, error) {
+// await calls done as the source changes until it returns true, for Wait at most.
+func (a *SourcePart) await(ctx context.Context, done func() bool) error {
 	limit := time.After(a.Wait)
 	for over := false; ; {
 		changed := a.Source.Changes()
-		l.Items = a.Source.Outdated(l)
-		undeleted := a.Source.Undeleted(l, inList, maxBehind)
-		if len(l.Items) == 0 && len(undeleted) == 0 {
-			return nil, nil
-		}
-		if over {
-			outdated := slices.Collect(maps.Keys(l.Items))
-			var suspects []string
-			for _, key := range slices.Concat(undeleted, outdated[:min(len(outdated), maxBehind)]) {
-				suspects = append(suspects, l.Kind+" "+key.String())
-			}
-			return suspects, nil
+		if done() || over {
+			return nil
 		}
 		// Not at each change: under load there are many.
 		select {
 		case <-limit:
 			over = true
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-changed:
 			if err := wait(ctx, a.Wait/10); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
@@ -124,27 +128,23 @@ func (a *SourcePart) still(ctx context.Context, l watch.Listing, inList func(typ
 // Look reads each object from the API server and gives the source a short time to receive it. An
 // informer that lists again, or has no watch, is about to receive what it lacks.
 func (a *SourcePart) Look(ctx context.Context, names []string) (Looked, error) {
-	looked := Looked{Unsettled: map[string]bool{}}
+	looked := Looked{Changing: map[string]bool{}}
 	wants := map[string]want{}
 	for _, name := range names {
 		kind, key := objectOf(name)
 		before := a.Source.Observed(kind, key)
 		known := app.NewerVersion(before.Watched, before.Listed)
 		if a.Disturbed(kind, a.informed(key.Namespace)) {
-			looked.Unsettled[name] = true
+			looked.Changing[name] = true
 			continue
 		}
 		p, err := a.Kube.Object(ctx, kind, key)
-		if kubeapi.Responded(err) {
-			looked.Unsettled[name] = true
+		switch {
+		case kubeapi.Responded(err), err == nil && known != "" && app.CompareVersions(p.Version, known) < 0:
+			looked.Changing[name] = true // refused, or older than what a watch or a list returned
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return looked, err
-		}
-		if known != "" && app.CompareVersions(p.Version, known) < 0 {
-			looked.Unsettled[name] = true // the answer is older than what a watch or a list returned
-			continue
 		}
 		w := want{kind: kind, key: key, version: p.Version}
 		if item, ok := p.Items[key]; ok {
@@ -152,12 +152,15 @@ func (a *SourcePart) Look(ctx context.Context, names []string) (Looked, error) {
 		}
 		wants[name] = w
 	}
-	if err := a.reach(ctx, wants); err != nil {
+	if err := a.await(ctx, func() bool {
+		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.Source.Observed(w.kind, w.key).Agrees(w.item, w.version) })
+		return len(wants) == 0
+	}); err != nil {
 		return looked, err
 	}
 	for name, w := range wants {
 		if a.Disturbed(w.kind, a.informed(w.key.Namespace)) {
-			looked.Unsettled[name] = true
+			looked.Changing[name] = true
 			continue
 		}
 		looked.Findings = append(looked.Findings, a.finding(name, w))
@@ -173,28 +176,9 @@ type want struct {
 	version string        // of the list
 }
 
-// reach waits for a short time until the source has what is wanted, and removes what it has.
-func (a *SourcePart) reach(ctx context.Context, wants map[string]want) error {
-	limit := time.After(a.Wait)
-	for {
-		changed := a.Source.Changes()
-		maps.DeleteFunc(wants, func(_ string, w want) bool { return a.Source.Observed(w.kind, w.key).Agrees(w.item, w.version) })
-		if len(wants) == 0 {
-			return nil
-		}
-		select {
-		case <-limit:
-			return nil
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // finding is the finding of an object that the source has in another version than the API server.
 // Two looks agree if the source has the same, and its watch did not move or is past the change.
-func (a *SourcePart) finding(name string, w want) Finding {
+func (a *SourcePart) finding(name string, w want) Difference {
 	o := a.Source.Observed(w.kind, w.key)
 	// An object that is gone was deleted before the list.
 	has, shows, changed := "does not have it", "do not show it", w.version
@@ -204,11 +188,8 @@ func (a *SourcePart) finding(name string, w want) Finding {
 	if o.Exists {
 		shows = fmt.Sprintf("show version %s of uid %s", o.Version, o.UID)
 	}
-	d := Finding{
-		Subject: name, Field: "object", Name: name, Kind: string(DifferenceSourceBehind), Side: string(SideSource),
-		Detail: fmt.Sprintf("the cluster %s, the informers %s", has, shows),
-	}
-	d.Same = shows
+	d := whole(DifferenceSourceBehind, SideSource, "the cluster %s, the informers %s", has, shows)
+	d.Key, d.Same = name, shows
 	if o.Watched == "" || app.CompareVersions(changed, o.Watched) > 0 {
 		d.Same += ", the watch at " + o.Watched
 	}
@@ -216,15 +197,15 @@ func (a *SourcePart) finding(name string, w want) Finding {
 }
 
 // Repair has the informers list again.
-func (a *SourcePart) Repair(_ context.Context, findings []Finding) error {
+func (a *SourcePart) Repair(_ context.Context, findings []Difference) error {
 	type informer struct{ kind, namespace string }
 	again := map[informer]bool{}
 	for _, d := range findings {
-		kind, key := objectOf(d.Subject)
+		kind, key := objectOf(d.Subject())
 		again[informer{kind, a.informed(key.Namespace)}] = true
 	}
 	for i := range again {
-		a.Kube.Relist(i.kind, i.namespace, watch.CauseAudit)
+		a.Kube.Watches.Relist(i.kind, i.namespace, watch.CauseAudit)
 	}
 	return nil
 }

@@ -2,7 +2,8 @@ package audit
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -56,12 +57,11 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 	}
 	published := s.Published()
 	beliefs := make([]Expected, 0, len(published))
-	doubtful := map[string]struct{}{}
 	for _, ids := range [][]subjects.AppID{published, s.Present()} {
 		for id, b := range s.Believe(ids) {
 			screened := b.expected(id)
 			if b.doubtful(t.Watched) {
-				doubtful[screened.Key] = struct{}{}
+				screen.suspect(screened.Key)
 			}
 			if b.Record != nil && len(beliefs) < cap(beliefs) {
 				beliefs = append(beliefs, screened)
@@ -69,9 +69,6 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 		}
 	}
 	screen.Believe(beliefs, bucket.State.LastSeq)
-	for key := range doubtful {
-		screen.suspect(key)
-	}
 	// Everything in the bucket's stream, also what is no key.
 	if err := a.headers(ctx, subjects.BucketStream(t.Bucket), store.AllMessages, pace, screen.AddEntry); err != nil {
 		return nil, err
@@ -80,53 +77,49 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 		return nil, ErrInactive
 	}
 	return screen.Suspects(func(sequence uint64) (string, error) {
-		m, err := store.MessageAt(ctx, t.NATS, t.Stream, sequence)
-		if errors.Is(err, store.ErrNoMessage) {
-			return "", nil
-		}
-		if err != nil {
+		m, err := store.OrNone(store.MessageAt(ctx, t.NATS, t.Stream, sequence))
+		if m == nil {
 			return "", err
 		}
 		id, _, err := t.Subjects.ParseEvent(m.Subject)
 		if err != nil {
-			return "", nil //nolint:nilerr // another message has that sequence by now, and it is no event
+			return "", nil //nolint:nilerr // another message has that sequence by now
 		}
 		return id.Key()
 	})
 }
 
 // headers reads the headers of each subject's newest message, at least as far as the leader's end.
-func (a *StoragePart) headers(ctx context.Context, stream, filter string, pace *Pace, visit func(Message)) error {
-	return store.FollowLast(ctx, a.Target.JetStream, stream, filter, true, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		visit(Message{Subject: msg.Subject(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
+func (a *StoragePart) headers(ctx context.Context, stream, filter string, pace *Pace, visit func(*store.Message)) error {
+	return store.FollowLast(ctx, a.Target.JetStream, stream, filter, true, func(m *store.Message) error {
+		visit(m)
 		return pace.Step(ctx)
 	})
 }
 
 // selected are the apps and foreign keys that subjects name.
-func (a *StoragePart) selected(names []string) (*selection, []subjects.AppID) {
+func selected(names []string) *selection {
 	only := &selection{apps: map[subjects.AppID]struct{}{}, keys: map[string]struct{}{}}
-	var ids []subjects.AppID
 	for _, name := range names {
 		if id, err := subjects.ParseKey(name); err == nil {
 			only.apps[id] = struct{}{}
-			ids = append(ids, id)
 		} else {
 			only.keys[name] = struct{}{}
 		}
 	}
-	return only, ids
+	return only
 }
 
 // Look compares as verify does, with the source as the cluster's side. An app whose belief changed
 // meanwhile is not judged, nor one whose last event in the stream is later than the belief.
 func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) {
-	looked := Looked{Unsettled: map[string]bool{}}
+	looked := Looked{Changing: map[string]bool{}}
 	s := a.Session()
 	if s == nil {
 		return looked, ErrInactive
 	}
-	only, ids := a.selected(names)
+	only := selected(names)
+	ids := slices.Collect(maps.Keys(only.apps))
 	fits, followed := s.Anchor(), s.Followed()
 	before := s.Believe(ids)
 	sd := a.Target.newSides()
@@ -149,7 +142,7 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 		last := sd.events[id].Sequence()
 		if b != after[id] || b.Pending || last > followed || b.Record != nil && last > b.Record.Fence() {
 			key, _ := id.Key() // it was parsed from one
-			looked.Unsettled[key] = true
+			looked.Changing[key] = true
 			delete(sd.events, id)
 			delete(sd.entries, id)
 			continue
@@ -160,12 +153,9 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 		}
 	}
 	differences, _ := a.Target.judge(sd)
-	for _, d := range differences {
-		if d.App != nil && a.tolerates(d, before[d.id], sd.entries[d.id], sd.events[d.id]) {
-			continue
-		}
-		looked.Findings = append(looked.Findings, d.finding())
-	}
+	looked.Findings = slices.DeleteFunc(differences, func(d Difference) bool {
+		return d.App != nil && a.tolerates(d, before[d.id], sd.entries[d.id], sd.events[d.id])
+	})
 	return looked, nil
 }
 
@@ -173,15 +163,15 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 func (a *StoragePart) tolerates(d Difference, b Belief, h *store.Entry, e *store.LastEvent) bool {
 	own := h != nil && b.Key.Entry > 0 && h.Stored == b.Key.Entry // written by this bridge, or read when the session began
 	switch d.Kind {
-	case DifferenceBucketEncoding:
+	case store.MismatchEncoding:
 		return own // one that does not fit in the configured encoding keeps its own
-	case DifferenceBucketHeaders:
+	case store.MismatchHeaders:
 		return own && h.Header.Get(subjects.HeaderTruncated) != e.Header.Get(subjects.HeaderTruncated)
-	case DifferenceMissingEntry, DifferenceMissingMarker:
+	case store.MismatchMissingEntry, store.MismatchMissingMarker:
 		// An entry that cannot be made.
 		_, err := a.Target.Entries.Entry(d.id, e.Record, e.Header)
 		return err != nil
-	case DifferenceDamagedEntry:
+	case store.MismatchDamaged:
 		return h == nil || h.Record != nil // likewise
 	case DifferenceApp:
 		// Without a status the entry has no replica count, and its event is gone.
@@ -191,7 +181,7 @@ func (a *StoragePart) tolerates(d Difference, b Belief, h *store.Entry, e *store
 }
 
 // Repair has the session write wrong entries. The next session publishes what the stream lacks.
-func (a *StoragePart) Repair(ctx context.Context, findings []Finding) error {
+func (a *StoragePart) Repair(ctx context.Context, findings []Difference) error {
 	s := a.Session()
 	if s == nil {
 		return nil // the next one starts with a reconciliation
@@ -199,14 +189,14 @@ func (a *StoragePart) Repair(ctx context.Context, findings []Finding) error {
 	var ids, ghosts []subjects.AppID
 	stream := false
 	for _, d := range findings {
-		id, err := subjects.ParseKey(d.Subject)
+		id, err := subjects.ParseKey(d.Subject())
 		switch {
 		case err != nil:
-		case d.Kind == string(DifferenceGhostEntry):
+		case d.Kind == DifferenceGhostEntry:
 			ghosts = append(ghosts, id)
 		default:
 			ids = append(ids, id)
-			stream = stream || d.Side == string(SideStream)
+			stream = stream || d.Side == SideStream
 		}
 	}
 	s.Purge(ghosts)
@@ -215,16 +205,4 @@ func (a *StoragePart) Repair(ctx context.Context, findings []Finding) error {
 		return nil
 	}
 	return s.Restart(ctx, ids)
-}
-
-// finding is the difference as a finding of the audit.
-func (d Difference) finding() Finding {
-	a := Finding{Subject: d.subject(), Field: "key", Name: d.Key, Kind: string(d.Kind), Side: string(d.Side), Detail: d.Detail}
-	if d.App != nil {
-		a.Field, a.Name = "app", d.id.String()
-	}
-	if d.Kind == DifferenceForeignKey {
-		a.Subject, a.Leave = d.at, true
-	}
-	return a
 }

@@ -19,9 +19,9 @@ import (
 
 // Options are the options of one comparison.
 type Options struct {
-	// Settle is for how long a difference must persist unchanged before it counts: a running bridge
-	// has changes in progress. Zero: one comparison decides.
-	Settle time.Duration
+	// ConfirmFor is for how long a difference must persist unchanged before it counts: a running
+	// bridge has changes in progress. Zero: one comparison decides.
+	ConfirmFor time.Duration
 	// Timeout bounds each wait for NATS or Kubernetes, and the wait for a repair to publish.
 	Timeout time.Duration
 	// Repair is true if differences are to be repaired.
@@ -70,9 +70,9 @@ func (v *Verifier) verify(ctx context.Context) error {
 	}
 	differences, notes := v.Target.judge(s)
 	v.report.Notes = append([]Note{}, slices.Concat(s.skipped, s.foreign, notes)...) // not nil, for the JSON
-	v.report.Apps = s.apps()
+	v.report.Apps = len(union(maps.Keys(s.current), maps.Keys(s.events), maps.Keys(s.entries)))
 	v.report.Sequence = s.end()
-	persisting, changing, err := v.settle(ctx, started, differences)
+	persisting, changing, err := v.confirm(ctx, started, differences)
 	if err != nil {
 		return err
 	}

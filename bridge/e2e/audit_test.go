@@ -133,6 +133,7 @@ func TestAuditFindsNothing(t *testing.T) {
 		{"in protobuf", func(_ *world, cfg *bridge.Config) { cfg.Encoding = bridge.EncodingProtobuf }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			cfg := w.audited()
 			test.setUp(w, &cfg)
@@ -164,6 +165,7 @@ func TestAuditFindsNothing(t *testing.T) {
 func TestAuditInTrouble(t *testing.T) {
 	t.Parallel()
 	t.Run("cuts", func(t *testing.T) {
+		t.Parallel()
 		w := newWorld(t)
 		r := w.start(w.audited())
 		done := make(chan struct{})
@@ -182,6 +184,7 @@ func TestAuditInTrouble(t *testing.T) {
 		r.foundNothing()
 	})
 	t.Run("two bridges", func(t *testing.T) {
+		t.Parallel()
 		w := newWorld(t)
 		cfg := w.audited()
 		first, second := w.start(cfg), w.start(cfg)
@@ -190,7 +193,7 @@ func TestAuditInTrouble(t *testing.T) {
 		first.rounds(5)
 		second.rounds(2)
 		for range 3 {
-			_, err := w.verify(cfg, audit.Options{Settle: time.Second, Repair: true})
+			_, err := w.verify(cfg, audit.Options{ConfirmFor: time.Second, Repair: true})
 			t.Log("verify --repair:", err)
 		}
 		close(done)

@@ -84,6 +84,7 @@ func crashes() []crash {
 // A bridge killed at any instant, in the middle of any kind of change: the next
 // one publishes exactly what is missing and the bucket is right.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		change func(*world, *servingv1.Service)

@@ -19,6 +19,7 @@ import (
 // which it was all the same; while the bridge runs, after a restart, and with
 // leader election.
 func TestQuietApp(t *testing.T) {
+	t.Parallel()
 	for _, elected := range []bool{false, true} {
 		t.Run(fmt.Sprintf("elected is %v", elected), func(t *testing.T) {
 			t.Parallel()

@@ -154,6 +154,7 @@ func (w *world) finish(recorder *testenv.Recorder) []testenv.Observation {
 // Every state that the API server shows is in the stream, once and in order,
 // and the bucket ends up equal to the cluster.
 func TestEveryState(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -201,6 +202,7 @@ func TestEveryState(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	const apps = 200

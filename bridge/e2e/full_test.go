@@ -38,9 +38,12 @@ func TestStreamFull(t *testing.T) {
 	w.create(w.app("two"))
 	w.create(w.app("three"))
 	r.notReady("maximum messages exceeded")
-	if got := r.metric("appbridge_changes_pending"); got != 6 {
-		t.Errorf("%v changes wait, want 6", got)
-	}
+	eventually(t, "six changes wait", func() error {
+		if got := r.metric("appbridge_changes_pending"); got != 6 {
+			return fmt.Errorf("%v do", got)
+		}
+		return nil
+	})
 	w.waitFor(0, "created one", "created two", "updated one")
 
 	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgs = 100 })

@@ -23,6 +23,7 @@ import (
 
 // A delete marker that was compacted away is not needed to bring the app back.
 func TestMarkerCompacted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -52,6 +53,7 @@ func TestMarkerCompacted(t *testing.T) {
 // A delete marker that has become too old goes, is not missed, and does not come
 // back at the next start.
 func TestMarkerMaxAge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.MarkerMaxAge = time.Second
@@ -92,6 +94,7 @@ func TestMarkerMaxAge(t *testing.T) {
 
 // A foreign message on an app's own subject moves that app's fence, no more.
 func TestForeignMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -140,6 +143,7 @@ func TestForeignMessage(t *testing.T) {
 // The stream purged and the bucket deleted, within the duplicate window: the
 // server then takes the first tries for duplicates of what is gone.
 func TestStartAfresh(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	must[jetstream.Stream](t)(w.js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -175,6 +179,7 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 // A second bridge that comes and goes while apps change, with an API server
 // that is slow to it: no version ever steps back, no state is told twice.
 func TestTakeOverUnderFire(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	first := w.start(cfg)
@@ -213,6 +218,7 @@ func TestTakeOverUnderFire(t *testing.T) {
 
 // An accepted reset is accepted once: the next start needs no flag.
 func TestResetIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -246,6 +252,7 @@ func TestResetIsAcceptedOnce(t *testing.T) {
 
 // Rights are checked before anything depends on them.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	grant := func(user string, rules ...rbacv1.PolicyRule) *rest.Config {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"}})
@@ -294,6 +301,7 @@ func TestRights(t *testing.T) {
 // Entries of several apps purged from the bucket are written anew, without an
 // event, and the apps go on.
 func TestEntriesPurged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -326,6 +334,7 @@ func TestEntriesPurged(t *testing.T) {
 // An event that another writer appends after the comparison, with the right
 // fence, does not stay.
 func TestLateEvent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	w.start(cfg)
@@ -345,6 +354,7 @@ func TestLateEvent(t *testing.T) {
 
 // A start with far more to publish than may wait live does not overflow.
 func TestSmallBudgetAtStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.PendingBytes = 1 << 10
@@ -363,6 +373,7 @@ func TestSmallBudgetAtStart(t *testing.T) {
 
 // A bucket that is another stream's is refused, before anything is made.
 func TestBucketOfAnotherStream(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)

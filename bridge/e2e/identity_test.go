@@ -23,6 +23,7 @@ func object(fields ...any) map[string]any {
 
 // An object that Knative's own type cannot decode does not stop the others.
 func TestUnparsableStatus(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	want := []string{"created bad-url"}
 	bad := w.create(w.app("bad-url"))
@@ -51,6 +52,7 @@ func TestUnparsableStatus(t *testing.T) {
 
 // Whatever stands in an app id stays inside its token.
 func TestOddIdentities(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start(w.config())
 	all := must[*nats.Subscription](t)(w.nc.SubscribeSync(">"))
@@ -114,6 +116,7 @@ func TestOddIdentities(t *testing.T) {
 
 // What cannot become an app is reported and left out, and comes in when it can.
 func TestUnconvertible(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	r := w.start(w.config())
 	annotation := func(name, id string) *servingv1.Service {
@@ -152,6 +155,7 @@ func TestUnconvertible(t *testing.T) {
 
 // Of two objects that claim one app, the one with the canonical name is it.
 func TestConflict(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -191,6 +195,7 @@ func TestConflict(t *testing.T) {
 
 // Losing the label is losing the app, getting it back is getting it back.
 func TestLabels(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	w.start(cfg)
@@ -221,6 +226,7 @@ func TestLabels(t *testing.T) {
 
 // Scaling is seen although the Knative Service does not change.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	w.start(cfg)

@@ -71,6 +71,7 @@ func (w *mute) waitSwallowed(n int) {
 // The start behind an API server that never ends a list by watch: after the limit
 // the lists are plain, and the bridge is ready.
 func TestStartWithoutEndOfList(t *testing.T) {
+	t.Parallel()
 	w := newMute(t, testenv.APIProxyOptions{})
 	w.create(w.app("one"))
 	w.proxy.DropEndBookmark()
@@ -87,6 +88,7 @@ func TestStartWithoutEndOfList(t *testing.T) {
 // A watch that is frozen while the bridge runs: it is opened again and shows what
 // happened meanwhile.
 func TestFrozenWatches(t *testing.T) {
+	t.Parallel()
 	w := newMute(t, testenv.APIProxyOptions{})
 	r := w.launchLimited(watch.Limits{NoBookmark: 1500 * time.Millisecond})
 	r.waitReady()
@@ -104,6 +106,7 @@ func TestFrozenWatches(t *testing.T) {
 
 // The same on connections of which not even the end comes.
 func TestHalfOpenConnections(t *testing.T) {
+	t.Parallel()
 	w := newMute(t, testenv.APIProxyOptions{HTTP1: true})
 	r := w.launchLimited(watch.Limits{NoBookmark: 1500 * time.Millisecond})
 	r.waitReady()
@@ -115,6 +118,7 @@ func TestHalfOpenConnections(t *testing.T) {
 // A session's start whose informer lacks what the watch did not show: it lists again,
 // and each difference is published once, the deletion included.
 func TestSessionFindsAnInformerBehind(t *testing.T) {
+	t.Parallel()
 	w := newMute(t, testenv.APIProxyOptions{})
 	gone, changed, missed := w.app("gone"), w.app("changed"), w.app("missed")
 	goneService, changedService := w.create(gone), w.create(changed)
@@ -159,6 +163,7 @@ func TestSessionFindsAnInformerBehind(t *testing.T) {
 
 // While a session waits for an informer that shows nothing, the status names it.
 func TestStatusOfAnInformerBehind(t *testing.T) {
+	t.Parallel()
 	w := newMute(t, testenv.APIProxyOptions{})
 	r := w.launchLimited(watch.Limits{NoProgress: time.Second, NoBookmark: time.Hour})
 	r.waitReady()
@@ -186,6 +191,7 @@ func TestStatusOfAnInformerBehind(t *testing.T) {
 
 // A relist of the pods' informer does not end either: apps' replicas are known.
 func TestPodsWithoutEndOfList(t *testing.T) {
+	t.Parallel()
 	w := newMute(t, testenv.APIProxyOptions{})
 	w.proxy.DropEndBookmark()
 	r := w.launchLimited(watch.Limits{NoProgress: 600 * time.Millisecond, NoBookmark: time.Hour})

@@ -150,6 +150,7 @@ func (c lossCase) lostStreams() (names []string) {
 // no sequence to two things, and publishes what is owed; readers of stream and bucket end at the
 // cluster's state.
 func TestLostTail(t *testing.T) {
+	t.Parallel()
 	for _, c := range []lossCase{
 		{name: "stream, bridge up", stream: true, up: true},
 		{name: "bucket, bridge up", bucket: true, up: true},

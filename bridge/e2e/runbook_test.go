@@ -86,6 +86,7 @@ func (r *running) quiet() {
 
 // The commands of docs/runbook.md do what it says.
 func TestRunbook(t *testing.T) {
+	t.Parallel()
 	t.Run("back up and restore", func(t *testing.T) {
 		t.Parallel()
 		newWorld(t).backedUp()

@@ -44,7 +44,7 @@ func (w *world) lives(done <-chan struct{}, atATime int) *errgroup.Group {
 					return err
 				}
 				select {
-				case <-time.After(20 * time.Millisecond): // not to starve the servers of the test's machine
+				case <-time.After(100 * time.Millisecond): // not to starve the servers of the test's machine
 				case <-done:
 				}
 			}

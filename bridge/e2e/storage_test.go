@@ -143,6 +143,7 @@ func TestStreamDeleted(t *testing.T) {
 // Whatever is taken out of the bucket under a running bridge is back within
 // seconds, without an event, a change or a restart.
 func TestBucketRepaired(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(*world){
 		"purged": func(w *world) {
 			must[any](w.t)(nil, w.stream(subjects.BucketStream(subjects.DefaultBucket)).Purge(w.t.Context()))

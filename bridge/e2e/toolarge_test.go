@@ -37,6 +37,7 @@ func (w *world) restartNATS(change func(*server.Options)) {
 // reported and left out, the other apps go on, and so does this one once it
 // fits. Its delete fits always.
 func TestTooLarge(t *testing.T) {
+	t.Parallel()
 	const limit = 16 << 10
 	for name, restrict := range map[string]func(*world){
 		"for the server": func(w *world) {

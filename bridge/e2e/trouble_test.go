@@ -24,6 +24,7 @@ import (
 // NATS that is not up yet is waited for, and said so; NATS that goes away
 // while changes happen gets them all when it is back.
 func TestNATSAway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	port := w.port()
@@ -67,6 +68,7 @@ func TestNATSAway(t *testing.T) {
 // Beyond the buffer, updates of one app merge, and the event says how many;
 // creates and deletes do not.
 func TestMerge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.WatchBufferSize = 3
@@ -120,6 +122,7 @@ func TestMerge(t *testing.T) {
 // The stream or the bucket deleted under a running bridge is made again,
 // positions go on, and the bucket is right again.
 func TestStorageDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -167,6 +170,7 @@ func TestStorageDeleted(t *testing.T) {
 
 // Two bridges without election do not harm the order: the fence holds.
 func TestTwoBridges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	a, b := w.start(cfg), w.start(cfg)
@@ -205,6 +209,7 @@ func TestTwoBridges(t *testing.T) {
 // With election one publishes and the other stands by, and takes over at once
 // when the first leaves.
 func TestLeaderElection(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.LeaderElect, cfg.LeaseNamespace, cfg.LeaseName = true, w.namespace, "appbridge"
@@ -233,6 +238,7 @@ func TestLeaderElection(t *testing.T) {
 
 // A change of encoding rewrites the bucket and publishes nothing.
 func TestEncodingChanged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -278,6 +284,7 @@ func TestEncodingChanged(t *testing.T) {
 
 // A changed base domain gives every app another URL: an update each.
 func TestBaseDomainChanged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -297,6 +304,7 @@ func TestBaseDomainChanged(t *testing.T) {
 
 // Apps of a namespace that is no longer watched are left as they are.
 func TestNamespaceDropped(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -314,6 +322,7 @@ func TestNamespaceDropped(t *testing.T) {
 // What only an operator can mend ends the bridge with one line that names the
 // object and what to do.
 func TestRefuses(t *testing.T) {
+	t.Parallel()
 	stream := func(change func(*jetstream.StreamConfig)) func(*world) {
 		return func(w *world) {
 			cfg := jetstream.StreamConfig{Name: subjects.DefaultStream, Subjects: []string{"flyte.apps.events.>"}, Storage: jetstream.FileStorage}
@@ -382,6 +391,7 @@ func TestRefuses(t *testing.T) {
 		}, []string{"history is older", "vision/development/one", "--accept-reset"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			test.prepare(w)
 			err := w.launch(w.config(), nil).ended()
@@ -402,6 +412,7 @@ func TestRefuses(t *testing.T) {
 
 // A cluster that was rebuilt under its old name is accepted when told so.
 func TestAcceptReset(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	must[jetstream.Stream](t)(w.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: subjects.DefaultStream, Subjects: []string{"flyte.apps.events.>"}, Storage: jetstream.FileStorage,
@@ -417,6 +428,7 @@ func TestAcceptReset(t *testing.T) {
 }
 
 func TestKubernetesTrouble(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	t.Run("not up yet", func(t *testing.T) {
 		r := w.launch(w.config(), &rest.Config{Host: "https://127.0.0.1:1"})
@@ -464,6 +476,7 @@ func TestKubernetesTrouble(t *testing.T) {
 // Past the hard limit the waiting changes are dropped, said so, and found
 // again by comparing once NATS is back.
 func TestOverflow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.PendingBytes = 4 << 10
@@ -502,6 +515,7 @@ func TestOverflow(t *testing.T) {
 // An API server that goes away is told in log and metrics, and its return
 // brings no event but those of what changed.
 func TestAPIServerRestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	own := must[*testenv.Cluster](t)(testenv.Start(t.Context(), testenv.Options{Namespaces: []string{w.namespace}}))
 	t.Cleanup(func() {

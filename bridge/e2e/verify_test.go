@@ -25,6 +25,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -90,9 +91,9 @@ func kinds(report *audit.Report) []string {
 }
 
 // findsNothing fails unless there is no difference.
-func (w *world) findsNothing(cfg bridge.Config, settle time.Duration) *audit.Report {
+func (w *world) findsNothing(cfg bridge.Config, confirmFor time.Duration) *audit.Report {
 	w.t.Helper()
-	report, err := w.verify(cfg, audit.Options{Settle: settle})
+	report, err := w.verify(cfg, audit.Options{ConfirmFor: confirmFor})
 	if err != nil || len(report.Differences) > 0 {
 		w.t.Fatalf("got %v, %v", report.Differences, err)
 	}
@@ -103,7 +104,7 @@ func (w *world) findsNothing(cfg bridge.Config, settle time.Duration) *audit.Rep
 func (w *world) finds(cfg bridge.Config, want ...string) *audit.Report {
 	w.t.Helper()
 	before := w.holdings(cfg)
-	report, err := w.verify(cfg, audit.Options{Settle: quick})
+	report, err := w.verify(cfg, audit.Options{ConfirmFor: quick})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func (w *world) repair(cfg bridge.Config, keys ...string) []string {
 	w.t.Helper()
 	before, end := w.holdings(cfg), w.lastSequence()
 	var repairs []audit.Repair
-	report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true, Repaired: func(r audit.Repair) { repairs = append(repairs, r) }})
+	report, err := w.verify(cfg, audit.Options{ConfirmFor: quick, Repair: true, Repaired: func(r audit.Repair) { repairs = append(repairs, r) }})
 	if err != nil || len(report.Differences) > 0 {
 		w.t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
@@ -161,6 +162,7 @@ func (w *world) plantEntry(cfg bridge.Config, key string, h nats.Header, data []
 // TestVerifyRepairs plants each difference by hand, finds it, repairs it, and
 // sees that nothing else was touched.
 func TestVerifyRepairs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -212,31 +214,31 @@ func TestVerifyRepairs(t *testing.T) {
 		plant     func()
 		published []string
 	}{
-		{audit.DifferenceMissingEntry, "two", func() { purge("two") }, nil},
-		{audit.DifferenceMissingMarker, "gone", func() { purge("gone") }, nil},
-		{audit.DifferenceEntryForMarker, "gone", func() { h, data := first("gone"); w.plantEntry(cfg, key("gone"), h, data) }, nil},
-		{audit.DifferenceMarkerForEntry, "one", func() { must[any](t)(nil, kv.Delete(t.Context(), key("one"))) }, nil},
-		{audit.DifferenceBucketBehind, "one", func() { h, data := first("one"); w.plantEntry(cfg, key("one"), h, data) }, nil},
-		{audit.DifferenceBucketAhead, "two", func() { set("two", subjects.HeaderEventSequence, fmt.Sprint(w.lastSequence())) }, nil},
-		{audit.DifferenceBucketVersion, "two", func() { set("two", subjects.HeaderResourceVersion, "1") }, nil},
-		{audit.DifferenceBucketApp, "ready", func() {
+		{store.MismatchMissingEntry, "two", func() { purge("two") }, nil},
+		{store.MismatchMissingMarker, "gone", func() { purge("gone") }, nil},
+		{store.MismatchEntryForMarker, "gone", func() { h, data := first("gone"); w.plantEntry(cfg, key("gone"), h, data) }, nil},
+		{store.MismatchMarkerForEntry, "one", func() { must[any](t)(nil, kv.Delete(t.Context(), key("one"))) }, nil},
+		{store.MismatchBehind, "one", func() { h, data := first("one"); w.plantEntry(cfg, key("one"), h, data) }, nil},
+		{store.MismatchAhead, "two", func() { set("two", subjects.HeaderEventSequence, fmt.Sprint(w.lastSequence())) }, nil},
+		{store.MismatchVersion, "two", func() { set("two", subjects.HeaderResourceVersion, "1") }, nil},
+		{store.MismatchApp, "ready", func() {
 			h, data := entry("ready")
 			app := &appv1.App{}
 			must[any](t)(nil, protojson.Unmarshal(data, app))
 			app.Status.CurrentReplicas = 7
 			w.plantEntry(cfg, key("ready"), h, must[[]byte](t)(protojson.Marshal(app)))
 		}, nil},
-		{audit.DifferenceBucketHeaders, "two", func() { set("two", subjects.CETime, "2026-01-01T00:00:00Z") }, nil},
-		{audit.DifferenceBucketHeaders, "two", func() { set("two", subjects.HeaderSynthesized, "true") }, nil},
-		{audit.DifferenceBucketEncoding, "one", func() {
+		{store.MismatchHeaders, "two", func() { set("two", subjects.CETime, "2026-01-01T00:00:00Z") }, nil},
+		{store.MismatchHeaders, "two", func() { set("two", subjects.HeaderSynthesized, "true") }, nil},
+		{store.MismatchEncoding, "one", func() {
 			h, data := entry("one")
 			app := &appv1.App{}
 			must[any](t)(nil, protojson.Unmarshal(data, app))
 			h.Set(subjects.CEDataContentType, subjects.ContentTypeProtobuf)
 			w.plantEntry(cfg, key("one"), h, must[[]byte](t)(proto.Marshal(app)))
 		}, nil},
-		{audit.DifferenceDamagedEntry, "one", func() { must[uint64](t)(kv.Put(t.Context(), key("one"), []byte("hello"))) }, nil},
-		{audit.DifferenceDamagedEntry, "ghost", func() { must[uint64](t)(kv.Put(t.Context(), key("ghost"), []byte("hello"))) }, nil},
+		{store.MismatchDamaged, "one", func() { must[uint64](t)(kv.Put(t.Context(), key("one"), []byte("hello"))) }, nil},
+		{store.MismatchDamaged, "ghost", func() { must[uint64](t)(kv.Put(t.Context(), key("ghost"), []byte("hello"))) }, nil},
 		{audit.DifferenceMissingEvent, "new", func() { w.create(w.app("new")) }, []string{"created new"}},
 		{audit.DifferenceVersion, "two", func() {
 			svc := &servingv1.Service{}
@@ -302,7 +304,7 @@ func TestVerifyRepairs(t *testing.T) {
 		// for one that it has.
 		must[*servingv1.Service](t)(w.Failed(t.Context(), ready, "Broken", "it is"))
 		w.finds(cfg, "ready bucket_ahead", "ready other_version")
-		report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
+		report, err := w.verify(cfg, audit.Options{ConfirmFor: quick, Repair: true})
 		if err != nil || len(report.Differences) > 0 {
 			t.Fatalf("after the repair: %v, %v", report.Differences, err)
 		}
@@ -315,12 +317,13 @@ func TestVerifyRepairs(t *testing.T) {
 // TestVerifyMissingStorage: a stream or bucket that is gone is found, not made
 // without being told to, and made anew with what there is.
 func TestVerifyMissingStorage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	w.create(w.app("one"))
 	gone := w.create(w.app("gone"))
 	w.finds(cfg, "stream_missing", "bucket_missing", "gone missing_event", "one missing_event")
-	report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
+	report, err := w.verify(cfg, audit.Options{ConfirmFor: quick, Repair: true})
 	if err != nil || len(report.Differences) > 0 {
 		t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
@@ -341,7 +344,7 @@ func TestVerifyMissingStorage(t *testing.T) {
 	must[any](t)(nil, w.js.DeleteStream(t.Context(), cfg.Stream))
 	w.create(w.app("two"))
 	w.finds(cfg, "stream_missing", "two missing_event")
-	report, err = w.verify(cfg, audit.Options{Settle: quick, Repair: true})
+	report, err = w.verify(cfg, audit.Options{ConfirmFor: quick, Repair: true})
 	if err != nil || len(report.Differences) > 0 {
 		t.Fatalf("after the repair: %v, %v", report.Differences, err)
 	}
@@ -355,6 +358,7 @@ func TestVerifyMissingStorage(t *testing.T) {
 // TestVerifyBucketBehind: what the bucket does not reflect yet is written in
 // the order of the stream.
 func TestVerifyBucketBehind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -398,6 +402,7 @@ func TestVerifyBucketBehind(t *testing.T) {
 // TestVerifyBaseDomain: another configuration makes every live app differ, and
 // a repair publishes it.
 func TestVerifyBaseDomain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -420,6 +425,7 @@ func TestVerifyBaseDomain(t *testing.T) {
 
 // TestVerifyNotes: what is no difference is said all the same.
 func TestVerifyNotes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
@@ -457,7 +463,7 @@ func TestVerifyNotes(t *testing.T) {
 	must[any](t)(nil, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(subjects.BucketSubject(cfg.Bucket, "vision.development.one"))))
 	w.finds(cfg, "one missing_entry")
 	end := w.lastSequence()
-	if report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true}); err != nil || len(report.Differences) > 0 || w.lastSequence() != end {
+	if report, err := w.verify(cfg, audit.Options{ConfirmFor: quick, Repair: true}); err != nil || len(report.Differences) > 0 || w.lastSequence() != end {
 		t.Errorf("after the repair: %v, %v, the stream ends at %d", report.Differences, err, w.lastSequence())
 	}
 
@@ -474,6 +480,7 @@ func TestVerifyNotes(t *testing.T) {
 
 // TestVerifyRefuses: what an operator has to decide is reported and left alone.
 func TestVerifyRefuses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
 	must[jetstream.Stream](t)(w.js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -493,7 +500,7 @@ func TestVerifyRefuses(t *testing.T) {
 		report := w.finds(cfg, want...)
 		t.Log(report.Differences)
 		before := w.holdings(cfg)
-		report, err := w.verify(cfg, audit.Options{Settle: quick, Repair: true})
+		report, err := w.verify(cfg, audit.Options{ConfirmFor: quick, Repair: true})
 		if err == nil || !strings.Contains(err.Error(), "nothing is repaired, since this is for an operator to decide") || len(report.Differences) != len(want) {
 			t.Errorf("got %v, %v", report.Differences, err)
 		}

@@ -15,9 +15,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
-	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -35,9 +34,9 @@ func (r *running) shows(want ...*servingv1.Service) {
 			return err
 		}
 		var got []string
-		for _, svc := range r.bridge.Services(func(*kservice.Service) bool { return true }) {
+		for _, svc := range r.bridge.Services(func(*app.Service) bool { return true }) {
 			got = append(got, svc.Name+" "+string(svc.UID)+"@"+svc.ResourceVersion)
-			id := must[subjects.AppID](r.t)(kservice.ID(svc))
+			id := svc.ID
 			if one, ok := r.bridge.App(id); !ok || one.ID != id || one.Service.Namespace != svc.Namespace {
 				return fmt.Errorf("of %s alone it shows %v, %v", id, one, ok)
 			}
@@ -125,12 +124,12 @@ func (r *running) replicas(app testenv.App, want ...string) {
 		if err != nil {
 			return err
 		}
-		id := &appv1.Identifier{Project: app.Project, Domain: app.Domain, Name: app.Name}
 		var got []string
-		for _, replica := range kservice.Replicas(id, nil, pods) {
-			status := replica.GetStatus()
-			got = append(got, strings.TrimSpace(replica.GetMetadata().GetId().GetName()+" "+status.GetDeploymentStatus()+" "+status.GetReason()))
+		for i := range pods {
+			status, reason := kservice.PodStatus(&pods[i])
+			got = append(got, strings.TrimSpace(pods[i].Name+" "+status+" "+reason))
 		}
+		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("they are %s", strings.Join(got, ", "))
 		}

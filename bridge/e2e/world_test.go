@@ -32,7 +32,7 @@ import (
 )
 
 // patience bounds every wait. Nothing is expected to come near it.
-const patience = 60 * time.Second
+const patience = suite.Patience
 
 // cluster is shared by all tests: each has a namespace of its own.
 var cluster suite.Cluster
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	if err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	w.startNATS(-1)
+	w.startNATS(suite.FreePort(t))
 	w.connect()
 	return w
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -32,8 +31,8 @@ type DeployConfig struct {
 	// SuffixTemplate follows the name of an app in the internal host name of its Knative Service,
 	// with "{{ project }}" and "{{ domain }}" replaced, for example "{{ project }}-{{ domain }}".
 	SuffixTemplate string
-	// Fence bounds the objects that an app may refer to.
-	Fence Fence
+	// Policy bounds the objects that an app may refer to.
+	Policy Policy
 }
 
 // Manifest is the desired Knative Service of an app. It shares nothing.
@@ -56,39 +55,48 @@ type Template struct {
 }
 
 const (
-	digestBytes = 8
 	// maxAnnotations is what Kubernetes allows the annotations of an object to be in total.
 	maxAnnotations = 256 << 10
+	// maxDepth is below the limit of protobuf decoders, since events nest the spec some messages
+	// deeper.
+	maxDepth = 9000
+	// maxOrgBytes bounds the organization, since Kubernetes does not, so that the app fits into a
+	// message.
+	maxOrgBytes = 253
 )
-
-// maxDepth is below the limit of protobuf decoders, since events nest the spec some messages
-// deeper.
-const maxDepth = 9000
 
 // SpecDigest is the value of AnnotationSpecSHA: the first 8 bytes of the SHA-256 of a spec, in hex.
 func SpecDigest(wire []byte) string {
 	sum := sha256.Sum256(wire)
-	return hex.EncodeToString(sum[:digestBytes])
+	return hex.EncodeToString(sum[:8])
 }
 
-// Build returns the Knative Service of an app. The same app and configuration give the same bytes.
-// Unknown fields of the spec stay in it. The app is not changed, and shares nothing with the
-// manifest.
+// Build validates an app before a deploy and returns its Knative Service. The same app and
+// configuration give the same bytes. Unknown fields of the spec stay in it. The app is not changed,
+// and shares nothing with the manifest.
 //
-// The error joins the problems of the spec and the denials of the fence, in the words of
-// ValidateApp. The id is not checked.
-func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (*Manifest, error) {
-	m, found, denied := build(id, app, cfg)
-	if texts := append(found.Texts(), denied.Texts()...); len(texts) > 0 {
-		return nil, errors.New(strings.Join(texts, "\n"))
+// wrong has the problems, each with the field in protobuf JSON and its value. Kubernetes and
+// Knative may still reject the app by further rules. Of app.metadata only the organization is
+// validated. denied has the fields that reach beyond the app, each with the option that would allow
+// it. Both lists are bounded, and end with the number of omitted entries. The manifest is nil if
+// the spec has problems or denied fields; a wrong id or organization alone does not prevent it.
+func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, wrong, denied []string) {
+	found, beyond := &Problems{}, &Problems{}
+	checkID(id, found)
+	if org := app.GetMetadata().GetId().GetOrg(); len(org) > maxOrgBytes {
+		found.Add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", Quote(org), len(org), maxOrgBytes))
 	}
-	return m, nil
+	before := found.count()
+	m = build(id, app, cfg, found, beyond)
+	if found.count() > before || beyond.count() > 0 {
+		m = nil
+	}
+	return m, found.Texts(), beyond.Texts()
 }
 
 // build builds the manifest as far as possible, and collects the problems and the denials of the
-// fence. A spec that is too large has no manifest.
-func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, found, denied *Problems) {
-	found, denied = &Problems{}, &Problems{}
+// policy. A spec that is too large has no manifest.
+func build(id subjects.AppID, app *appv1.App, cfg DeployConfig, found, denied *Problems) *Manifest {
 	spec := app.GetSpec()
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
@@ -99,9 +107,9 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 	}
 	written := base64.StdEncoding.EncodeToString(wire)
 	if !found.checkAnnotations(len(written)) {
-		return nil, found, denied // a pod takes many times the memory of its spec
+		return nil // a pod takes many times the memory of its spec
 	}
-	m = &Manifest{
+	m := &Manifest{
 		Name:      Name(id),
 		Namespace: cfg.Namespace,
 		Labels: map[string]string{
@@ -122,18 +130,18 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, fo
 		},
 	}
 	account := spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount()
-	fence := &fenced{id: id, cfg: cfg, denied: denied, accountField: podSpecField + ".serviceAccountName"}
+	policy := &policyCheck{id: id, cfg: cfg, denied: denied, accountField: podSpecField + ".serviceAccountName"}
 	if account != "" || spec.GetPod() == nil {
-		fence.accountField = runAsField
+		policy.accountField = runAsField
 	}
 	pod := &m.Template.PodSpec
 	pod.ServiceAccountName = cmp.Or(account, cfg.DefaultServiceAccount, pod.ServiceAccountName)
-	fence.pod(pod) // before the environment moves the app's own variables
+	policy.pod(pod) // before the environment moves the app's own variables
 	m.Template.addEnv(id, cfg)
 	m.Template.addScaling(spec.GetAutoscaling(), found)
-	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), fence, found)
+	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), policy, found)
 	m.checkSize(found)
-	return m, found, denied
+	return m
 }
 
 // checkSize checks the size of all annotations.

@@ -46,15 +46,15 @@ func FuzzBuild(f *testing.F) {
 		id := subjects.AppID{Project: project, Domain: domain, Name: name}
 		app := &appv1.App{Spec: spec}
 		before := proto.CloneOf(app)
-		m, err := kservice.Build(id, app, deployDefaults())
-		wrong, denied := kservice.ValidateApp(id, app, deployDefaults())
+		m, err := build(id, app, deployDefaults())
+		wrong, denied := validateApp(id, app, deployDefaults())
 		found := slices.Concat(wrong, denied)
 		for _, problem := range found {
 			if len(problem) > 300 {
 				t.Errorf("%q: %d bytes, want at most 300", problem, len(problem))
 			}
 		}
-		again, errAgain := kservice.Build(id, proto.CloneOf(app), deployDefaults())
+		again, errAgain := build(id, proto.CloneOf(app), deployDefaults())
 		if !proto.Equal(app, before) {
 			t.Errorf("the app was changed:\n got %v\nwant %v", app, before)
 		}

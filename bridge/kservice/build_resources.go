@@ -23,18 +23,14 @@ func resources(r *appv1.Resources, found *Problems) corev1.ResourceRequirements 
 func resourceList(field string, entries []*appv1.Resources_ResourceEntry, found *Problems) corev1.ResourceList {
 	var out corev1.ResourceList
 	for i, entry := range entries {
-		name := resourceName(entry.GetName())
-		if name == "" {
+		name, ok := resourceNames[entry.GetName()]
+		if !ok {
 			continue
 		}
 		field := fmt.Sprintf("%s[%d].value", field, i)
-		if !boundedQuantity(entry.GetValue()) {
-			found.AddValue(field, entry.GetValue(), wantQuantity)
-			continue
-		}
-		quantity, err := resource.ParseQuantity(entry.GetValue())
+		quantity, ok := parseQuantity(entry.GetValue())
 		switch {
-		case err != nil:
+		case !ok:
 			found.AddValue(field, entry.GetValue(), wantQuantity)
 		case quantity.Sign() < 0:
 			found.AddValue(field, entry.GetValue(), "no negative quantity")
@@ -48,48 +44,27 @@ func resourceList(field string, entries []*appv1.Resources_ResourceEntry, found 
 	return out
 }
 
-// resourceName is empty for a resource without counterpart.
-func resourceName(name appv1.Resources_ResourceName) corev1.ResourceName {
-	switch name {
-	case appv1.Resources_CPU:
-		return corev1.ResourceCPU
-	case appv1.Resources_MEMORY:
-		return corev1.ResourceMemory
-	case appv1.Resources_STORAGE:
-		return corev1.ResourceStorage
-	case appv1.Resources_EPHEMERAL_STORAGE:
-		return corev1.ResourceEphemeralStorage
-	default:
-		return ""
-	}
+// resourceNames are the resources that have a counterpart.
+var resourceNames = map[appv1.Resources_ResourceName]corev1.ResourceName{
+	appv1.Resources_CPU:               corev1.ResourceCPU,
+	appv1.Resources_MEMORY:            corev1.ResourceMemory,
+	appv1.Resources_STORAGE:           corev1.ResourceStorage,
+	appv1.Resources_EPHEMERAL_STORAGE: corev1.ResourceEphemeralStorage,
 }
 
 // boundedQuantity reports whether it is safe to parse a text as a quantity. The parser takes time
 // and memory in proportion to the exponent: "1e-2000000000" would exhaust the memory.
 func boundedQuantity(text string) bool {
 	const maxBytes, maxExponentDigits = 64, 3
-	if len(text) > maxBytes {
-		return false
-	}
 	at := strings.LastIndexAny(text, "eE")
-	return at < 0 || len(strings.TrimLeft(text[at+1:], "+-")) <= maxExponentDigits
+	return len(text) <= maxBytes && (at < 0 || len(strings.TrimLeft(text[at+1:], "+-")) <= maxExponentDigits)
 }
 
-// isQuantity reports whether a text is a quantity.
-func isQuantity(text string) bool {
+// parseQuantity returns false if a text is no quantity that is safe to parse.
+func parseQuantity(text string) (resource.Quantity, bool) {
 	if !boundedQuantity(text) {
-		return false
+		return resource.Quantity{}, false
 	}
-	_, err := resource.ParseQuantity(text)
-	return err == nil
-}
-
-// holdsQuantities reports whether a field of a pod spec is a map of quantities.
-func holdsQuantities(key string) bool {
-	return strings.EqualFold(key, "limits") || strings.EqualFold(key, "requests") || strings.EqualFold(key, "overhead")
-}
-
-// holdsQuantity reports whether a field of a pod spec is a quantity.
-func holdsQuantity(key string) bool {
-	return strings.EqualFold(key, "sizeLimit") || strings.EqualFold(key, "divisor")
+	quantity, err := resource.ParseQuantity(text)
+	return quantity, err == nil
 }

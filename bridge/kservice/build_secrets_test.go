@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
@@ -41,8 +40,8 @@ func TestBuildSecrets(t *testing.T) {
 		app.Spec.SecurityContext.Secrets = append(app.Spec.SecurityContext.Secrets, tt.secret)
 	}
 	cfg := deployDefaults()
-	cfg.Fence = allowing(t, nil, "secret/g")
-	m, err := kservice.Build(id, app, cfg)
+	cfg.Policy = allowing(t, nil, "secret/g")
+	m, err := build(id, app, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package kservice_test
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"runtime"
@@ -31,18 +32,18 @@ func deployDefaults() kservice.DeployConfig {
 	}
 }
 
-// allowing is a fence with service accounts and references.
-func allowing(t *testing.T, accounts []string, references ...string) kservice.Fence {
+// allowing is a policy with service accounts and references.
+func allowing(t *testing.T, accounts []string, references ...string) kservice.Policy {
 	t.Helper()
-	fence := kservice.Fence{ServiceAccounts: accounts}
+	policy := kservice.Policy{ServiceAccounts: accounts}
 	for _, text := range references {
 		reference, err := kservice.ParseReference(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fence.References = append(fence.References, reference)
+		policy.References = append(policy.References, reference)
 	}
-	return fence
+	return policy
 }
 
 // deployedApp is an app p/d/n of the organization acme with the given spec.
@@ -61,7 +62,7 @@ func deployedApp(t *testing.T, spec string) (subjects.AppID, *appv1.App) {
 func built(t *testing.T, spec string, cfg kservice.DeployConfig) *kservice.Manifest {
 	t.Helper()
 	id, app := deployedApp(t, spec)
-	m, err := kservice.Build(id, app, cfg)
+	m, err := build(id, app, cfg)
 	if err != nil {
 		t.Fatalf("Build: %v", err)
 	}
@@ -95,9 +96,9 @@ func TestBuild(t *testing.T) {
 	cfg := deployDefaults()
 	cfg.DefaultEnv = map[string]string{"Z": "26", "B": "2", "A": "1"}
 	cfg.DefaultServiceAccount = "default"
-	cfg.Fence = allowing(t, []string{"asked"})
+	cfg.Policy = allowing(t, []string{"asked"})
 
-	got, err := kservice.Build(id, app, cfg)
+	got, err := build(id, app, cfg)
 	if err != nil {
 		t.Fatalf("Build: %v", err)
 	}
@@ -217,7 +218,7 @@ func TestBuildServiceAccount(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := deployDefaults()
 			cfg.DefaultServiceAccount = tt.fallback
-			cfg.Fence = allowing(t, []string{"asked", "of-pod"})
+			cfg.Policy = allowing(t, []string{"asked", "of-pod"})
 			if got := built(t, "{"+tt.spec+"}", cfg).Template.PodSpec.ServiceAccountName; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -267,7 +268,7 @@ func TestBuildEndpointPattern(t *testing.T) {
 			_, app := deployedApp(t, `{"container": {}}`)
 			cfg := deployDefaults()
 			cfg.SuffixTemplate = tt.template
-			m, err := kservice.Build(subjects.AppID{Project: "Proj", Domain: "DEV", Name: "n"}, app, cfg)
+			m, err := build(subjects.AppID{Project: "Proj", Domain: "DEV", Name: "n"}, app, cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -338,7 +339,7 @@ func TestBuildKeepsUnknownFields(t *testing.T) {
 	id, app := deployedApp(t, `{"container": {"image": "i"}}`)
 	unknown := protowire.AppendString(protowire.AppendTag(nil, 4000, protowire.BytesType), "from the future")
 	app.GetSpec().ProtoReflect().SetUnknown(unknown)
-	m, err := kservice.Build(id, app, deployDefaults())
+	m, err := build(id, app, deployDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,12 +367,12 @@ func TestBuildIsDeterministic(t *testing.T) {
 	app.Spec.AppPayload = &appv1.Spec_Pod{Pod: &appv1.K8SPod{PodSpec: pod}}
 	cfg := deployDefaults()
 	cfg.DefaultEnv = map[string]string{"a": "", "b": "", "c": "", "d": ""}
-	first, err := kservice.Build(id, app, cfg)
+	first, err := build(id, app, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		again, err := kservice.Build(id, proto.CloneOf(app), cfg)
+		again, err := build(id, proto.CloneOf(app), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,7 +384,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 
 func TestBuildErrors(t *testing.T) {
 	id, app := deployedApp(t, `{"container": {"ports": [{"containerPort": 65536}]}, "timeouts": {"requestTimeout": "-1s"}}`)
-	m, err := kservice.Build(id, app, deployDefaults())
+	m, err := build(id, app, deployDefaults())
 	const want = "app.spec.container.ports[0].containerPort: \"65536\": want at most 65535\n" +
 		"app.spec.timeouts.requestTimeout: \"-1s\": want no negative duration"
 	if err == nil || err.Error() != want || m != nil {
@@ -397,7 +398,7 @@ func TestBuildErrors(t *testing.T) {
 			PodSpec: &structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewNumberValue(math.NaN())}},
 		}}}},
 	} {
-		if m, err := kservice.Build(subjects.AppID{}, app, kservice.DeployConfig{}); err == nil || m != nil {
+		if m, err := build(subjects.AppID{}, app, kservice.DeployConfig{}); err == nil || m != nil {
 			t.Errorf("%s: got %v and %v, want an error alone", name, m, err)
 		}
 	}
@@ -415,7 +416,7 @@ func TestBuildOfManyContainers(t *testing.T) {
 		id, app := deployedApp(t, `{"pod": {"podSpec": {"containers": [{}`+strings.Repeat(",{}", tt.containers-1)+`]}}}`)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := kservice.Build(id, app, deployDefaults())
+		_, err := build(id, app, deployDefaults())
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%d containers: got %v, want %q", tt.containers, err, tt.want)
@@ -424,4 +425,19 @@ func TestBuildOfManyContainers(t *testing.T) {
 			t.Errorf("%d containers: took %d MiB", tt.containers, got)
 		}
 	}
+}
+
+// build returns the manifest of an app, or an error with what prevents it.
+func build(id subjects.AppID, app *appv1.App, cfg kservice.DeployConfig) (*kservice.Manifest, error) {
+	m, wrong, denied := kservice.Build(id, app, cfg)
+	if m == nil {
+		return nil, errors.New(strings.Join(append(wrong, denied...), "\n"))
+	}
+	return m, nil
+}
+
+// validateApp returns what Build reports.
+func validateApp(id subjects.AppID, app *appv1.App, cfg kservice.DeployConfig) (wrong, denied []string) {
+	_, wrong, denied = kservice.Build(id, app, cfg)
+	return wrong, denied
 }

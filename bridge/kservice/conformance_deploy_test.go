@@ -29,7 +29,7 @@ func runDeploy(t *testing.T, path string) int {
 	return corpus.Each(t, path, func(t *testing.T, c corpus.DeployCase) {
 		world := &deployWorld{
 			config:    c.Config.Value,
-			fence:     c.Names(t).Fence(t),
+			policy:    c.Names(t).Policy(t),
 			services:  map[string]map[string]any{},
 			revisions: map[string]bool{},
 		}
@@ -50,7 +50,7 @@ func TestConformanceDefaults(t *testing.T) {
 // deployWorld is a cluster that stores what it is given.
 type deployWorld struct {
 	config    corpus.DeployConfig
-	fence     kservice.Fence            // what the case needs
+	policy    kservice.Policy           // what the case needs
 	services  map[string]map[string]any // by name
 	revisions map[string]bool           // by name
 	app       *appv1.App                // the last one named
@@ -116,13 +116,13 @@ func (w *deployWorld) put(name string, content map[string]any) {
 func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
 	t.Helper()
 	id, cfg := corpus.AppID(w.app), w.config.Deploy()
-	cfg.Fence = w.fence
+	cfg.Policy = w.policy
 	before := proto.CloneOf(w.app)
-	found, denied := kservice.ValidateApp(id, w.app, cfg)
+	found, denied := validateApp(id, w.app, cfg)
 	if len(denied) > 0 {
 		t.Errorf("denied: %q", denied)
 	}
-	manifest, err := kservice.Build(id, w.app, cfg)
+	manifest, err := build(id, w.app, cfg)
 	if !proto.Equal(w.app, before) {
 		t.Error("the app was changed")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv/corpus"
@@ -93,15 +94,15 @@ func playSteps(t *testing.T, c eventCase) []told {
 		var event *appv1.WatchResponse
 		switch step.Op {
 		case "add":
-			event = kservice.Created(app)
+			event = apptest.Created(app)
 		case "update":
 			old := last[key]
-			event = kservice.Updated(app, old)
+			event = apptest.Updated(app, old)
 			if got := event.GetUpdateEvent().GetOldApp(); !proto.Equal(got, old) {
 				t.Errorf("old app:\n got %v\nwant %v", got, old)
 			}
 		case "delete", "tombstone":
-			event = kservice.Deleted(app)
+			event = apptest.Deleted(app)
 		default:
 			t.Fatalf("step %q: not one that this test knows", step.Op)
 		}

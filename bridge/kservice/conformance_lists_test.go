@@ -84,7 +84,8 @@ func runReplicas(t *testing.T, path string) int {
 	cases := corpus.ReadList[corpus.ReplicasCase](t, path)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			var svc *kservice.Service
+			// Without the Service, Flyte matches by its name alone.
+			svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{Name: kservice.Name(c.Identifier.AppID())}}
 			for _, candidate := range decodeAll[*kservice.Service](t, c.KServices) {
 				if candidate.Namespace == corpus.Namespace && candidate.Name == kservice.Name(c.Identifier.AppID()) {
 					svc = candidate

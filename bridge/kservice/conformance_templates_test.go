@@ -63,8 +63,8 @@ func TestConformanceTemplates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg.Fence = corpus.DeployStep{RawApp: spec}.Names(t).Fence(t)
-			m, err := kservice.Build(id, app, cfg)
+			cfg.Policy = corpus.DeployStep{RawApp: spec}.Names(t).Policy(t)
+			m, err := build(id, app, cfg)
 			if err != nil {
 				// The corpus has another payload in the place of such a one.
 				for problem := range strings.Lines(err.Error()) {

@@ -280,7 +280,7 @@ func TestReplicas(t *testing.T) {
 	}{
 		{"latest ready revision", sampleService(), []string{"a", "c"}},
 		{"none ready", notReady, []string{"a", "b", "c"}},
-		{"no service", nil, []string{"a", "b", "c"}},
+		{"by the name alone", &kservice.Service{ObjectMeta: metav1.ObjectMeta{Name: "n-p-d"}}, []string{"a", "b", "c"}},
 		{"another uid", labelled, []string{"own", "without"}},
 		{"another uid, none ready", &labelledNotReady, []string{"own", "without"}},
 	}

@@ -1,13 +1,13 @@
 // Package kservice converts between the Knative Services that Flyte manages and Flyte's App
 // messages.
 //
-//	Service, Revision ──► Convert ──► App ──► Created, Updated, Deleted ──► event
+//	Service, Revision ──► Convert ──► App
 //	pods              ──► Replicas, PodStatus ──► replicas
 //	id                ──► Name, PublicURL
-//	id, App           ──► ValidateApp, Build ──► Manifest, or the problems by field
+//	id, App           ──► Build ──► Manifest, or the problems by field
 //
-// What a deploy may name is in fence.go (the decision), fence_fields.go (how far each field of a pod
-// reaches) and fence_references.go (the patterns of --allowed-references).
+// What a deploy may name is in policy.go (the decision), policy_fields.go (how far each field of a
+// pod reaches) and policy_references.go (the patterns of --allowed-references).
 //
 // All functions are pure: no I/O, no clock, no randomness, and no argument is changed, except by
 // Trim. The same input always gives the same output. They are safe for concurrent use as long as

@@ -64,17 +64,14 @@ func (m *Manifest) Apply(existing map[string]any) error {
 
 // field is a field of an object that is an object itself, a new one if it is missing.
 func field(object map[string]any, name string) (map[string]any, error) {
-	switch value := object[name].(type) {
-	case nil:
-		return map[string]any{}, nil
-	case map[string]any:
-		if value == nil {
-			return map[string]any{}, nil
-		}
-		return value, nil
-	default:
-		return nil, fmt.Errorf("%s: a %T, want an object", name, value)
+	value, ok := object[name].(map[string]any)
+	switch {
+	case !ok && object[name] != nil:
+		return nil, fmt.Errorf("%s: a %T, want an object", name, object[name])
+	case value == nil:
+		value = map[string]any{}
 	}
+	return value, nil
 }
 
 func (m *Manifest) spec() (map[string]any, error) {

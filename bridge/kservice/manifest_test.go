@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 )
@@ -184,5 +185,20 @@ func TestStopPatch(t *testing.T) {
 	once := mergePatch(runtime.DeepCopyJSON(svc), patch)
 	if twice := mergePatch(runtime.DeepCopyJSON(once), patch); !reflect.DeepEqual(twice, once) {
 		t.Errorf("twice:\n got %v\nwant %v", twice, once)
+	}
+}
+
+// A manifest that is placed is the one that Build gives for that namespace.
+func TestPlace(t *testing.T) {
+	const spec = `{"container": {"image": "i"}}`
+	got := built(t, spec, deployDefaults())
+	got.Place(types.NamespacedName{Namespace: "elsewhere", Name: "other"})
+
+	cfg := deployDefaults()
+	cfg.Namespace = "elsewhere"
+	want := built(t, spec, cfg)
+	want.Name = "other"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want, got: %s", diff)
 	}
 }

@@ -9,19 +9,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-const (
-	// containerName is what the container of an app that is not a pod is called.
-	containerName = "app"
-
-	envEndpointPattern = "INTERNAL_APP_ENDPOINT_PATTERN"
-	envProject         = "FLYTE_INTERNAL_EXECUTION_PROJECT"
-	envDomain          = "FLYTE_INTERNAL_EXECUTION_DOMAIN"
-)
+// internalVariables are the last ones of the first container, the pattern of endpoints first.
+const internalVariables = 3
 
 // podSpec is the payload of an app as Kubernetes has it.
 func podSpec(spec *appv1.Spec, found *Problems) corev1.PodSpec {
@@ -42,7 +37,7 @@ func podSpec(spec *appv1.Spec, found *Problems) corev1.PodSpec {
 
 func container(c *appv1.Container, found *Problems) corev1.Container {
 	out := corev1.Container{
-		Name:      containerName,
+		Name:      "app",
 		Image:     c.GetImage(),
 		Command:   slices.Clone(c.GetCommand()),
 		Args:      slices.Clone(c.GetArgs()),
@@ -70,15 +65,15 @@ func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
 		return
 	}
 	first := &t.PodSpec.Containers[0]
-	env := make([]corev1.EnvVar, 0, len(cfg.DefaultEnv)+len(first.Env)+3)
+	env := make([]corev1.EnvVar, 0, len(cfg.DefaultEnv)+len(first.Env)+internalVariables)
 	for _, key := range slices.Sorted(maps.Keys(cfg.DefaultEnv)) {
 		env = append(env, corev1.EnvVar{Name: key, Value: cfg.DefaultEnv[key]})
 	}
 	env = append(env, first.Env...)
 	env = append(env,
-		corev1.EnvVar{Name: envEndpointPattern, Value: endpointPattern(id, cfg)},
-		corev1.EnvVar{Name: envProject, Value: id.Project},
-		corev1.EnvVar{Name: envDomain, Value: id.Domain},
+		corev1.EnvVar{Name: "INTERNAL_APP_ENDPOINT_PATTERN", Value: endpointPattern(id, cfg)},
+		corev1.EnvVar{Name: "FLYTE_INTERNAL_EXECUTION_PROJECT", Value: id.Project},
+		corev1.EnvVar{Name: "FLYTE_INTERNAL_EXECUTION_DOMAIN", Value: id.Domain},
 	)
 	first.Env = env
 }
@@ -104,5 +99,16 @@ func endpointPattern(id subjects.AppID, cfg DeployConfig) string {
 		"{{ project }}", strings.ToLower(id.Project),
 		"{{ domain }}", strings.ToLower(id.Domain),
 	).Replace(cfg.SuffixTemplate)
-	return "http://{app_fqdn}-" + suffix + "." + cfg.Namespace + ".svc.cluster.local"
+	return "http://{app_fqdn}-" + suffix + internalDomain(cfg.Namespace)
+}
+
+func internalDomain(namespace string) string { return "." + namespace + ".svc.cluster.local" }
+
+// Place moves the manifest to where the Knative Service of its app is.
+func (m *Manifest) Place(at types.NamespacedName) {
+	if containers := m.Template.PodSpec.Containers; at.Namespace != m.Namespace && len(containers) > 0 {
+		endpoint := &containers[0].Env[len(containers[0].Env)-internalVariables]
+		endpoint.Value = strings.TrimSuffix(endpoint.Value, internalDomain(m.Namespace)) + internalDomain(at.Namespace)
+	}
+	m.Namespace, m.Name = at.Namespace, at.Name
 }

@@ -20,6 +20,8 @@ const (
 	// maxPodValues bounds the fields and items of a pod spec. Two bytes of an empty item take more
 	// than a KiB as a container.
 	maxPodValues = 8192
+	// maxPathBytes bounds the path to a value in an error.
+	maxPathBytes = 2 * maxValueBytes
 )
 
 // readPodSpec reads a pod spec like encoding/json, and so like Flyte: it ignores the case of field
@@ -36,7 +38,7 @@ func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 	}
 	plain, err := plainStruct(written, boundedQuantity, false)
 	if err != nil {
-		found.Add(podSpecField+err.path(), err.wrong)
+		found.Add(podSpecField+err.path, err.wrong)
 		return out
 	}
 	text, marshalErr := json.Marshal(plain)
@@ -46,8 +48,9 @@ func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
 		// Mostly the reason is a quantity, and the decoder does not report which.
+		isQuantity := func(text string) bool { _, ok := parseQuantity(text); return ok }
 		if _, bad := plainStruct(written, isQuantity, false); bad != nil {
-			found.Add(podSpecField+bad.path(), bad.wrong)
+			found.Add(podSpecField+bad.path, bad.wrong)
 		} else {
 			found.Add(podSpecField, unreadable(err))
 		}
@@ -58,12 +61,12 @@ func readPodSpec(written *structpb.Struct, found *Problems) corev1.PodSpec {
 
 // countValues counts the fields and items of a value, at all depths.
 func countValues(v *structpb.Value) int {
-	count := len(v.GetStructValue().GetFields()) + len(v.GetListValue().GetValues())
+	count := 0
 	for _, field := range v.GetStructValue().GetFields() {
-		count += countValues(field)
+		count += 1 + countValues(field)
 	}
 	for _, item := range v.GetListValue().GetValues() {
-		count += countValues(item)
+		count += 1 + countValues(item)
 	}
 	return count
 }
@@ -85,27 +88,10 @@ func unreadable(err error) string {
 }
 
 // structError is a problem of a value inside a Struct.
-type structError struct {
-	wrong string
-	// steps of the path to the value, the last one first.
-	steps []string
-}
-
-func (e *structError) path() string {
-	var out strings.Builder
-	for _, step := range slices.Backward(e.steps) {
-		if out.Len() > maxValueBytes {
-			out.WriteString("…")
-			break
-		}
-		out.WriteString(step)
-	}
-	return out.String()
-}
+type structError struct{ path, wrong string }
 
 func (e *structError) in(step string) *structError {
-	e.steps = append(e.steps, step)
-	return e
+	return &structError{cut(step+e.path, maxPathBytes), e.wrong}
 }
 
 // plainStruct is a Struct as encoding/json writes it. If quantities is set, its values are
@@ -123,6 +109,11 @@ func plainStruct(s *structpb.Struct, good func(string) bool, quantities bool) (m
 	return out, nil
 }
 
+// isField reports whether encoding/json takes a key for one of these fields.
+func isField(key string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(key, name) })
+}
+
 func plainValue(v *structpb.Value, key string, good func(string) bool, quantity bool) (any, *structError) {
 	switch kind := v.GetKind().(type) {
 	case *structpb.Value_NullValue:
@@ -135,12 +126,12 @@ func plainValue(v *structpb.Value, key string, good func(string) bool, quantity 
 		}
 		return kind.NumberValue, nil
 	case *structpb.Value_StringValue:
-		if (quantity || holdsQuantity(key)) && !good(kind.StringValue) {
+		if (quantity || isField(key, "sizeLimit", "divisor")) && !good(kind.StringValue) {
 			return nil, &structError{wrong: Quote(kind.StringValue) + ": want " + wantQuantity}
 		}
 		return kind.StringValue, nil
 	case *structpb.Value_StructValue:
-		return plainStruct(kind.StructValue, good, holdsQuantities(key))
+		return plainStruct(kind.StructValue, good, isField(key, "limits", "requests", "overhead"))
 	case *structpb.Value_ListValue:
 		out := make([]any, len(kind.ListValue.GetValues()))
 		for i, element := range kind.ListValue.GetValues() {

@@ -23,7 +23,11 @@ type Problems struct {
 
 // Add adds a problem of a field.
 func (p *Problems) Add(field, wrong string) {
-	p.addText(cut(field+": "+wrong, maxProblemBytes))
+	if len(p.texts) == maxProblems {
+		p.more++
+		return
+	}
+	p.texts = append(p.texts, cut(field+": "+wrong, maxProblemBytes))
 }
 
 // AddValue adds a field whose value is not what is wanted.
@@ -31,21 +35,7 @@ func (p *Problems) AddValue(field, value, want string) {
 	p.Add(field, Quote(value)+": want "+want)
 }
 
-func (p *Problems) addText(text string) {
-	if len(p.texts) == maxProblems {
-		p.more++
-		return
-	}
-	p.texts = append(p.texts, text)
-}
-
-// join adds the problems of another collector.
-func (p *Problems) join(other *Problems) {
-	for _, text := range other.texts {
-		p.addText(text)
-	}
-	p.more += other.more
-}
+func (p *Problems) count() int { return len(p.texts) + p.more }
 
 // Texts are the problems in the order of their addition, and the number of those that are beyond
 // the bound.
@@ -81,18 +71,14 @@ func durationText(d *durationpb.Duration) string {
 
 // Quote is a value in quotes, on one line, cut after 64 bytes.
 func Quote(value string) string {
-	if len(value) <= maxValueBytes {
-		if q := strconv.Quote(value); len(q) <= maxValueBytes+2 {
-			return q
-		}
+	kept := value[:min(len(value), maxValueBytes)]
+	for len(strconv.Quote(kept)) > maxValueBytes+2 {
+		kept = kept[:len(kept)-1]
 	}
-	value = value[:min(len(value), maxValueBytes)]
-	q := strconv.Quote(value)
-	for len(q) > maxValueBytes+2 {
-		value = value[:len(value)-1]
-		q = strconv.Quote(value)
+	if kept == value {
+		return strconv.Quote(value)
 	}
-	return q + "…"
+	return strconv.Quote(kept) + "…"
 }
 
 // cut shortens a text without splitting a character.

@@ -6,26 +6,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
-
-// replicaLabels are the labels of the pods of an app: that of its Knative Service and, once a
-// Revision was ready, that of the latest ready one. svc is the app's Service. If it is nil, its
-// name follows from the id.
-func replicaLabels(id subjects.AppID, svc *Service) map[string]string {
-	if svc == nil {
-		return map[string]string{LabelService: Name(id)}
-	}
-	want := map[string]string{LabelService: svc.Name}
-	if svc.Status.LatestReadyRevisionName != "" {
-		want[LabelRevision] = svc.Status.LatestReadyRevisionName
-	}
-	return want
-}
 
 // OwnsPod reports whether a pod with these labels belongs to the Knative Service of that name and
 // uid in its namespace. A pod that Knative did not label with a uid belongs to it by the name
@@ -36,16 +20,15 @@ func OwnsPod(service string, uid types.UID, pod map[string]string) bool {
 	return pod[LabelService] == service && (label == "" || label == string(uid))
 }
 
-// Replicas are the replicas of an app among pods of its namespace, sorted by name. id is the app in
-// the replicas, svc its Knative Service. If svc is nil, Replicas matches by name alone like Flyte,
-// which does not prove that the pods are this app's. The replicas share nothing with the arguments.
+// Replicas are the replicas of an app among pods of its namespace, sorted by name: the pods of its
+// Knative Service and, once a Revision was ready, only those of the latest ready one. id is the app
+// in the replicas. The replicas share nothing with the arguments.
 func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Replica {
-	app := subjects.AppID{Project: id.GetProject(), Domain: id.GetDomain(), Name: id.GetName()}
-	selector := labels.SelectorFromSet(replicaLabels(app, svc))
+	ready := svc.Status.LatestReadyRevisionName
 	var out []*appv1.Replica
 	for i := range pods {
 		pod := &pods[i]
-		if !selector.Matches(labels.Set(pod.Labels)) || svc != nil && !OwnsPod(svc.Name, svc.UID, pod.Labels) {
+		if !OwnsPod(svc.Name, svc.UID, pod.Labels) || ready != "" && pod.Labels[LabelRevision] != ready {
 			continue
 		}
 		status, reason := PodStatus(pod)
@@ -58,4 +41,57 @@ func Replicas(id *appv1.Identifier, svc *Service, pods []corev1.Pod) []*appv1.Re
 		return cmp.Compare(a.GetMetadata().GetId().GetName(), b.GetMetadata().GetId().GetName())
 	})
 	return out
+}
+
+// Statuses of replicas: deployment statuses without their prefix.
+const (
+	replicaActive    = "ACTIVE"
+	replicaDeploying = "DEPLOYING"
+	replicaPending   = "PENDING"
+	replicaFailed    = "FAILED"
+	replicaStopped   = "STOPPED"
+)
+
+// PodStatus is the status of a replica and, if known, the reason. It follows from the phase of the
+// pod and its container statuses. Init containers, conditions and a deletion in progress do not
+// count.
+func PodStatus(pod *corev1.Pod) (status, reason string) {
+	containers := pod.Status.ContainerStatuses
+	switch pod.Status.Phase {
+	case corev1.PodRunning:
+		return runningStatus(containers)
+	case corev1.PodPending:
+		for i := range containers {
+			if waiting := containers[i].State.Waiting; waiting != nil && waiting.Reason != "" {
+				return replicaPending, waiting.Reason
+			}
+		}
+		return replicaPending, "Pending"
+	case corev1.PodFailed:
+		if pod.Status.Reason != "" {
+			return replicaFailed, pod.Status.Reason
+		}
+		if len(containers) > 0 && containers[0].State.Terminated != nil {
+			return replicaFailed, containers[0].State.Terminated.Reason
+		}
+		return replicaFailed, ""
+	case corev1.PodSucceeded:
+		return replicaStopped, "pod completed"
+	default:
+		return replicaPending, string(pod.Status.Phase)
+	}
+}
+
+// runningStatus is active once every container is ready.
+func runningStatus(containers []corev1.ContainerStatus) (status, reason string) {
+	for i := range containers {
+		if containers[i].Ready {
+			continue
+		}
+		if waiting := containers[i].State.Waiting; waiting != nil {
+			return replicaDeploying, waiting.Reason
+		}
+		return replicaDeploying, "container not ready"
+	}
+	return replicaActive, ""
 }

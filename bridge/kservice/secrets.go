@@ -10,67 +10,62 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-// Labels and annotations by which Flyte's webhook mounts secrets into a pod.
-const (
-	labelSecretOrg     = "organization"
-	labelSecretProject = "project"
-	labelSecretDomain  = "domain"
-	labelSecrets       = "inject-flyte-secrets"
-	annotationSecret   = "flyte.secrets/s" // and its number
+// secretAlphabet is that of base32 in Flyte's annotations.
+const secretAlphabet = "abcdefghijklmnopqrstuvwxyz123456"
 
-	// secretAlphabet is that of base32 in Flyte's annotations.
-	secretAlphabet = "abcdefghijklmnopqrstuvwxyz123456"
-)
-
-func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, fence *fenced, found *Problems) {
+// addSecrets adds the labels and annotations by which Flyte's webhook mounts secrets into a pod.
+func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, policy *policyCheck, found *Problems) {
 	if len(secrets) == 0 {
 		return
 	}
 	t.Labels = map[string]string{
-		labelSecretOrg:     defaultOrg,
-		labelSecretProject: id.Project,
-		labelSecretDomain:  id.Domain,
-		labelSecrets:       labelTrue,
+		"organization":         defaultOrg,
+		"project":              id.Project,
+		"domain":               id.Domain,
+		"inject-flyte-secrets": labelTrue,
 	}
 	encoding := base32.NewEncoding(secretAlphabet).WithPadding(base32.NoPadding)
 	for i, secret := range secrets {
+		field := fmt.Sprintf("app.spec.securityContext.secrets[%d]", i)
 		if mount := secret.GetMountRequirement(); appv1.Secret_MountType_name[int32(mount)] == "" {
-			found.AddValue(fmt.Sprintf("app.spec.securityContext.secrets[%d].mountRequirement", i),
-				strconv.Itoa(int(mount)), "ANY, ENV_VAR or FILE")
+			found.AddValue(field+".mountRequirement", strconv.Itoa(int(mount)), "ANY, ENV_VAR or FILE")
 			continue
 		}
 		// Without a group the key is one of the project and the domain.
 		if secret.GetGroup() != "" {
-			fence.group(fmt.Sprintf("app.spec.securityContext.secrets[%d]", i), secret)
+			policy.group(field, secret)
 		}
-		t.annotate(annotationSecret+strconv.Itoa(i), encoding.EncodeToString([]byte(secretText(secret))))
+		t.annotate("flyte.secrets/s"+strconv.Itoa(i), encoding.EncodeToString([]byte(secretText(secret))))
 	}
 }
 
 // secretText is a secret in protobuf's text form. Written here because the protobuf library varies
 // the spaces in it on purpose, and a template that differs is a new Revision.
 func secretText(secret *appv1.Secret) string {
-	var out strings.Builder
-	line := func(name, value string) {
-		out.WriteString(name + ": " + value + "\n")
+	mount := ""
+	if m := secret.GetMountRequirement(); m != appv1.Secret_ANY {
+		mount = m.String()
 	}
-	text := func(name, value string) {
-		if value != "" {
-			line(name, textString(value))
+	var out strings.Builder
+	for _, field := range [][2]string{
+		{"group", textString(secret.GetGroup())},
+		{"group_version", textString(secret.GetGroupVersion())},
+		{"key", textString(secret.GetKey())},
+		{"mount_requirement", mount},
+		{"env_var", textString(secret.GetEnvVar())},
+	} {
+		if name, value := field[0], field[1]; value != "" {
+			out.WriteString(name + ": " + value + "\n")
 		}
 	}
-	text("group", secret.GetGroup())
-	text("group_version", secret.GetGroupVersion())
-	text("key", secret.GetKey())
-	if mount := secret.GetMountRequirement(); mount != appv1.Secret_ANY {
-		line("mount_requirement", mount.String())
-	}
-	text("env_var", secret.GetEnvVar())
 	return out.String()
 }
 
-// textString is a string in protobuf's text form, in ASCII.
+// textString is a string in protobuf's text form, in ASCII. The empty string stays empty.
 func textString(s string) string {
+	if s == "" {
+		return ""
+	}
 	var out strings.Builder
 	out.WriteByte('"')
 	for _, b := range []byte(s) {

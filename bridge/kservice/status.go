@@ -22,16 +22,11 @@ const (
 	conditionUnknown = "Unknown"
 )
 
-const stoppedMessage = "App scaled to zero"
-
-// statusPrefix begins the name of every deployment status.
-const statusPrefix = "DEPLOYMENT_STATUS_"
-
 func status(id subjects.AppID, svc *Service, replicas uint32, cfg Config) *appv1.Status {
 	if Stopped(svc) {
 		return &appv1.Status{Conditions: []*appv1.Condition{{
 			DeploymentStatus:   appv1.Status_DEPLOYMENT_STATUS_STOPPED,
-			Message:            stoppedMessage,
+			Message:            "App scaled to zero",
 			LastTransitionTime: fallbackTime(svc),
 		}}}
 	}
@@ -54,20 +49,9 @@ func StatusWord(svc *Service) string {
 		if ready == nil {
 			return ""
 		}
-		var ok bool
-		if mapped, ok = deploymentStatus(ready, ready.Status); !ok {
-			return ""
-		}
+		mapped, _ = deploymentStatus(ready, ready.Status) // which maps every Ready condition
 	}
-	return strings.TrimPrefix(mapped.String(), statusPrefix)
-}
-
-// currentReplicas is the count of the latest ready Revision.
-func currentReplicas(svc *Service, rev *Revision) uint32 {
-	if rev == nil || rev.Name != svc.Status.LatestReadyRevisionName || rev.Namespace != svc.Namespace {
-		return 0
-	}
-	return count(rev)
+	return strings.TrimPrefix(mapped.String(), "DEPLOYMENT_STATUS_")
 }
 
 // count is how many replicas a Revision has, 0 where that is not known. The conversion of a
@@ -95,11 +79,7 @@ func conditions(svc *Service) []*appv1.Condition {
 		if at == nil {
 			at = fallbackTime(svc)
 		}
-		out = append(out, &appv1.Condition{
-			DeploymentStatus:   mapped,
-			Message:            message(c),
-			LastTransitionTime: at,
-		})
+		out = append(out, &appv1.Condition{DeploymentStatus: mapped, Message: message(c), LastTransitionTime: at})
 	}
 	return out
 }

@@ -1,12 +1,16 @@
 package kservice
 
+import (
+	"time"
+)
+
 // Trim is the transform of an informer: it drops the parts of an object that this package does not
 // read, so that the cache stays small. It changes the object and returns it. A second call writes
 // nothing, so the object may have concurrent readers by then.
 //
 // Of a Service it keeps the labels and annotations that this package reads, and the last time of
-// the managed fields as LastChange. Of a Revision it drops managed fields and annotations. It
-// returns other objects, such as tombstones, unchanged. The error is always nil.
+// the managed fields as LastChange. Of a Revision it drops labels, annotations, owners,
+// finalizers and managed fields. It returns other objects, such as tombstones, unchanged. The error is always nil.
 func Trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *Service:
@@ -16,24 +20,31 @@ func Trim(obj any) (any, error) {
 		if o.ManagedFields != nil {
 			o.ManagedFields = nil
 		}
-		keepOnly(&o.Labels, LabelManaged, LabelStopped, LabelProject, LabelDomain)
-		keepOnly(&o.Annotations, AnnotationAppID, AnnotationOrg, AnnotationSpec)
+		keepOnly(&o.Labels, KeepsLabel)
+		keepOnly(&o.Annotations, KeepsAnnotation)
 	case *Revision:
-		if o.ManagedFields != nil {
-			o.ManagedFields = nil
-		}
-		if o.Annotations != nil {
-			o.Annotations = nil
+		if o.ManagedFields != nil || o.Labels != nil || o.Annotations != nil || o.OwnerReferences != nil || o.Finalizers != nil {
+			o.ManagedFields, o.Labels, o.Annotations, o.OwnerReferences, o.Finalizers = nil, nil, nil, nil, nil
 		}
 	}
 	return obj, nil
 }
 
-// keepOnly replaces m by a map with only the given keys, unless m has no others.
-func keepOnly(m *map[string]string, keys ...string) {
+// KeepsLabel reports whether Trim keeps a label of a Service.
+func KeepsLabel(key string) bool {
+	return key == LabelManaged || key == LabelStopped || key == LabelProject || key == LabelDomain
+}
+
+// KeepsAnnotation reports whether Trim keeps an annotation of a Service.
+func KeepsAnnotation(key string) bool {
+	return key == AnnotationAppID || key == AnnotationOrg || key == AnnotationSpec
+}
+
+// keepOnly replaces m by a map with only the keys to be kept, unless m has no others.
+func keepOnly(m *map[string]string, keep func(key string) bool) {
 	kept := map[string]string{}
-	for _, key := range keys {
-		if value, ok := (*m)[key]; ok {
+	for key, value := range *m {
+		if keep(key) {
 			kept[key] = value
 		}
 	}
@@ -44,4 +55,36 @@ func keepOnly(m *map[string]string, keys ...string) {
 	default:
 		*m = kept
 	}
+}
+
+// LastChange is the last time in the object: of a transition of a condition, the deletion, a change
+// of a managed field, or the creation. It is in UTC, and zero if the object has no time. Trim does
+// not change it.
+func LastChange(svc *Service) time.Time {
+	last := svc.CreationTimestamp.Time
+	later := func(t time.Time) {
+		if t.After(last) {
+			last = t
+		}
+	}
+	if svc.DeletionTimestamp != nil {
+		later(svc.DeletionTimestamp.Time)
+	}
+	later(svc.LastChange)
+	later(lastManaged(svc))
+	for i := range svc.Status.Conditions {
+		later(svc.Status.Conditions[i].LastTransitionTime.Time)
+	}
+	return last.UTC()
+}
+
+// lastManaged is the last time of the managed fields, in UTC.
+func lastManaged(svc *Service) time.Time {
+	var last time.Time
+	for i := range svc.ManagedFields {
+		if t := svc.ManagedFields[i].Time; t != nil && t.After(last) {
+			last = t.Time
+		}
+	}
+	return last.UTC()
 }

@@ -74,8 +74,9 @@ func TestTrimRevision(t *testing.T) {
 	rev.Annotations = map[string]string{"a": "b"}
 	rev.Labels = map[string]string{kservice.LabelService: "n-p-d"}
 	rev.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	rev.OwnerReferences = []metav1.OwnerReference{{Name: "n-p-d"}}
+	rev.Finalizers = []string{"f"}
 	want := sampleRevision()
-	want.Labels = map[string]string{kservice.LabelService: "n-p-d"}
 	for range 2 {
 		if _, err := kservice.Trim(rev); err != nil {
 			t.Fatal(err)

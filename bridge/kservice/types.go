@@ -1,11 +1,14 @@
 package kservice
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // GroupVersion is that of the Knative kinds of this package.
@@ -13,9 +16,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "serving.knative.dev", Version: "v1"}
 }
 
-// AddToScheme registers the trimmed Service and Revision, and their lists, as
-// the kinds of serving.knative.dev/v1. A scheme that knows Knative's own types
-// for these kinds already must not be used.
+// AddToScheme registers the trimmed Service and Revision, and their lists, as the kinds of
+// serving.knative.dev/v1. The scheme must not have Knative's own types for them.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(), &Service{}, &ServiceList{}, &Revision{}, &RevisionList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())
@@ -31,17 +33,29 @@ type Service struct {
 
 	Status ServiceStatus `json:"status,omitempty"`
 
-	// LastChange is the newest time of the managed fields that Trim dropped;
-	// zero before Trim, and when there were none. In UTC.
+	// LastChange is the newest time of the managed fields that Trim dropped, in UTC.
 	LastChange time.Time `json:"-"`
+}
+
+// DeepCopyObject returns a copy that shares nothing with s.
+func (s *Service) DeepCopyObject() runtime.Object { return s.DeepCopy() }
+
+// DeepCopy returns a copy that shares nothing with s. nil stays nil.
+func (s *Service) DeepCopy() *Service {
+	if s == nil {
+		return nil
+	}
+	out := *s
+	out.ObjectMeta = *s.ObjectMeta.DeepCopy()
+	out.Status.Conditions = slices.Clone(s.Status.Conditions)
+	return &out
 }
 
 // ServiceStatus is the part of a Service's status that a conversion reads.
 type ServiceStatus struct {
 	// Conditions in the order of the object.
 	Conditions []Condition `json:"conditions,omitempty"`
-	// LatestReadyRevisionName names the Revision whose replicas count; empty
-	// while none was ready yet.
+	// LatestReadyRevisionName names the Revision whose replicas count, if one was ready.
 	LatestReadyRevisionName string `json:"latestReadyRevisionName,omitempty"`
 }
 
@@ -63,6 +77,20 @@ type ServiceList struct {
 	Items []Service `json:"items"`
 }
 
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *ServiceList) DeepCopyObject() runtime.Object {
+	return &ServiceList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: copies(l.Items, (*Service).DeepCopy)} //nolint:staticcheck // names what is copied
+}
+
+// copies returns deep copies. nil stays nil.
+func copies[T any](items []T, deepCopy func(*T) *T) []T {
+	out := slices.Clone(items)
+	for i := range out {
+		out[i] = *deepCopy(&out[i])
+	}
+	return out
+}
+
 // Revision is a Knative Revision with only the fields that a conversion reads.
 type Revision struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -71,10 +99,25 @@ type Revision struct {
 	Status RevisionStatus `json:"status,omitempty"`
 }
 
+// DeepCopyObject returns a copy that shares nothing with r.
+func (r *Revision) DeepCopyObject() runtime.Object { return r.DeepCopy() }
+
+// DeepCopy returns a copy that shares nothing with r. nil stays nil.
+func (r *Revision) DeepCopy() *Revision {
+	if r == nil {
+		return nil
+	}
+	out := *r
+	out.ObjectMeta = *r.ObjectMeta.DeepCopy()
+	if r.Status.ActualReplicas != nil {
+		out.Status.ActualReplicas = new(*r.Status.ActualReplicas)
+	}
+	return &out
+}
+
 // RevisionStatus is the part of a Revision's status that a conversion reads.
 type RevisionStatus struct {
-	// ActualReplicas counts the running replicas; nil when the count is
-	// missing, not a whole number, or beyond 32 bits.
+	// ActualReplicas counts the running replicas. nil: no count, or no whole number of 32 bits.
 	ActualReplicas *int32 `json:"actualReplicas,omitempty"`
 	// NotReady is set when there is a Ready condition and it is not True. No conversion reads it:
 	// it shows that a Service names a newer version of the Revision as ready.
@@ -93,4 +136,31 @@ type RevisionList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []Revision `json:"items"`
+}
+
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *RevisionList) DeepCopyObject() runtime.Object {
+	return &RevisionList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: copies(l.Items, (*Revision).DeepCopy)} //nolint:staticcheck // names what is copied
+}
+
+// Compare orders the Services of a list by namespace and name, as Kubernetes does.
+func Compare(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// Selection are the labels of a Service that lists select by. The id of the app is in an annotation,
+// so the two may differ.
+type Selection struct {
+	managed         bool
+	project, domain string
+}
+
+// SelectionOf returns the labels of a Service.
+func SelectionOf(svc *Service) Selection {
+	return Selection{svc.Labels[LabelManaged] == labelTrue, svc.Labels[LabelProject], svc.Labels[LabelDomain]}
+}
+
+// Listed reports whether the Service is on the list of a project and a domain, empty meaning any.
+func (s Selection) Listed(project, domain string) bool {
+	return s.managed && (project == "" || s.project == project) && (domain == "" || s.domain == domain)
 }

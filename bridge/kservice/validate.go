@@ -5,29 +5,7 @@ import (
 	"strings"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
-
-// maxOrgBytes bounds the organization, since Kubernetes does not, so that the app fits into a
-// message.
-const maxOrgBytes = 253
-
-// ValidateApp validates an app before a deploy. wrong has the problems, each with the field in
-// protobuf JSON and its value. Kubernetes and Knative may still reject the app by further rules. Of
-// app.metadata only the organization is validated.
-//
-// denied has the fields that reach beyond the app, each with the option that would allow it. Both
-// lists are bounded, and end with the number of omitted entries.
-func ValidateApp(id subjects.AppID, app *appv1.App, cfg DeployConfig) (wrong, denied []string) {
-	found := &Problems{}
-	checkID(id, found)
-	if org := app.GetMetadata().GetId().GetOrg(); len(org) > maxOrgBytes {
-		found.Add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", Quote(org), len(org), maxOrgBytes))
-	}
-	_, inSpec, beyond := build(id, app, cfg)
-	found.join(inSpec)
-	return found.Texts(), beyond.Texts()
-}
 
 // checkID checks that an id is valid in labels and in the name of a Knative Service, a DNS label
 // that begins with a letter.
@@ -37,9 +15,11 @@ func checkID(id subjects.AppID, found *Problems) {
 	for _, part := range []struct{ field, value string }{
 		{field + "name", id.Name}, {field + "project", id.Project}, {field + "domain", id.Domain},
 	} {
-		if wrong := wrongLabel(part.value); wrong != "" {
-			found.Add(part.field, Quote(part.value)+": "+wrong)
-		} else if wrong := wrongInName(part.value, at, id); wrong != "" {
+		wrong := wrongLabel(part.value)
+		if wrong == "" {
+			wrong = wrongInName(part.value, at, id)
+		}
+		if wrong != "" {
 			found.Add(part.field, Quote(part.value)+": "+wrong)
 		}
 		at += len(part.value) + len("-")

@@ -56,7 +56,7 @@ func TestValidateAppID(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, app := deployedApp(t, `{"container": {"image": "i"}}`)
-			if got, _ := kservice.ValidateApp(tt.id, app, deployDefaults()); !slices.Equal(got, tt.want) {
+			if got, _ := validateApp(tt.id, app, deployDefaults()); !slices.Equal(got, tt.want) {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 		})
@@ -155,10 +155,10 @@ func TestValidateAppSpec(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			id, app := deployedApp(t, `{}`)
 			app.Spec = tt.spec
-			if got, _ := kservice.ValidateApp(id, app, deployDefaults()); !slices.Equal(got, tt.want) {
+			if got, _ := validateApp(id, app, deployDefaults()); !slices.Equal(got, tt.want) {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
-			m, err := kservice.Build(id, app, deployDefaults())
+			m, err := build(id, app, deployDefaults())
 			if (err == nil) != (len(tt.want) == 0) || (m == nil) != (err != nil) {
 				t.Errorf("Build: got %v and %v, want what ValidateApp says", m, err)
 			} else if err != nil && err.Error() != strings.Join(tt.want, "\n") {
@@ -183,7 +183,7 @@ func TestValidateAppIsBounded(t *testing.T) {
 		port := &appv1.ContainerPort{ContainerPort: 1 << 20}
 		app.GetSpec().GetContainer().Ports = append(app.GetSpec().GetContainer().Ports, port)
 	}
-	got, _ := kservice.ValidateApp(id, app, deployDefaults())
+	got, _ := validateApp(id, app, deployDefaults())
 	if len(got) != 33 || got[32] != "and 969 more" {
 		t.Errorf("got %d problems, the last one %q, want 32 and how many more", len(got), got[len(got)-1])
 	}
@@ -198,7 +198,7 @@ func TestValidateAppIsBounded(t *testing.T) {
 		deep = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{strings.Repeat("k", 10): deep}})
 	}
 	app.Spec = &appv1.Spec{AppPayload: &appv1.Spec_Pod{Pod: &appv1.K8SPod{PodSpec: deep.GetStructValue()}}}
-	got, _ = kservice.ValidateApp(subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app, deployDefaults())
+	got, _ = validateApp(subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app, deployDefaults())
 	if len(got) != 1 || len(got[0]) > 300 || !strings.HasSuffix(got[0], "…: NaN: want a number") {
 		t.Errorf("got %q, want one problem of at most 300 bytes", got)
 	}
@@ -212,7 +212,7 @@ func TestValidateAppDepth(t *testing.T) {
 			deep = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"k": deep}})
 		}
 		app := &appv1.App{Spec: &appv1.Spec{AppPayload: &appv1.Spec_Pod{Pod: &appv1.K8SPod{PodSpec: deep.GetStructValue()}}}}
-		got, _ := kservice.ValidateApp(subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app, deployDefaults())
+		got, _ := validateApp(subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app, deployDefaults())
 		if (len(got) == 0) != want || !want && !strings.HasPrefix(got[0], "app.spec: is nested") {
 			t.Errorf("depth %d: got %q", depth, got)
 		}

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,16 +56,13 @@ func unavailable(err error) bool {
 		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 	}
 	// The connection may break before the response, or in the middle of it.
-	var before *url.Error
-	var within *net.OpError
-	return errors.As(err, &before) || errors.As(err, &within) || utilnet.IsProbableEOF(err) ||
+	return errors.As(err, new(*url.Error)) || errors.As(err, new(*net.OpError)) || utilnet.IsProbableEOF(err) ||
 		utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Responded reports whether an error is a response of the API server.
 func Responded(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
+	return errors.As(err, new(apierrors.APIStatus))
 }
 
 // RetryNow reports whether a list or a watch failed for want of a running API server. Of other
@@ -118,4 +117,28 @@ func Explain(err error, right string) error {
 	default:
 		return fmt.Errorf("kubernetes is not reachable: %w", err)
 	}
+}
+
+// terminalAfter is how long a terminal error (a refused identity, a missing CRD) is tried again: an
+// API server that has just started returns some of them for a moment.
+const terminalAfter = 5 * time.Second
+
+// Patience bounds the tries of a request with terminal errors. The zero value is ready for use.
+type Patience struct {
+	since time.Time // of the first terminal error in a row
+}
+
+// Check returns err, permanent once terminal errors have lasted for five seconds.
+func (p *Patience) Check(err error) error {
+	if !Terminal(err) {
+		p.since = time.Time{}
+		return err
+	}
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if time.Since(p.since) < terminalAfter {
+		return err
+	}
+	return backoff.Permanent(err)
 }

@@ -135,8 +135,7 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 			}
 		}
 		o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
-			// A service that stops drains its connection; the stop goes on without an answer.
-			if !c.closing.Load() && !errors.Is(err, nats.ErrDrainTimeout) {
+			if !c.closing.Load() {
 				before.AsyncErrorCB(nc, sub, err)
 			}
 		}

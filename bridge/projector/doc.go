@@ -1,25 +1,29 @@
 // Package projector keeps the bucket in step with the stream: one entry for each app, written from
 // the app's last event and from nothing else.
 //
-//	             Projector
-//	         ┌────────────────────────────────────┐
-//	stream ──┼─► tail ──► projection ──► writes ──┼──► bucket
-//	         │    │            ▲                  │       │
-//	         │    │            └──── restart ◄────┼───────┘
-//	         │    ▼                               │   entries that are damaged, missing or foreign
-//	         │  records, touched apps             │
-//	         └────┼───────────────────────────────┘
-//	              ▼
-//	           session
+//	publisher ──► memory   Projector
+//	         ┌──────│───────────────────────────────────────────┐
+//	         │      ▼ bodies                                    │
+//	stream ──┼─► delivery ──► tail ──► projection ──► writes ───┼──► bucket
+//	headers  │      ▲          │            ▲                   │       │
+//	         │      │          │            └──── restart ◄─────┼───────┘
+//	leader ──┼──────┘          ▼                                │   entries that are damaged, missing
+//	bodies   │        records, touched apps                     │   or foreign
+//	         └─────────────────┼────────────────────────────────┘
+//	                           ▼
+//	                        session
 //
-// What comes in: a snapshot of the bucket to start from, the events behind it, and the
-// acknowledgements of the bucket. What goes out: writes and purges of the bucket's keys; to the
+// What comes in: a snapshot of the bucket to start from, the headers of the events behind it, the
+// bodies of those that this session appended (NoteStored), and the acknowledgements of the bucket.
+// What goes out: writes and purges of the bucket's keys; to the
 // session, the records of the apps that exist (Take), how far stream and bucket are (Delivered,
 // Position, WaitWritten), the apps that have had an event since (TakeTouched), and the state of
 // single keys (KeyStates).
 //
 // A Projector follows the stream without a gap (tail.go) and writes an entry or a delete marker for
-// each event (projection.go, records.go). Every write expects the bucket's sequence of the write
+// each event (projection.go, records.go). It reads headers alone. The body of an event comes from
+// memory if the stream acknowledged exactly this event to this session (memory.go). Every other body
+// is fetched from the stream's leader, several at a time (delivery.go). Every write expects the bucket's sequence of the write
 // before it, so that writes are pipelined and a refused one stops all later ones. The projector then
 // reads the bucket again and goes on from there.
 //

@@ -59,11 +59,12 @@ func (p *Projector) readDoubtful(ctx context.Context, snap *store.Snapshot, susp
 
 func (p *Projector) read(ctx context.Context, d *doubtful) error {
 	if d.damaged == nil {
-		m, err := p.bucket.Last(ctx, d.id)
-		if err == nil {
-			d.held = store.EntryOf(m)
-		} else if !errors.Is(err, store.ErrNoMessage) {
+		m, err := store.OrNone(p.bucket.Last(ctx, d.id))
+		if err != nil {
 			return err
+		}
+		if m != nil {
+			d.held = store.EntryOf(m)
 		}
 	}
 	var err error
@@ -118,12 +119,9 @@ func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error 
 	if err := p.purge(ctx, d.id, entry); err != nil {
 		return err
 	}
-	p.forgetKey(d.id)
-	if d.damaged != nil {
-		p.forgetRecord(d.id)
-		if d.damaged.Lost {
-			return fmt.Errorf("%w: %s", errEntryLost, d.id)
-		}
+	p.forget(d.id, d.damaged != nil)
+	if d.damaged != nil && d.damaged.Lost {
+		return fmt.Errorf("%w: %s", errEntryLost, d.id)
 	}
 	p.log.Warn("an app's key in the bucket had no event in the stream", zap.Stringer("app", d.id), zap.Bool("removed", entry > 0))
 	return nil
@@ -134,9 +132,9 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 	r := d.last.Record
 	text, fields := "restored a bucket entry", []zap.Field{zap.Stringer("app", d.id), zap.Uint64("sequence", r.Sequence)}
 	if d.damaged != nil {
-		p.restored(d.id, d.last)
+		p.restored(d.id, lastRecord(d.last))
 		if d.damaged.Entry == 0 && p.bucket.KeepsNoMarker(d.last, time.Now()) {
-			p.forgetKey(d.id)
+			p.forget(d.id, false)
 			return nil
 		}
 	} else {
@@ -167,9 +165,12 @@ func (p *Projector) trust(d *doubtful) {
 	p.setKey(d.id, key{exists: d.held.Record.Exists(), event: d.held.Sequence(), at: store.StoredAt{Sequence: d.held.Stored, Time: d.held.Time}})
 }
 
-// forgetKey notes that the bucket has no key of an app.
-func (p *Projector) forgetKey(id subjects.AppID) {
+// forget notes that the bucket has no key of an app and, with record, that the app has no event.
+func (p *Projector) forget(id subjects.AppID, record bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.keys, id)
+	if record {
+		delete(p.records, id)
+	}
 }

@@ -5,4 +5,4 @@ import (
 	"github.com/appbridge/appbridge/bridge/app/encodertest"
 )
 
-var testID, testService, testRevision, testEncoder = apptest.ID, apptest.Service, apptest.Revision, encodertest.New
+var testID, testService, testRevision, testEncoder = apptest.ID, encodertest.Service, apptest.Revision, encodertest.New

@@ -12,8 +12,7 @@ type lag struct {
 	marks []mark // oldest first; sequences rise
 }
 
-// mark stands for the events up to sequence, the first of which was
-// acknowledged at the time.
+// mark stands for the events up to sequence, the first of which was acknowledged at the time.
 type mark struct {
 	sequence uint64
 	at       time.Time

@@ -9,6 +9,7 @@ type Metrics struct {
 	restarts         prometheus.Counter
 	writes           prometheus.Counter
 	skipped          prometheus.Counter
+	fetched          prometheus.Counter
 }
 
 // NewMetrics registers the metrics with reg.
@@ -24,5 +25,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		restarts:         counter("snapshot_restarts_total", "Times the bucket's projection had to read again how far the bucket is."),
 		writes:           counter("snapshot_writes_total", "Entries and delete markers written to the bucket."),
 		skipped:          counter("snapshot_skipped_total", "Entries that could not be made for the bucket: they do not fit, or cannot be encoded."),
+		fetched:          counter("snapshot_fetched_total", "Messages that the bucket's projection read from the stream's leader, since it did not have them in memory."),
 	}
 }

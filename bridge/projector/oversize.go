@@ -31,8 +31,7 @@ func (p *Projector) entryOf(id subjects.AppID, r *app.Record, h nats.Header) *na
 	return msg
 }
 
-// tooLarge notes that a write of this size was refused, so that the app's entry
-// is made smaller.
+// tooLarge notes that a write of this size was refused, so that the app's entry is made smaller.
 func (p *Projector) tooLarge(id subjects.AppID, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

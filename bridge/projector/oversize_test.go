@@ -7,15 +7,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
+
+func fatService(uid string, n int) *app.Service {
+	return testService(uid, "7", "True", func(svc *kservice.Service) { svc.Status.Conditions[0].Message = strings.Repeat("\n", n) })
+}
 
 // fatEvent is an event of an app with a message of n bytes in its status, each
 // of which takes two in JSON.
 func (r *rig) fatEvent(id subjects.AppID, n int, prev *app.Record) *app.Event {
 	r.t.Helper()
-	svc := testService("u-"+id.Name, "7", "True")
-	svc.Status.Conditions[0].Message = strings.Repeat("\n", n)
+	svc := fatService("u-"+id.Name, n)
 	ev, err := r.encoder.Encode(id, app.NewUpsert(app.State{Service: svc, Revision: testRevision("6", 2)}, prev == nil), prev)
 	if err != nil {
 		r.t.Fatal(err)
@@ -75,13 +79,12 @@ func TestFatAppStopsNobody(t *testing.T) {
 			}
 			// What the bucket lacks is no difference from the cluster.
 			p, _ = r.newProjector(zap.NewNop())
-			svc := testService("u-fat", "7", "True")
-			svc.Status.Conditions[0].Message = strings.Repeat("\n", 10_000)
+			svc := fatService("u-fat", 10_000)
 			record := taken(p)[fat]
-			if !app.IsPublished(app.State{Service: svc, Revision: testRevision("6", 2)}, record, r.encoder.App) {
+			if !app.IsPublished(app.State{Service: svc, Revision: testRevision("6", 2)}, record) {
 				t.Errorf("the state that was published counts as another than %+v", record)
 			}
-			if app.IsPublished(app.State{Service: svc, Revision: testRevision("8", 3)}, record, r.encoder.App) {
+			if app.IsPublished(app.State{Service: svc, Revision: testRevision("8", 3)}, record) {
 				t.Error("another replica count counts as published")
 			}
 		})

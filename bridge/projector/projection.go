@@ -3,9 +3,11 @@ package projector
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,8 +24,7 @@ type projection struct {
 	window chan write // the writes whose fate is open, oldest first
 }
 
-// write is a bucket write under way; future is nil for an event that leaves
-// the bucket as it is.
+// write is a bucket write under way; future is nil for an event that leaves the bucket as it is.
 type write struct {
 	future   jetstream.PubAckFuture
 	sequence uint64
@@ -70,6 +71,7 @@ func (p *Projector) project(ctx context.Context, snap *store.Snapshot) error {
 		}
 	})
 
+	p.memory.clear()
 	suspects := p.admit(snap) // first: what snap lacks is known from here on
 	p.adopt(snap)
 	p.sent.Store(snap.Last)
@@ -94,6 +96,7 @@ func (p *Projector) project(ctx context.Context, snap *store.Snapshot) error {
 	if err := run.send(ctx, entry{}, snap.Position); err != nil {
 		return err
 	}
+	snap.Release()
 	return run.follow(ctx)
 }
 
@@ -173,7 +176,7 @@ func (p *Projector) await(ctx context.Context, w write) error {
 }
 
 // follow projects the messages of the stream behind the bucket's position.
-func (p *projection) follow(ctx context.Context) error {
+func (p *projection) follow(ctx context.Context) (err error) {
 	// The end of the stream is that of its leader: the consumer may be on a replica that is behind.
 	target, err := store.LastSequence(ctx, p.bucket.JS.Conn(), p.stream, store.AllMessages)
 	if err != nil {
@@ -190,31 +193,99 @@ func (p *projection) follow(ctx context.Context) error {
 		}
 		t.skips = true
 	}
-	return store.Follow(ctx, p.bucket.JS, p.stream, from, func() error { return t.idle(ctx) }, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		sequence := meta.Sequence.Stream
-		if sequence <= t.at {
+	from.HeadersOnly = true
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	var helpers sync.WaitGroup
+	var gone error // of ErrRemoved, which comes once: no other error may hide it
+	defer func() {
+		helpers.Wait()
+		err = cmp.Or(gone, err)
+	}()
+	defer cancel(nil)
+	// Bodies are read side by side, and taken in the order of the stream. When the queue is full,
+	// nothing more is read from the consumer.
+	queue := make(chan *delivery, store.ReadWindow)
+	defer close(queue)
+	var open atomic.Int64 // messages that are not taken yet; the tail belongs to take until there are none
+	helpers.Go(func() {
+		for d := range queue {
+			if err := p.take(ctx, d, t); err != nil {
+				if errors.Is(err, ErrRemoved) {
+					gone = err
+				}
+				cancel(err)
+			}
+			open.Add(-1)
+		}
+	})
+	delivered := position
+	return store.Follow(ctx, p.bucket.JS, p.stream, from, func() error {
+		if open.Load() > 0 {
+			return nil
+		}
+		return t.idle(ctx)
+	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		if meta.Sequence.Stream <= delivered {
 			return nil // the bucket reflects it
 		}
-		if err := t.reach(ctx, sequence); err != nil {
-			return err
+		delivered = meta.Sequence.Stream
+		d, complete := p.newDelivery(msg, meta)
+		if complete {
+			close(d.ready)
+		} else {
+			helpers.Go(func() {
+				defer close(d.ready)
+				p.complete(ctx, d)
+			})
 		}
-		e := p.apply(msg.Subject(), sequence, msg.Headers(), msg.Data())
-		if e.foreign && sequence <= t.skipped {
-			if err := p.behindForeign(ctx, &e, sequence); err != nil {
-				return err
-			}
+		open.Add(1)
+		select {
+		case queue <- d:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		e.end = meta.NumPending == 0
-		if err := p.send(ctx, e, sequence); err != nil {
-			return err
-		}
-		p.followed.Store(max(p.followed.Load(), sequence))
-		p.known.NoteStream(sequence)
-		if sequence >= t.target && meta.NumPending == 0 {
-			t.caughtUp()
-		}
-		return nil
 	})
+}
+
+// take projects the next message of the stream.
+func (p *projection) take(ctx context.Context, d *delivery, t *tail) error {
+	<-d.ready
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d.err != nil {
+		return d.err
+	}
+	if err := t.reach(ctx, d.sequence); err != nil {
+		return err
+	}
+	var e entry
+	switch {
+	case !d.removed:
+		e = p.apply(d)
+	case d.sequence > t.skipped:
+		if err := p.removed(d.sequence, d.sequence); err != nil {
+			return err
+		}
+	}
+	if e.foreign && d.sequence <= t.skipped {
+		if err := p.behindForeign(ctx, &e, d.sequence); err != nil {
+			return err
+		}
+	}
+	e.end = d.end
+	if err := p.send(ctx, e, d.sequence); err != nil {
+		return err
+	}
+	p.followed.Store(max(p.followed.Load(), d.sequence))
+	p.memory.forget(d.sequence)
+	p.known.NoteStream(d.sequence)
+	if d.sequence >= t.target && d.end {
+		t.caughtUp()
+	}
+	return nil
 }
 
 // lookUp reads the stream's state from its leader.

@@ -53,6 +53,7 @@ type Projector struct {
 	known   *store.Acknowledged
 	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
 	lag     lag           // of the bucket behind what this bridge appended
+	memory  memory        // of what this session appended
 	restart chan error    // receives why the bucket has to be read again
 
 	// lost are missing ranges of the stream that are reported already. Run adds to it.
@@ -98,6 +99,7 @@ func New(cfg Config, snap *store.Snapshot) *Projector {
 		keys:     map[subjects.AppID]key{},
 		flying:   map[uint64]flying{},
 		touched:  map[subjects.AppID]uint64{},
+		memory:   memory{limit: memoryBytes, wait: ackTime},
 		refused:  map[subjects.AppID]int{},
 	}
 	p.followed.Store(snap.Position)
@@ -121,8 +123,16 @@ func (p *Projector) Delivered() uint64 { return p.followed.Load() }
 // there is none.
 func (p *Projector) BehindSince() time.Time { return p.lag.since(p.written.Load()) }
 
-// NoteAppended notes that the stream has acknowledged an event now.
-func (p *Projector) NoteAppended(sequence uint64) { p.lag.note(sequence, time.Now()) }
+// NoteSent notes that this session is about to append an event, which gets sequence if the stream
+// takes it.
+func (p *Projector) NoteSent(sequence uint64) { p.memory.noteSent(sequence, p.connection()) }
+
+// NoteStored notes that an event of this session is in the stream. ev is what the stream has
+// acknowledged as no duplicate, and does not change any more; nil if it was found there.
+func (p *Projector) NoteStored(sequence uint64, ev *app.Event) {
+	p.lag.note(sequence, time.Now())
+	p.memory.noteStored(sequence, ev)
+}
 
 // IsStuck reports whether the projector starts over again and again without progress.
 func (p *Projector) IsStuck() bool { return p.failures.Load() > 3 }

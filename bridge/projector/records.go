@@ -3,7 +3,6 @@ package projector
 import (
 	"context"
 
-	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
@@ -44,40 +43,40 @@ func (p *Projector) adopt(snap *store.Snapshot) {
 }
 
 // apply takes a message of the stream into the records and returns the bucket entry that it leads to.
-func (p *Projector) apply(subject string, sequence uint64, h nats.Header, data []byte) entry {
+func (p *Projector) apply(d *delivery) entry {
 	switch {
-	case p.subjects.IsLost(subject):
+	case p.subjects.IsLost(d.subject):
 		return entry{}
-	case p.subjects.IsNotice(subject):
-		p.notice(sequence, h.Get(subjects.HeaderLostFrom), h.Get(subjects.HeaderLostTo))
+	case p.subjects.IsNotice(d.subject):
+		p.notice(d.sequence, d.header.Get(subjects.HeaderLostFrom), d.header.Get(subjects.HeaderLostTo))
 		return entry{}
+	case d.foreign != nil:
+		p.metrics.foreignMessages.Inc()
+		p.log.Error("skipped a message of the stream that is not an app event",
+			zap.String("subject", d.subject), zap.Uint64("sequence", d.sequence), zap.Error(d.foreign))
 	}
-	id, kind, err := p.subjects.ParseEvent(subject)
-	if err != nil {
-		p.foreign(subject, sequence, err)
+	if d.app == (subjects.AppID{}) {
 		return entry{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// After a restart of the projection older events come again.
-	again := sequence <= p.followed.Load()
+	again := d.sequence <= p.followed.Load()
 	if p.records == nil && !again {
-		p.touched[id] = max(p.touched[id], sequence)
+		p.touched[d.app] = max(p.touched[d.app], d.sequence)
 	}
-	had := p.records[id]
-	r, err := app.ReadEvent(kind, sequence, h, data)
-	if err != nil {
-		p.foreign(subject, sequence, err)
+	had := p.records[d.app]
+	if d.foreign != nil {
 		if had != nil {
 			// It counts for the fence of the app whose subject it took.
-			p.records[id] = had.Behind(sequence)
+			p.records[d.app] = had.Behind(d.sequence)
 		}
-		return entry{app: id, foreign: true}
+		return entry{app: d.app, foreign: true}
 	}
-	if !again || had.IsDamaged() || had != nil && had.Sequence <= sequence {
-		p.collect(id, r)
+	if !again || had.IsDamaged() || had != nil && had.Sequence <= d.sequence {
+		p.collect(d.app, d.record)
 	}
-	return entry{msg: p.entryOf(id, r, h), app: id, exists: r.Exists()}
+	return entry{msg: p.entryOf(d.app, d.record, d.header), app: d.app, exists: d.record.Exists()}
 }
 
 // collect makes r the record of an app, or takes the app out of the records if r is a delete, while
@@ -102,7 +101,7 @@ func (p *Projector) behindForeign(ctx context.Context, e *entry, sequence uint64
 	if err != nil || last == nil || last.Record == nil || last.Record.Sequence > sequence {
 		return err
 	}
-	p.restored(e.app, last)
+	p.restored(e.app, lastRecord(last))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.msg, e.exists = p.entryOf(e.app, last.Record, last.Header), last.Record.Exists()
@@ -111,38 +110,29 @@ func (p *Projector) behindForeign(ctx context.Context, e *entry, sequence uint64
 
 // keep takes an app into the records whose only event the stream lost.
 func (p *Projector) keep(id subjects.AppID, held *app.Record, last *store.LastEvent) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > held.Sequence) {
-		return
-	}
 	kept := *held
 	kept.EventLost = true
 	if last != nil {
 		kept.Foreign = last.Foreign
 	}
-	p.records[id] = &kept
+	p.restored(id, &kept)
 }
 
-// restored takes what was read of an app into the records.
-func (p *Projector) restored(id subjects.AppID, last *store.LastEvent) {
+// restored takes what was read of an app into the records, unless they have a newer event.
+func (p *Projector) restored(id subjects.AppID, r *app.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if had := p.records[id]; p.records == nil || (had != nil && !had.Damaged && had.Sequence > last.Record.Sequence) {
-		return
+	if had := p.records[id]; had == nil || had.Damaged || had.Sequence <= r.Sequence {
+		p.collect(id, r)
 	}
-	r := last.Record
+}
+
+// lastRecord is the record of an app's last event, with the foreign message behind it.
+func lastRecord(last *store.LastEvent) *app.Record {
 	if last.Foreign > 0 {
-		r = r.Behind(last.Foreign)
+		return last.Record.Behind(last.Foreign)
 	}
-	p.collect(id, r)
-}
-
-// forgetRecord takes an app without an event out of the records.
-func (p *Projector) forgetRecord(id subjects.AppID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.records, id)
+	return last.Record
 }
 
 // TakeTouched returns the apps that messages came for since the last call.
@@ -159,10 +149,4 @@ func (p *Projector) Touch(id subjects.AppID, sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.touched[id] = max(p.touched[id], sequence)
-}
-
-func (p *Projector) foreign(subject string, sequence uint64, err error) {
-	p.metrics.foreignMessages.Inc()
-	p.log.Error("skipped a message of the stream that is not an app event",
-		zap.String("subject", subject), zap.Uint64("sequence", sequence), zap.Error(err))
 }

@@ -3,9 +3,11 @@ package projector
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -92,6 +94,32 @@ func TestRemovedBeforeProjection(t *testing.T) {
 				t.Errorf("%d sequences count as removed after it started over, want %d", got, test.removed)
 			}
 		})
+	}
+}
+
+// That events were removed ends the session, whatever else goes wrong in that moment: it is found once.
+func TestRemovedAmongOtherErrors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var p *Projector
+	core, _ := observer.New(zap.ErrorLevel)
+	p, snap := r.newProjector(zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == logRemoved {
+			p.lookAgain(errDistrusted)
+			r.poll("it does not take note", func() bool { return len(p.restart) == 0 })
+			<-time.After(50 * time.Millisecond)
+		}
+		return nil
+	})))
+	first := r.append(r.event("1", nil))
+	if err := r.runUntil(p, snap, first.Sequence); err != nil {
+		t.Fatal(err)
+	}
+	second := r.append(r.event("2", first))
+	third := r.append(r.event("3", second))
+	removeAt(second.Sequence)(t, r, p)
+	if err := r.runUntil(p, nil, third.Sequence); !errors.Is(err, ErrRemoved) {
+		t.Errorf("got %v, want %v", err, ErrRemoved)
 	}
 }
 

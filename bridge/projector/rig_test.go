@@ -29,7 +29,7 @@ const testCluster = "c1"
 
 // rig is a JetStream server with a stream and a bucket.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	stream  jetstream.Stream
@@ -39,7 +39,7 @@ type rig struct {
 	metrics *Metrics
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	nc := connectTo(t, suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
 	js, err := jetstream.New(nc)
@@ -63,7 +63,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // connectTo is a connection, as a bridge makes it, until the test is over.
-func connectTo(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
+func connectTo(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append(natsconn.Options("test", zap.NewNop()), opts...)...)
 	if err != nil {
@@ -235,7 +235,7 @@ func (r *rig) poll(what string, ok func() bool) {
 	}
 }
 
-func counted(t *testing.T, c prometheus.Counter) int {
+func counted(t testing.TB, c prometheus.Counter) int {
 	t.Helper()
 	var m dto.Metric
 	if err := c.Write(&m); err != nil {

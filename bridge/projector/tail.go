@@ -10,8 +10,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/store"
 )
 
-// tail is how far one projection has followed the stream. Its goroutine alone
-// uses it.
+// tail is how far one projection has followed the stream. Its goroutine alone uses it.
 type tail struct {
 	*Projector
 	target  uint64 // the newest message of the stream when the projection started

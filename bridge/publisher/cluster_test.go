@@ -135,7 +135,7 @@ func (r *stage) other(nc *nats.Conn, apps, versions int) *Publisher {
 		case errors.Is(err, store.ErrNoMessage):
 		case err != nil:
 			r.t.Fatal(err)
-		case m.Sequence <= p.settled:
+		case m.Sequence <= p.accounted:
 			record, err := m.Record(p.encoder.Subjects)
 			if err != nil {
 				r.t.Fatal(err)

@@ -4,7 +4,7 @@
 //	source ──► a: u u d ──┐   ┌──────────────────────────┐
 //	           b: c       ├──►│ take ► encode ► pipeline │──► stream
 //	           c: u u ────┘   └────────────▲─────────────┘      │
-//	                                       └──── settle ◄───────┘
+//	                                       └──── confirm ◄──────┘
 //
 // A Queue holds the pending changes of each app in order. It is bounded: updates merge, and at the
 // hard limit all pending changes are dropped (a resync finds what they led to). It outlives its
@@ -13,10 +13,12 @@
 //
 // A Publisher takes the changes off one Queue, makes their events (prepare.go) and appends them with
 // up to 256 in flight, at most one of each app (pipeline.go). The fence makes the stream store an
-// event only behind the app's previous event and behind the append before it (fence.go lists every
-// answer and what follows from it). On any answer but the expected one, sending stops; the publisher
-// reads from the stream's leader what has landed (settle.go; fence.go has what follows from each answer) and goes on, or ends the session with
-// an error that says what the next one starts from.
+// event only behind the app's previous event and behind the append before it. On any answer but the
+// expected one, sending stops; the publisher reads from the stream's leader what has landed
+// (outcome.go; fence.go lists every answer and what follows from it) and goes on, or ends the
+// session with an error that has what the next one starts from.
+//
+// An event that the stream acknowledged is handed to the caller, so that it need not be read back.
 //
 // The package reads and appends events. It knows nothing of sessions, the bucket or Kubernetes: the
 // caller hands in what it needs as a Config.

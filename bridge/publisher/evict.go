@@ -44,14 +44,6 @@ func (q *Queue) Evict(written uint64) {
 	q.gone = left
 }
 
-// isUnread reports whether an app's last event must be read before its next one is published.
-func (q *Queue) isUnread(id subjects.AppID) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	a := q.apps[id]
-	return a != nil && a.unread
-}
-
 // noteRead sets the last event of an unread app that is under way, and returns its record. A
 // foreign message that was found meanwhile counts for the fence. ours is false for an event of
 // another bridge: it is behind what is accounted for.

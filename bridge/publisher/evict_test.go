@@ -58,8 +58,8 @@ func TestEvict(t *testing.T) {
 			if a := q.apps[testID]; (a != nil) != test.stays {
 				t.Errorf("the queue knows %+v", a)
 			}
-			if fence, settled := q.Settled(testID); !test.stays && (fence != 0 || !settled) {
-				t.Errorf("an evicted app has fence %d, settled %t: another writer's event would pass", fence, settled)
+			if fence, pending := q.Fence(testID); !test.stays && (fence != 0 || pending) {
+				t.Errorf("an evicted app has fence %d, pending %t: another writer's event would pass", fence, pending)
 			}
 			// It takes what comes, and reads before it publishes.
 			if length, _ := q.Oldest(); !test.stays && length != 0 {

@@ -51,7 +51,7 @@ func TestSettleFarFromTheLeader(t *testing.T) {
 		if why := p.Trouble(); why != nil {
 			trouble = *why
 		}
-		t.Errorf("got %v after a minute; accounted for are %d of %d: %s", err, p.settled, r.count(), trouble)
+		t.Errorf("got %v after a minute; accounted for are %d of %d: %s", err, p.accounted, r.count(), trouble)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestSettleBesideAnother(t *testing.T) {
 	lost, looks := 0, 100
 	var last error
 	for range looks {
-		late.settled = late.known.Witness().Stream
+		late.accounted = late.known.Witness().Stream
 		if err := late.look(t.Context()); errors.Is(err, store.ErrLostTail) {
 			lost++
 			last = err

@@ -193,11 +193,11 @@ func afterOriginal(previous uint64, original origin, at uint64) step {
 
 // checkEnd compares the end of the stream with what it acknowledged, and with the sequence up to
 // which all messages are accounted for.
-func checkEnd(stream string, last, acknowledged, settled uint64) error {
-	if err := store.CheckTail(stream, last, max(acknowledged, settled)); err != nil {
+func checkEnd(stream string, last, acknowledged, accounted uint64) error {
+	if err := store.CheckTail(stream, last, max(acknowledged, accounted)); err != nil {
 		return err
 	}
-	if last-settled > farBehind {
+	if last-accounted > farBehind {
 		return &OtherWriterError{}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -202,9 +203,9 @@ func TestFenceAfterReading(t *testing.T) {
 // Where the stream ends decides whether the session can go on.
 func TestFenceChecksTheEnd(t *testing.T) {
 	for _, test := range []struct {
-		name                        string
-		last, acknowledged, settled uint64
-		lost, other                 bool
+		name                          string
+		last, acknowledged, accounted uint64
+		lost, other                   bool
 	}{
 		{"nothing landed", 7, 7, 7, false, false},
 		{"something landed", 9, 7, 7, false, false},
@@ -216,7 +217,7 @@ func TestFenceChecksTheEnd(t *testing.T) {
 		{"more than can be read, and acknowledged", 8 + farBehind, 8 + farBehind, 7, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := checkEnd("s", test.last, test.acknowledged, test.settled)
+			err := checkEnd("s", test.last, test.acknowledged, test.accounted)
 			lost, other := errors.Is(err, store.ErrLostTail), errors.As(err, new(*OtherWriterError))
 			if lost != test.lost || other != test.other || (err != nil) != (lost || other) {
 				t.Errorf("got %v", err)
@@ -238,16 +239,17 @@ func TestFenceChecksTheEnd(t *testing.T) {
 	}
 }
 
-// An event that is encoded again for its size is a new one: settling again does not reject it.
+// An event that is encoded again for its size is a new one: confirming again does not reject it.
 func TestRemadeEventIsNotRefused(t *testing.T) {
 	size := 1 << 20
 	e := testEncoder()
 	e.MaxSize = func() int { return size }
 	p := &Publisher{encoder: e}
 	prev := publishedAt("u1", 3)
-	f := &flight{id: testID, prev: prev, change: app.NewUpsert(app.State{Service: testService("u1", "8", "True")}, false)}
-	f.change.State.Service.Status.Conditions[0].Message = strings.Repeat("x", 3000)
-	prev.App, _ = f.change.State.App(e.App) // old_app does not fit into the smaller event
+	f := &flight{id: testID, prev: prev, change: app.NewUpsert(app.State{Service: testService("u1", "8", "True", func(svc *kservice.Service) {
+		svc.Status.Conditions[0].Message = strings.Repeat("x", 3000)
+	})}, false)}
+	prev.App, _ = f.change.State.App() // old_app does not fit into the smaller event
 	if publish, err := p.prepare(f); !publish || err != nil {
 		t.Fatal(publish, err)
 	}

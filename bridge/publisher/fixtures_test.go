@@ -8,9 +8,9 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
-var testID, testService, testRevision, testEncoder = apptest.ID, apptest.Service, apptest.Revision, encodertest.New
+var testID, testService, testRevision, testEncoder = apptest.ID, encodertest.Service, apptest.Revision, encodertest.New
 
 // publishedAt is the record of an event at sequence.
 func publishedAt(uid string, sequence uint64) *app.Record {
-	return &app.Record{Kind: subjects.Created, Sequence: sequence, UID: uid, ResourceVersion: "7", App: &appv1.App{}}
+	return &app.Record{Kind: subjects.Created, Sequence: sequence, UID: uid, ResourceVersion: "7", App: encodertest.Encoded(&appv1.App{})}
 }

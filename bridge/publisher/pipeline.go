@@ -73,12 +73,12 @@ func (p *Publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 		case ack := <-oldest.ok:
 			f := p.flights[0]
 			f.answered(ack, nil)
-			if f.landed == 0 || f.landed != p.settled+1 {
+			if f.landed == 0 || f.landed != p.accounted+1 {
 				return fmt.Errorf("unexpected acknowledgement for app %s: sequence %d (duplicate: %t), want %d",
-					f.id, ack.Sequence, ack.Duplicate, p.settled+1)
+					f.id, ack.Sequence, ack.Duplicate, p.accounted+1)
 			}
 			p.flights = p.flights[1:]
-			p.settled = f.landed
+			p.accounted = f.landed
 			p.window = min(p.window+1, publishWindow)
 			p.stored(f)
 		case err := <-oldest.failed:
@@ -110,6 +110,7 @@ func (p *Publisher) launch(ctx context.Context, f *flight) error {
 	}
 	f.expected, f.landed, f.answer = p.chain, 0, answer{}
 	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.chain, 10))
+	p.cfg.Sent(p.chain + 1)
 	future, err := p.js.PublishMsgAsync(f.ev.Msg, jetstream.WithRetryAttempts(0))
 	if errors.Is(err, nats.ErrMaxPayload) {
 		if p.remake(f, err) {
@@ -141,14 +142,18 @@ func (p *Publisher) stored(f *flight) {
 	r := f.ev.Record
 	r.Sequence = f.landed
 	p.known.NoteStream(r.Sequence)
-	p.cfg.Stored(r.Sequence)
 	p.highestStored.Store(max(p.Highest(), r.Sequence))
 	p.failure.Store(nil)
 	p.metrics.published.WithLabelValues(string(r.Kind)).Inc()
 	p.metrics.latency.Observe(time.Since(f.change.Observed).Seconds())
 	p.log.Debug("published", zap.Stringer("app", f.id), zap.String("kind", string(r.Kind)), zap.Uint64("sequence", r.Sequence))
 	if r.Kind == subjects.Deleted {
-		r.App = nil // the next event of the app is a create, which does not need it
+		r.App = app.Encoded{} // the next event of the app is a create, which does not need it
 	}
+	var acknowledged *app.Event
+	if f.answer.outcome == outcomeStored && f.answer.sequence == r.Sequence {
+		acknowledged = f.ev
+	}
+	p.cfg.Stored(r.Sequence, acknowledged)
 	p.finish(f, r)
 }

@@ -20,16 +20,15 @@ func (p *Publisher) take(ctx context.Context, taken chan<- *flight) error {
 	var reads sync.WaitGroup
 	defer reads.Wait()
 	for {
-		id, c, prev, ok := p.queue.next()
-		if !ok || ctx.Err() != nil {
+		f, unread := p.queue.next()
+		if f == nil || ctx.Err() != nil {
 			return nil
 		}
-		f := &flight{id: id, change: c, prev: prev}
-		if p.queue.isUnread(id) {
+		if unread {
 			f.read = make(chan struct{})
 			reads.Go(func() {
 				defer close(f.read)
-				f.prev = p.readPublished(ctx, id)
+				f.prev = p.readPublished(ctx, f.id)
 			})
 		}
 		select {
@@ -72,7 +71,7 @@ func (p *Publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 				return store.ErrClosed
 			}
 			var ours bool
-			// Behind another bridge's event the stream refuses the append, and settle reads why.
+			// Behind another bridge's event the stream refuses the append, and confirm reads why.
 			if f.prev, ours = p.queue.noteRead(f.id, f.prev); ours && p.isStored(f) {
 				p.cfg.KeyMissing(f.id)
 				p.finish(f, f.prev)
@@ -98,7 +97,7 @@ func (p *Publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 // isStored reports whether the app's last event, which was just read, shows the state of f. The
 // bucket should have an entry of that app.
 func (p *Publisher) isStored(f *flight) bool {
-	return !f.change.Remove && f.prev.Exists() && f.prev.UID == string(f.change.State.Service.UID) && app.IsPublished(f.change.State, f.prev, p.cfg.App)
+	return !f.change.Remove && f.prev.Exists() && f.prev.UID == string(f.change.State.Service.UID) && app.IsPublished(f.change.State, f.prev)
 }
 
 // prepare makes the event of f. It returns false if there is nothing to publish.

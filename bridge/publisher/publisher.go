@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
@@ -37,7 +36,6 @@ type Config struct {
 	Appends    jetstream.JetStream // of NewJetStream, used by one publisher at a time
 	Stream     string
 	Subjects   subjects.Subjects
-	App        kservice.Config
 	NewEncoder func(maxSize func() int) *app.Encoder // maxSize returns the present limit of a message in bytes
 	Queue      *Queue
 	Known      *store.Acknowledged
@@ -53,8 +51,11 @@ type Config struct {
 	Leads func(context.Context) error
 	// Published reads the last event of an app that the queue does not know.
 	Published func(context.Context, subjects.AppID) (*app.Record, error)
-	// Stored is called for each event that is in the stream.
-	Stored func(sequence uint64)
+	// Sent is called before each append: the stream stores the event at sequence or nowhere.
+	Sent func(sequence uint64)
+	// Stored is called for each event that is in the stream. ev is nil unless the stream acknowledged
+	// it at sequence as no duplicate; it is not changed any more.
+	Stored func(sequence uint64, ev *app.Event)
 	// KeyMissing is called for an app that exists and that the bucket seems to have no key of.
 	KeyMissing func(subjects.AppID)
 }
@@ -66,7 +67,7 @@ type Config struct {
 // before what was acknowledged refuses the next append.
 //
 // On a refusal or a missing answer sending stops. The publisher then reads from the stream's leader
-// which of its events landed (settle), and goes on behind the last message.
+// which of its events landed (confirm), and goes on behind the last message.
 type Publisher struct {
 	cfg     Config
 	nc      *nats.Conn
@@ -82,9 +83,9 @@ type Publisher struct {
 	failure       atomic.Pointer[string] // why the last append failed, nil if it did not
 
 	// The rest belongs to the goroutine that sends.
-	chain   uint64 // sequence at which the next append expects the stream to end
-	settled uint64 // up to this sequence of the stream every message is accounted for
-	first   uint64 // first sequence of the stream, as read last
+	chain     uint64 // sequence at which the next append expects the stream to end
+	accounted uint64 // up to this sequence of the stream every message is accounted for
+	first     uint64 // first sequence of the stream, as read last
 	// confirmed is the first sequence of the stream for which leads was called last.
 	confirmed uint64
 	flights   []*flight // sent and not answered, oldest first
@@ -102,7 +103,7 @@ func NewJetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 func New(c Config) *Publisher {
 	p := &Publisher{
 		cfg: c, nc: c.NATS, js: c.Appends, queue: c.Queue, known: c.Known, log: c.Log, metrics: c.Metrics,
-		chain: c.State.LastSeq, settled: c.State.LastSeq, first: c.State.FirstSeq, window: publishWindow,
+		chain: c.State.LastSeq, accounted: c.State.LastSeq, first: c.State.FirstSeq, window: publishWindow,
 	}
 	p.encoder = c.NewEncoder(func() int { return store.MaxMessage(p.nc, p.maxMsgSize.Load()) })
 	p.maxMsgSize.Store(int64(c.MaxMsgSize))
@@ -139,7 +140,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 	pause := retry.NewPause()
 	for {
-		reached := p.settled
+		reached := p.accounted
 		err := p.pipeline(ctx, encoded)
 		if ctx.Err() != nil {
 			p.conclude(ctx)
@@ -151,14 +152,14 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 		}
 		p.report(err)
 		p.drain(ctx)
-		if err := p.settle(ctx); err != nil {
+		if err := p.confirm(ctx); err != nil {
 			p.storeLanded()
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		if p.settled > reached {
+		if p.accounted > reached {
 			pause.Reset() // something was appended, by this bridge or by another writer
 			continue
 		}
@@ -179,8 +180,6 @@ func (p *Publisher) conclude(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	p.drain(ctx)
-	p.again = append(p.flights, p.again...)
-	p.flights = nil
 	if err := p.look(ctx); err != nil {
 		p.log.Debug("cannot read which of the last events landed", zap.Error(err))
 		p.storeLanded()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -110,6 +112,42 @@ func TestPublisherAfterSameEvent(t *testing.T) {
 	}
 	if got := publishedOf(late, "a"); got.Previous() != 1 || r.count() != 1 {
 		t.Errorf("the record is %+v; the stream holds %d messages", got, r.count())
+	}
+}
+
+// An event is handed over only with the stream's own acknowledgement of it, at the sequence that was
+// announced. One that is found in the stream may be of another writer.
+func TestPublisherHandsOver(t *testing.T) {
+	t.Parallel()
+	r := newStage(t)
+	late := r.next() // believes that the stream is empty
+	var got []string
+	for name, p := range map[string]*Publisher{"first": r.pub, "late": late} {
+		p.cfg.Sent = func(sequence uint64) { got = append(got, fmt.Sprint(name, " sends ", sequence)) }
+		p.cfg.Stored = func(sequence uint64, ev *app.Event) {
+			what := "finds"
+			if ev != nil {
+				what = "has " + ev.Msg.Header.Get(subjects.HeaderMsgID)
+				if ev.Record.Sequence != sequence {
+					t.Errorf("the record of %d has sequence %d", sequence, ev.Record.Sequence)
+				}
+			}
+			got = append(got, fmt.Sprint(name, " ", what, " ", sequence))
+		}
+		observe(p, "a", "1", true)
+		if p == late {
+			observe(p, "b", "2", true)
+		}
+	}
+	if err := errors.Join(r.publish(r.pub), r.publish(late)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"first sends 1", "first has uid-a/1/0 1",
+		"late sends 1", "late sends 2", "late finds 1", "late has uid-b/2/0 2",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -240,9 +278,7 @@ func TestPublisherTooLarge(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)
 	fat := func(version string) app.State {
-		svc := serviceOf("fat", version)
-		svc.Status.Conditions[0].Message = strings.Repeat("x", 3000)
-		return app.State{Service: svc}
+		return app.State{Service: serviceOf("fat", version, func(svc *kservice.Service) { svc.Status.Conditions[0].Message = strings.Repeat("x", 3000) })}
 	}
 	r.pub.queue.Add(appID("fat"), app.NewUpsert(fat("1"), true))
 	observeAll(r.pub, 20, 1, 1)
@@ -291,8 +327,7 @@ func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	encoded := make(chan *flight, 200)
 	for range 200 {
-		id, c, prev, _ := r.pub.queue.next()
-		f := &flight{id: id, change: c, prev: prev}
+		f, _ := r.pub.queue.next()
 		if publish, err := r.pub.prepare(f); err != nil || !publish {
 			t.Fatal(publish, err)
 		}

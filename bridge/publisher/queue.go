@@ -100,11 +100,9 @@ func (q *Queue) Add(id subjects.AppID, c *app.Change) {
 	if q.isFull() {
 		return
 	}
-	a := q.app(id)
-	if q.merge(a, c) {
-		return
+	if a := q.app(id); !q.merge(a, c) {
+		q.append(id, a, c)
 	}
-	q.append(id, a, c)
 }
 
 // Carry appends changes that another queue held. It does not merge them.
@@ -173,22 +171,22 @@ func (q *Queue) merge(a *appQueue, c *app.Change) bool {
 	return true
 }
 
-// next blocks until an app has a change to send and returns it with the app's record; done must
-// follow. ok is false after close.
-func (q *Queue) next() (id subjects.AppID, c *app.Change, prev *app.Record, ok bool) {
+// next blocks until an app has a change to send; done must follow. unread is true if the app's last
+// event must be read first. It returns nil after close.
+func (q *Queue) next() (f *flight, unread bool) {
 	id, shutdown := q.ready.Get()
 	if shutdown {
-		return id, nil, nil, false
+		return nil, false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.apps[id]
 	if a == nil || len(a.changes) == 0 { // dropped
 		q.ready.Done(id)
-		return id, nil, nil, false
+		return nil, false
 	}
 	a.changes[0].Sent, a.underWay = true, true
-	return id, a.changes[0], a.record, true
+	return &flight{id: id, change: a.changes[0], prev: a.record}, a.unread
 }
 
 // done takes the change that next returned off the queue. r is the app's new record, nil if nothing
@@ -264,16 +262,15 @@ func (q *Queue) Oldest() (length int, since time.Time) {
 	return q.length, since
 }
 
-// Settled returns the fence of an app and whether it has no pending change. The fence of an evicted
+// Fence returns the fence of an app and whether a change of it is pending. The fence of an evicted
 // app is 0.
-func (q *Queue) Settled(id subjects.AppID) (fence uint64, ok bool) {
+func (q *Queue) Fence(id subjects.AppID) (fence uint64, pending bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	a := q.apps[id]
-	if a == nil {
-		return 0, true
+	if a := q.apps[id]; a != nil {
+		return a.record.Fence(), len(a.changes) > 0
 	}
-	return a.record.Fence(), len(a.changes) == 0
+	return 0, false
 }
 
 // Known lists the apps that the queue has a record of.

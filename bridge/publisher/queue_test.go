@@ -35,7 +35,8 @@ func drain(q *Queue) string {
 			return out.String()
 		default:
 		}
-		id, c, _, _ := q.next()
+		f, _ := q.next()
+		id, c := f.id, f.change
 		switch {
 		case c.Remove:
 			out.WriteByte('d')
@@ -85,15 +86,16 @@ func TestQueueKeepsWhatIsSent(t *testing.T) {
 	q := testQueue(1, 1<<20)
 	defer q.close()
 	script(q, testID, "u")
-	id, sent, _, _ := q.next()
+	f, _ := q.next()
+	id, sent := f.id, f.change
 	script(q, testID, "uuu")
 	if sent.Merged != 0 {
 		t.Error("the change under way was merged into")
 	}
 	q.done(id, &app.Record{Sequence: 3})
-	_, next, prev, _ := q.next()
-	if next.Merged != 2 || prev.Fence() != 3 {
-		t.Errorf("next stands for %d more after sequence %d, want 2 after 3", next.Merged, prev.Fence())
+	f, _ = q.next()
+	if next := f.change; next.Merged != 2 || f.prev.Fence() != 3 {
+		t.Errorf("next stands for %d more after sequence %d, want 2 after 3", next.Merged, f.prev.Fence())
 	}
 	q.done(id, nil)
 }
@@ -105,8 +107,9 @@ func TestQueueIsPerApp(t *testing.T) {
 	other := subjects.AppID{Project: "p", Domain: "d", Name: "other"}
 	script(q, testID, "cu")
 	script(q, other, "c")
-	a, _, _, _ := q.next()
-	b, _, _, _ := q.next()
+	first, _ := q.next()
+	second, _ := q.next()
+	a, b := first.id, second.id
 	if a == b {
 		t.Fatalf("%s has two changes under way", a)
 	}

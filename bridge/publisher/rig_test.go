@@ -118,7 +118,7 @@ func (r *stage) next() *Publisher {
 	}
 	last, m := info.State.LastSeq, testPublisherMetrics()
 	return New(Config{
-		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: testEncoder().Subjects, App: testEncoder().App,
+		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: testEncoder().Subjects,
 		NewEncoder: func(maxSize func() int) *app.Encoder {
 			e := testEncoder()
 			e.MaxSize = maxSize
@@ -127,7 +127,7 @@ func (r *stage) next() *Publisher {
 		Queue: NewQueue(QueueConfig{PerApp: 10, MaxBytes: 1 << 30, Empty: last == 0, Reached: last, Metrics: m}),
 		Known: &store.Acknowledged{}, Log: zap.NewNop(), Metrics: m,
 		State: jetstream.StreamState{LastSeq: last}, // the first sequence is found when an append is refused
-		Leads: func(context.Context) error { return nil }, Published: r.published, Stored: func(uint64) {}, KeyMissing: func(subjects.AppID) {},
+		Leads: func(context.Context) error { return nil }, Published: r.published, Sent: func(uint64) {}, Stored: func(uint64, *app.Event) {}, KeyMissing: func(subjects.AppID) {},
 	})
 }
 
@@ -144,7 +144,7 @@ func (r *stage) lastEventOf(ctx context.Context, id subjects.AppID) (*app.Record
 func (r *stage) after(p *Publisher) *Publisher {
 	r.t.Helper()
 	next := r.next()
-	next.chain, next.settled, next.known = p.settled, p.settled, p.known
+	next.chain, next.accounted, next.known = p.accounted, p.accounted, p.known
 	for id, a := range p.queue.apps {
 		next.queue.Load(id, a.record)
 	}
@@ -155,7 +155,7 @@ func (r *stage) after(p *Publisher) *Publisher {
 // published everything.
 func (r *stage) publish(p *Publisher) error {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -176,10 +176,10 @@ func appID(name string) subjects.AppID {
 }
 
 // serviceOf is a Knative Service of an app.
-func serviceOf(name, version string) *kservice.Service {
-	svc := testService("uid-"+name, version, "True")
-	svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
-	return svc
+func serviceOf(name, version string, change ...func(*kservice.Service)) *app.Service {
+	return testService("uid-"+name, version, "True", append(change, func(svc *kservice.Service) {
+		svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
+	})...)
 }
 
 // observe queues a state of an app.
@@ -202,7 +202,7 @@ func (r *stage) story() []string {
 		r.t.Fatal(err)
 	}
 	lines := make([]string, info.State.LastSeq+1)
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -30,10 +31,8 @@ func Errorf(code subjects.Code, format string, args ...any) *Error {
 
 // The problems of reply subjects.
 const (
-	// NoReply: the request has no reply subject.
-	NoReply = "no_reply"
-	// ReplyRefused: the reply subject is not an inbox.
-	ReplyRefused = "reply_refused"
+	NoReply      = "no_reply"      // the request has no reply subject
+	ReplyRefused = "reply_refused" // the reply subject is not an inbox
 )
 
 // FarPrefix is the prefix of reply subjects of requests from another account.
@@ -45,13 +44,10 @@ func CheckReply(inboxPrefix, reply string) string {
 	switch {
 	case reply == "":
 		return NoReply
-	case strings.ContainsAny(reply, "*>"):
-		return ReplyRefused
-	case strings.HasPrefix(reply, inboxPrefix+"."), strings.HasPrefix(reply, FarPrefix):
-		return ""
-	default:
+	case strings.ContainsAny(reply, "*>"), !strings.HasPrefix(reply, inboxPrefix+".") && !strings.HasPrefix(reply, FarPrefix):
 		return ReplyRefused
 	}
+	return ""
 }
 
 // ErrorMessage is an answer with an error.
@@ -84,27 +80,18 @@ func line(text string, most int) string {
 
 // PlainText is an error on one line without addresses: they may hold credentials.
 func PlainText(err error) string {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"
 	}
-	var network *net.OpError
-	if errors.As(err, &network) {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
 		err = network.Err
 	}
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		err = errors.New("lookup: " + lookup.Err)
 	}
-	words := strings.Fields(err.Error())
-	kept := words[:0]
-	for _, word := range words {
-		if !strings.Contains(word, "://") {
-			kept = append(kept, word)
-		}
-	}
-	return strings.Join(kept, " ")
+	isAddress := func(word string) bool { return strings.Contains(word, "://") }
+	return strings.Join(slices.DeleteFunc(strings.Fields(err.Error()), isAddress), " ")
 }

@@ -31,10 +31,10 @@ type Claim struct {
 	Project string
 	// Units are granted together or not at all.
 	Units int
-	// Revoke ends the work that the units are for, whose end releases them; cause is a 429
-	// *Error that names the limit. It is
-	// called at most once, and must not block; it may release the units itself, once Acquire
-	// has returned them. nil: the units are held until the work has ended by itself.
+	// Revoke ends the work that the units are for, whose end releases them; cause is a 429 *Error
+	// that names the limit. It is called at most once, and must not block; it may release the units
+	// itself, once Acquire has returned them. nil: the units are held until the work has ended by
+	// itself.
 	Revoke func(cause error)
 }
 
@@ -63,17 +63,18 @@ type project struct {
 	held    int     // units
 	revoked int     // of held
 	slots   []*Slot // oldest first
-	queue   []*waiter
+	queue   []*Turn
 	served  uint64 // turn of its last grant, or of its first claim
 }
 
-// waiter is a pending claim.
-type waiter struct {
-	claim Claim
-	owed  bool          // claims are revoked for it
-	done  chan struct{} // closed once slot or err is set
-	slot  *Slot
-	err   error
+// Turn is a claim that is granted or pending. Its Wait is called once.
+type Turn struct {
+	limiter *Limiter
+	claim   Claim
+	owed    bool          // claims are revoked for it
+	done    chan struct{} // closed once slot or err is set
+	slot    *Slot
+	err     error
 }
 
 // Slot is a granted claim.
@@ -112,61 +113,76 @@ func (l *Limiter) Acquire(ctx context.Context, claim Claim) (*Slot, error) {
 	return turn.Wait(ctx)
 }
 
-// Turn is a claim that is granted or pending. Its Wait is called once.
-type Turn struct {
-	limiter *Limiter
-	w       *waiter
-}
-
 // Enter is the part of Acquire that does not wait, for callers that must not block.
 func (l *Limiter) Enter(claim Claim) (*Turn, error) {
-	w := &waiter{claim: claim, done: make(chan struct{})}
+	w := &Turn{limiter: l, claim: claim, done: make(chan struct{})}
 	for _, s := range l.enter(w) {
-		s.claim.Revoke(l.revocation(s.claim.Project))
+		s.claim.Revoke(exhausted(l.limit.Option, "project %q has more than its share of %d %s: another project needs its share of the limit",
+			s.claim.Project, l.limit.Max, l.limit.What))
 	}
 	select {
 	case <-w.done:
-		if w.err != nil {
-			return nil, w.err
-		}
+		return w, w.err
 	default:
+		return w, nil
 	}
-	return &Turn{limiter: l, w: w}, nil
 }
 
 // Wait is the rest of Acquire.
 func (t *Turn) Wait(ctx context.Context) (*Slot, error) {
-	l, w := t.limiter, t.w
+	l := t.limiter
 	select {
-	case <-w.done:
-		return w.slot, w.err
+	case <-t.done:
+		return t.slot, t.err
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
 	select {
-	case <-w.done: // granted or refused meanwhile
+	case <-t.done: // granted or refused meanwhile
 	default:
-		l.finish(w, nil, context.Cause(ctx))
+		l.finish(t, nil, context.Cause(ctx))
 		l.dispatch()
 	}
 	l.mu.Unlock()
-	if w.slot != nil {
-		w.slot.Release()
+	if t.slot != nil {
+		t.slot.Release()
 		return nil, context.Cause(ctx)
 	}
-	return nil, w.err
+	return nil, t.err
 }
 
 // Release returns the units. Only the first call counts.
-func (s *Slot) Release() { s.limiter.release(s, s.limiter.limit.Max) }
+func (s *Slot) Release() { s.Return(s.limiter.limit.Max) }
 
 // Return gives n of the units back before the others, all of them where fewer are left, and
 // returns how many are left then.
-func (s *Slot) Return(n int) (left int) { return s.limiter.release(s, n) }
+func (s *Slot) Return(n int) (left int) {
+	l := s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n = min(n, s.claim.Units)
+	if n == 0 {
+		return s.claim.Units
+	}
+	s.claim.Units -= n
+	p := l.projects[s.claim.Project]
+	p.held -= n
+	l.used -= n
+	if s.revoked {
+		p.revoked -= n
+		l.revoked -= n
+	}
+	if s.claim.Units == 0 {
+		p.slots = slices.DeleteFunc(p.slots, func(other *Slot) bool { return other == s })
+	}
+	l.forget(p)
+	l.dispatch()
+	return s.claim.Units
+}
 
 // enter queues a claim, and grants or refuses it if possible. It returns the claims to revoke for
 // it.
-func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
+func (l *Limiter) enter(w *Turn) (revoke []*Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.projects[w.claim.Project]
@@ -193,29 +209,6 @@ func (l *Limiter) enter(w *waiter) (revoke []*Slot) {
 		l.refuseNewest()
 	}
 	return revoke
-}
-
-// release takes units of a slot back and hands them on. It returns how many the slot still has.
-func (l *Limiter) release(s *Slot, units int) (left int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if units = min(units, s.claim.Units); units == 0 {
-		return 0
-	}
-	s.claim.Units -= units
-	p := l.projects[s.claim.Project]
-	p.held -= units
-	l.used -= units
-	if s.revoked {
-		p.revoked -= units
-		l.revoked -= units
-	}
-	if s.claim.Units == 0 {
-		p.slots = slices.DeleteFunc(p.slots, func(other *Slot) bool { return other == s })
-	}
-	l.forget(p)
-	l.dispatch()
-	return s.claim.Units
 }
 
 // dispatch grants pending claims as long as one may be granted.
@@ -246,7 +239,7 @@ func (l *Limiter) dispatch() {
 
 // admits reports whether units are free for a claim, within the share of its project. Owed units
 // are not free for other claims.
-func (l *Limiter) admits(p *project, w *waiter) bool {
+func (l *Limiter) admits(p *project, w *Turn) bool {
 	free := l.limit.Max - l.used
 	if w.owed {
 		return w.claim.Units <= free
@@ -255,9 +248,9 @@ func (l *Limiter) admits(p *project, w *waiter) bool {
 }
 
 // advance moves the last claim, whose units are owed, before those whose units are not.
-func (p *project) advance(w *waiter) {
+func (p *project) advance(w *Turn) {
 	queue := p.queue[:len(p.queue)-1]
-	at := slices.IndexFunc(queue, func(other *waiter) bool { return !other.owed })
+	at := slices.IndexFunc(queue, func(other *Turn) bool { return !other.owed })
 	if at < 0 {
 		at = len(queue)
 	}
@@ -325,8 +318,8 @@ func (l *Limiter) refuseNewest() {
 		}
 	}
 	w := most.queue[len(most.queue)-1]
-	l.finish(w, nil, Errorf(subjects.CodeResourceExhausted, "%s: %d %s are waiting, %d of project %q, at most %d in all, try again later",
-		l.limit.PendingOption, l.pending-1, l.limit.What, len(most.queue)-1, most.name, l.limit.Pending))
+	l.finish(w, nil, exhausted(l.limit.PendingOption, "%d %s are waiting, %d of project %q, at most %d in all",
+		l.pending-1, l.limit.What, len(most.queue)-1, most.name, l.limit.Pending))
 	l.dispatch()
 }
 
@@ -336,31 +329,29 @@ func (l *Limiter) refusal(p *project, units int) error {
 	if units != 1 {
 		need = fmt.Sprintf(", this request needs %d", units)
 	}
-	option := ""
-	if l.limit.Option != "" {
-		option = l.limit.Option + ": "
-	}
-	if l.used+l.owed+units > l.limit.Max {
-		return Errorf(subjects.CodeResourceExhausted, "%s%d of %d %s are taken%s, try again later", option, l.used, l.limit.Max, l.limit.What, need)
+	limit := l.limit
+	if l.used+l.owed+units > limit.Max {
+		return exhausted(limit.Option, "%d of %d %s are taken%s", l.used, limit.Max, limit.What, need)
 	}
 	most := fmt.Sprintf("%d while other projects have requests", l.half())
-	if l.limit.MaxShare > 0 {
-		most = strconv.Itoa(l.limit.MaxShare)
+	if limit.MaxShare > 0 {
+		most = strconv.Itoa(limit.MaxShare)
 	}
-	return Errorf(subjects.CodeResourceExhausted, "%sproject %q has %d of %d %s, at most %s%s, try again later",
-		option, p.name, p.held, l.limit.Max, l.limit.What, most, need)
+	return exhausted(limit.Option, "project %q has %d of %d %s, at most %s%s", p.name, p.held, limit.Max, limit.What, most, need)
 }
 
-// revocation is the error that ends the work of a project that has more than its fair share.
-func (l *Limiter) revocation(project string) error {
-	return Errorf(subjects.CodeResourceExhausted, "%s: project %q has more than its share of %d %s: another project needs its share of the limit, try again later",
-		l.limit.Option, project, l.limit.Max, l.limit.What)
+// exhausted is the error of a claim that is refused or revoked. option may be empty.
+func exhausted(option, format string, args ...any) error {
+	if option != "" {
+		option += ": "
+	}
+	return Errorf(subjects.CodeResourceExhausted, "%s%s, try again later", option, fmt.Sprintf(format, args...))
 }
 
 // finish takes a claim off its queue with what has become of it.
-func (l *Limiter) finish(w *waiter, slot *Slot, err error) {
+func (l *Limiter) finish(w *Turn, slot *Slot, err error) {
 	p := l.projects[w.claim.Project]
-	p.queue = slices.DeleteFunc(p.queue, func(other *waiter) bool { return other == w })
+	p.queue = slices.DeleteFunc(p.queue, func(other *Turn) bool { return other == w })
 	l.pending--
 	if w.owed {
 		l.owed -= w.claim.Units

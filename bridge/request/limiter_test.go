@@ -302,9 +302,9 @@ func TestWaitingProjectsTakeTurns(t *testing.T) {
 	served := map[string]int{}
 	serve := func(project string, turn *Turn) bool {
 		select {
-		case <-turn.w.done:
+		case <-turn.done:
 			served[project]++
-			turn.w.slot.Release()
+			turn.slot.Release()
 			return true
 		default:
 			return false

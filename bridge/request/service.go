@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -130,9 +131,7 @@ func Serve(ctx context.Context, requests, answers *nats.Conn, cfg Config, log *z
 // register makes the micro service. It closes stopped when the service has ended.
 func (s *server) register(ctx context.Context, nc *nats.Conn, stopped chan struct{}) (micro.Service, error) {
 	metadata := map[string]string{"version": s.cfg.Version, "inbox-prefix": s.cfg.InboxPrefix}
-	for key, value := range s.cfg.Metadata {
-		metadata[key] = value
-	}
+	maps.Copy(metadata, s.cfg.Metadata)
 	config := micro.Config{
 		Name: s.cfg.Name, QueueGroup: s.cfg.Name, Version: s.cfg.Version, Description: s.cfg.Description, Metadata: metadata,
 		StatsHandler: func(*micro.Endpoint) any { return s.cfg.Stats() },

@@ -48,17 +48,18 @@ func (a *Acknowledged) Release() {
 }
 
 // NoteStream notes that the event stream acknowledged sequence.
-func (a *Acknowledged) NoteStream(sequence uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.Now.Stream = max(a.Now.Stream, sequence)
-}
+func (a *Acknowledged) NoteStream(sequence uint64) { a.raise(&a.Now.Stream, sequence) }
+
+// NoteBucket notes that the bucket's stream acknowledged sequence.
+func (a *Acknowledged) NoteBucket(sequence uint64) { a.raise(&a.Now.Bucket, sequence) }
 
 // NoteSent notes that an append was sent which gets sequence if the stream takes it.
-func (a *Acknowledged) NoteSent(sequence uint64) {
+func (a *Acknowledged) NoteSent(sequence uint64) { a.raise(&a.sent, sequence) }
+
+func (a *Acknowledged) raise(highest *uint64, sequence uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sent = max(a.sent, sequence)
+	*highest = max(*highest, sequence)
 }
 
 // Reached is the highest sequence of the event stream that a consumer may have received.
@@ -66,13 +67,6 @@ func (a *Acknowledged) Reached() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return max(a.Now.Stream, a.sent)
-}
-
-// NoteBucket notes that the bucket's stream acknowledged sequence.
-func (a *Acknowledged) NoteBucket(sequence uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.Now.Bucket = max(a.Now.Bucket, sequence)
 }
 
 // Merge adds a witness of the same cluster, stream and bucket. One of another history replaces what

@@ -13,11 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // Bucket reads and writes a KV bucket through its stream: the client's KV calls have no headers.
@@ -35,6 +33,8 @@ type Bucket struct {
 	MarkerMaxAge time.Duration
 	// Accepted is the newest sequence of a history of the cluster that is over.
 	Accepted uint64
+	// Known is the state that an app's entry probably shows, which makes reading it cheap; nil: none is.
+	Known func(subjects.AppID) app.State
 }
 
 // Limit is the largest entry that can be written now, 0 without a limit.
@@ -45,7 +45,7 @@ func (b *Bucket) Limit() int {
 	return b.MaxSize()
 }
 
-// writeRoom is what the header of the fence adds to an entry.
+// writeRoom is what the expected sequence adds to an entry.
 const writeRoom = len(subjects.HeaderExpectedLastSequence) + len(": 18446744073709551615\r\n")
 
 // SizeOfEntry is the size of an entry once it is written.
@@ -63,19 +63,28 @@ func (b *Bucket) Subject(id subjects.AppID) (string, error) {
 	return subjects.BucketSubject(b.Name, key), nil
 }
 
+// AppOf is the app of an entry's subject.
+func (b *Bucket) AppOf(subject string) (subjects.AppID, error) {
+	key, err := subjects.ParseBucketSubject(b.Name, subject)
+	if err != nil {
+		return subjects.AppID{}, err
+	}
+	return subjects.ParseKey(key)
+}
+
 // Rewrite is an entry in the configured encoding, nil if it has that or cannot have it.
 func (b *Bucket) Rewrite(subject string, header nats.Header, r *app.Record) *nats.Msg {
 	if r.Kind == subjects.Deleted || r.ContentType == b.ContentType {
 		return nil
 	}
-	data, form, err := appv1.Encode(r.App, b.ContentType)
-	if err != nil || form == r.ContentType {
+	encoded, err := r.App.As(b.ContentType)
+	if err != nil || encoded.ContentType() == r.ContentType {
 		return nil
 	}
 	h := maps.Clone(header)
 	h.Del(subjects.HeaderExpectedLastSequence)
-	h.Set(subjects.CEDataContentType, form)
-	if msg := (&nats.Msg{Subject: subject, Header: h, Data: data}); fits(msg, b.Limit()) {
+	h.Set(subjects.CEDataContentType, encoded.ContentType())
+	if msg := (&nats.Msg{Subject: subject, Header: h, Data: encoded.Bytes()}); fits(msg, b.Limit()) {
 		return msg
 	}
 	return nil
@@ -154,24 +163,20 @@ func (b *Bucket) EntryWithin(id subjects.AppID, r *app.Record, eventHeader nats.
 	shown := r.App
 	cut := slices.DeleteFunc(strings.Split(h.Get(subjects.HeaderTruncated), ","), func(f string) bool { return f == "" })
 	for _, field := range []string{"", subjects.TruncatedSpec, subjects.TruncatedStatus} {
-		switch field {
-		case subjects.TruncatedSpec:
-			shown = proto.CloneOf(shown)
-			shown.Spec = nil
-		case subjects.TruncatedStatus:
-			shown.Status = nil
+		if shown, err = shown.Without(field); err != nil {
+			return nil, err
 		}
 		if field != "" && !slices.Contains(cut, field) {
 			cut = append(cut, field)
 			h.Set(subjects.HeaderTruncated, strings.Join(cut, ","))
 		}
 		for _, form := range forms {
-			data, form, err := appv1.Encode(shown, form)
+			encoded, err := shown.As(form)
 			if err != nil {
 				return nil, err
 			}
-			msg.Data = data
-			h.Set(subjects.CEDataContentType, form)
+			msg.Data = encoded.Bytes()
+			h.Set(subjects.CEDataContentType, encoded.ContentType())
 			if fits(msg, limit) {
 				return msg, nil
 			}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -71,17 +72,12 @@ func (s *Storage) createBucket(ctx context.Context, known uint64) (*jetstream.St
 		return nil, s.explainCreate("create bucket "+s.Config.Bucket, err)
 	}
 	s.Log.Info("created the bucket", zap.String("bucket", s.Config.Bucket))
-	name := subjects.BucketStream(s.Config.Bucket)
 	if known > 0 {
 		if err := s.carryEmptyBucket(ctx, known); err != nil {
 			return nil, err
 		}
 	}
-	info, err := s.Info(ctx, name)
-	if err == nil && info == nil {
-		err = fmt.Errorf("bucket %s is gone already", s.Config.Bucket)
-	}
-	return info, err
+	return s.existing(ctx, subjects.BucketStream(s.Config.Bucket))
 }
 
 // carryEmptyBucket has the stream of a bucket without messages go on behind sequence to.
@@ -106,16 +102,13 @@ func (s *Storage) createStream(ctx context.Context, known uint64) (*jetstream.St
 		Discard:     jetstream.DiscardOld,
 		Replicas:    s.Config.Replicas,
 		MaxAge:      s.Config.MaxAge,
-		MaxBytes:    -1,
+		MaxBytes:    cmp.Or(s.Config.MaxBytes, -1),
 		Duplicates:  DuplicateWindow,
 		AllowDirect: true,
 		Metadata:    s.metadata(),
 	}
 	if s.Config.MaxAge > 0 && s.Config.MaxAge < DuplicateWindow {
 		cfg.Duplicates = s.Config.MaxAge
-	}
-	if s.Config.MaxBytes > 0 {
-		cfg.MaxBytes = s.Config.MaxBytes
 	}
 	if known > 0 {
 		// Positions never step back: consumers keep theirs.
@@ -148,28 +141,19 @@ func (s *Storage) explainCreate(what string, err error) error {
 
 // Mark writes metadata that a stream lacks. An empty value removes the key.
 func (s *Storage) Mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
-	missing := map[string]string{}
-	for k, v := range metadata {
-		if info.Config.Metadata[k] != v {
-			missing[k] = v
-		}
-	}
+	missing := maps.Clone(metadata)
+	maps.DeleteFunc(missing, func(k, v string) bool { return info.Config.Metadata[k] == v })
 	if len(missing) == 0 {
 		return info, nil
 	}
 	// Read again: the configuration may have changed since.
-	now, err := s.Info(ctx, info.Config.Name)
-	if err == nil && now == nil {
-		err = fmt.Errorf("%s %s is gone", what, info.Config.Name)
-	}
+	now, err := s.existing(ctx, info.Config.Name)
 	if err != nil {
 		return nil, err
 	}
 	cfg := now.Config
-	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if cfg.Metadata == nil {
-		cfg.Metadata = map[string]string{}
-	}
+	cfg.Metadata = map[string]string{}
+	maps.Copy(cfg.Metadata, now.Config.Metadata)
 	maps.Copy(cfg.Metadata, missing)
 	maps.DeleteFunc(cfg.Metadata, func(_, v string) bool { return v == "" })
 	stream, err := s.JS.UpdateStream(ctx, cfg)

@@ -11,71 +11,55 @@ import (
 	"go.uber.org/zap"
 )
 
+// problems are what makes a configuration unfit.
+type problems []string
+
+func (p *problems) add(unfit bool, format string, args ...any) {
+	if unfit {
+		*p = append(*p, fmt.Sprintf(format, args...))
+	}
+}
+
+// refuse returns the problems of a stream or bucket as an error, nil if there are none.
+func (p problems) refuse(field, name, repair string) error {
+	if len(p) == 0 {
+		return nil
+	}
+	return &app.ConfigError{Field: field, Value: name, Problem: strings.Join(p, "; "), Repair: repair}
+}
+
 // checkDurability refuses what loses acknowledged events or breaks the fence.
 func (s *Storage) checkDurability(cfg jetstream.StreamConfig) error {
-	var broken, unsafe []string
-	if cfg.Sealed {
-		broken = append(broken, "it is sealed")
+	var broken, unsafe problems
+	broken.add(cfg.Sealed, "it is sealed")
+	broken.add(cfg.NoAck, "no_ack: publishes are not acknowledged")
+	broken.add(cfg.Mirror != nil || len(cfg.Sources) > 0, "it is fed by another stream")
+	broken.add(cfg.Retention == jetstream.WorkQueuePolicy, "its retention is a work queue, which one reader empties for all others")
+	unsafe.add(cfg.Retention == jetstream.InterestPolicy, "retention %s drops events without a consumer", cfg.Retention)
+	unsafe.add(cfg.Storage != jetstream.FileStorage, "memory storage forgets at a restart")
+	unsafe.add(cfg.MaxMsgsPerSubject > 0, "max_msgs_per_subject %d drops history", cfg.MaxMsgsPerSubject)
+	unsafe.add(cfg.PersistMode == jetstream.AsyncPersistMode, "persist_mode async acknowledges before it writes")
+	if err := broken.refuse("stream", s.Config.Stream, "choose another --stream or change this one"); err != nil {
+		return err
 	}
-	if cfg.NoAck {
-		broken = append(broken, "no_ack: publishes are not acknowledged")
-	}
-	if cfg.Mirror != nil || len(cfg.Sources) > 0 {
-		broken = append(broken, "it is fed by another stream")
-	}
-	switch cfg.Retention {
-	case jetstream.LimitsPolicy:
-	case jetstream.WorkQueuePolicy:
-		broken = append(broken, "its retention is a work queue, which one reader empties for all others")
-	default:
-		unsafe = append(unsafe, fmt.Sprintf("retention %s drops events without a consumer", cfg.Retention))
-	}
-	if cfg.Storage != jetstream.FileStorage {
-		unsafe = append(unsafe, "memory storage forgets at a restart")
-	}
-	if cfg.MaxMsgsPerSubject > 0 {
-		unsafe = append(unsafe, fmt.Sprintf("max_msgs_per_subject %d drops history", cfg.MaxMsgsPerSubject))
-	}
-	if cfg.PersistMode == jetstream.AsyncPersistMode {
-		unsafe = append(unsafe, "persist_mode async acknowledges before it writes")
-	}
-	if len(broken) > 0 {
-		return &app.ConfigError{Field: "stream", Value: s.Config.Stream, Problem: strings.Join(broken, "; "), Repair: "choose another --stream or change this one"}
+	if !s.Config.AllowUnsafeStream {
+		return unsafe.refuse("stream", s.Config.Stream, "change the stream, or accept the loss with --allow-unsafe-stream")
 	}
 	if len(unsafe) > 0 {
-		if !s.Config.AllowUnsafeStream {
-			return &app.ConfigError{
-				Field: "stream", Value: s.Config.Stream, Problem: strings.Join(unsafe, "; "),
-				Repair: "change the stream, or accept the loss with --allow-unsafe-stream",
-			}
-		}
 		s.Log.Warn("the stream can lose acknowledged events", zap.String("stream", s.Config.Stream), zap.Strings("because", unsafe))
 	}
 	return nil
 }
 
-// BucketProblems lists what makes a bucket unfit.
-func BucketProblems(cfg jetstream.StreamConfig) []string {
-	var problems []string
-	if cfg.MaxAge != 0 {
-		problems = append(problems, fmt.Sprintf("ttl %s makes entries vanish", cfg.MaxAge))
-	}
-	if cfg.Retention != jetstream.LimitsPolicy {
-		problems = append(problems, fmt.Sprintf("retention %s, want limits", cfg.Retention))
-	}
-	if len(cfg.Sources) > 0 || cfg.Mirror != nil {
-		problems = append(problems, "it is fed by another stream")
-	}
-	if cfg.Sealed {
-		problems = append(problems, "it is sealed")
-	}
-	if cfg.MaxMsgSize > 0 {
-		problems = append(problems, fmt.Sprintf("a limit of %d bytes for a value would refuse apps", cfg.MaxMsgSize))
-	}
-	if cfg.MaxMsgs > 0 || cfg.MaxBytes > 0 {
-		problems = append(problems, fmt.Sprintf("a limit (%d entries, %d bytes) would refuse or drop apps", cfg.MaxMsgs, cfg.MaxBytes))
-	}
-	return problems
+// bucketProblems lists what makes a bucket unfit.
+func bucketProblems(cfg jetstream.StreamConfig) (p problems) {
+	p.add(cfg.MaxAge != 0, "ttl %s makes entries vanish", cfg.MaxAge)
+	p.add(cfg.Retention != jetstream.LimitsPolicy, "retention %s, want limits", cfg.Retention)
+	p.add(len(cfg.Sources) > 0 || cfg.Mirror != nil, "it is fed by another stream")
+	p.add(cfg.Sealed, "it is sealed")
+	p.add(cfg.MaxMsgSize > 0, "a limit of %d bytes for a value would refuse apps", cfg.MaxMsgSize)
+	p.add(cfg.MaxMsgs > 0 || cfg.MaxBytes > 0, "a limit (%d entries, %d bytes) would refuse or drop apps", cfg.MaxMsgs, cfg.MaxBytes)
+	return p
 }
 
 // ackMeaning describes what an acknowledgement of a stream guarantees.

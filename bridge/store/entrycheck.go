@@ -11,7 +11,6 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 // Entry is what the bucket holds for one app.
@@ -28,7 +27,7 @@ type Entry struct {
 
 // EntryOf reads a message of the bucket's stream.
 func EntryOf(m *Message) *Entry {
-	h := &Entry{Header: m.Header, Stored: m.Sequence, Time: m.stored}
+	h := &Entry{Header: m.Header, Stored: m.Sequence, Time: m.Stored}
 	h.Record, h.Err = app.ReadEntry(m.Header, m.Data)
 	return h
 }
@@ -59,10 +58,10 @@ type MismatchKind string
 const (
 	MismatchMissingEntry   MismatchKind = "missing_entry"
 	MismatchMissingMarker  MismatchKind = "missing_marker"
-	MismatchEntryForMarker MismatchKind = "entry_for_marker" // a value although the last event is a delete
+	MismatchEntryForMarker MismatchKind = "entry_for_marker" // a value after a delete
 	MismatchMarkerForEntry MismatchKind = "marker_for_entry" // a delete marker although it is not
 	MismatchBehind         MismatchKind = "bucket_behind"
-	MismatchAhead          MismatchKind = "bucket_ahead" // it reflects an event that the stream does not have
+	MismatchAhead          MismatchKind = "bucket_ahead" // the stream lacks its event
 	MismatchVersion        MismatchKind = "bucket_other_version"
 	MismatchApp            MismatchKind = "bucket_other_app"
 	MismatchHeaders        MismatchKind = "bucket_headers"
@@ -113,12 +112,11 @@ func (b *Bucket) Mismatch(id subjects.AppID, e *LastEvent, h *Entry, now time.Ti
 		return mismatched(MismatchDamaged, "the entry cannot be made: %v; %s", err, end)
 	}
 	d := contentMismatch(e, h, want)
-	if d == nil {
-		return nil
-	}
-	// One that was written when the limit was higher is as good.
-	if whole, err := b.EntryWithin(id, r, e.Header, 0); err == nil && contentMismatch(e, h, whole) == nil {
-		return nil
+	if d != nil {
+		// One that was written when the limit was higher is as good.
+		if whole, err := b.EntryWithin(id, r, e.Header, 0); err == nil && contentMismatch(e, h, whole) == nil {
+			return nil
+		}
 	}
 	return d
 }
@@ -131,8 +129,8 @@ func contentMismatch(e *LastEvent, h *Entry, want *nats.Msg) *Mismatch {
 	if r.Kind != subjects.Deleted {
 		wanted := r.App
 		if want.Header.Get(subjects.HeaderTruncated) != r.Truncated {
-			wanted = &appv1.App{}
-			if err := appv1.Decode(want.Data, form, wanted); err != nil {
+			var err error
+			if wanted, err = app.ReadApp(want.Data, form); err != nil {
 				return mismatched(MismatchDamaged, "the entry cannot be made: %v; %s", err, end)
 			}
 		}

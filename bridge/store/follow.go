@@ -30,14 +30,10 @@ var (
 	ErrReplicaBehind = errors.New("the consumer is behind the stream's leader")
 )
 
-// LastSequence returns the sequence of the newest message that matches filter and still exists,
-// read from the stream's leader; 0 if there is none.
+// LastSequence reads the sequence of the newest message of filter from the leader, 0 without one.
 func LastSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (uint64, error) {
-	m, err := LastMessage(ctx, nc, stream, filter)
-	if errors.Is(err, ErrNoMessage) {
-		return 0, nil
-	}
-	if err != nil {
+	m, err := OrNone(LastMessage(ctx, nc, stream, filter))
+	if m == nil {
 		return 0, err
 	}
 	return m.Sequence, nil
@@ -102,9 +98,7 @@ func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 
 // FollowLast calls visit with the newest message of each subject that matches filter, at least as
 // far as the stream's leader has them. A subject may be delivered more than once.
-func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool,
-	visit func(jetstream.Msg, *jetstream.MsgMetadata) error,
-) error {
+func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool, visit func(*Message) error) error {
 	target, err := LastSequence(ctx, js.Conn(), stream, filter)
 	if err != nil || target == 0 {
 		return err
@@ -126,7 +120,8 @@ func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter stri
 		return nil
 	}, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		idle, read = 0, meta.Sequence.Stream
-		if err := visit(msg, meta); err != nil {
+		m := &Message{Subject: msg.Subject(), Sequence: read, Header: msg.Headers(), Data: msg.Data(), Stored: meta.Timestamp}
+		if err := visit(m); err != nil {
 			return err
 		}
 		if read >= target && meta.NumPending == 0 {
@@ -140,8 +135,8 @@ func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter stri
 // messages of all: ten times what it took for two million on a busy machine.
 const subjectTime = 10 * time.Microsecond
 
-// createConsumer makes an ordered consumer. One that begins with the last message of each subject
-// has the server go over all subjects before it answers.
+// createConsumer waits longer for a consumer that begins with the last message of each subject: the
+// server goes over all subjects before it answers.
 func createConsumer(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	timeout := JetStreamTimeout
 	if cfg.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy {

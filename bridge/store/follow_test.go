@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/app/encodertest"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -56,8 +56,9 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 		var futures []jetstream.PubAckFuture
 		for i := range keys {
 			id := subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprint("a", i)}
-			svc := apptest.Service(fmt.Sprint("u", i), fmt.Sprint(round*keys+i+1), "True")
-			svc.Status.Conditions[0].Message = strings.Repeat("x", 10000)
+			svc := encodertest.Service(fmt.Sprint("u", i), fmt.Sprint(round*keys+i+1), "True", func(svc *kservice.Service) {
+				svc.Status.Conditions[0].Message = strings.Repeat("x", 10000)
+			})
 			ev, err := e.Encode(id, app.NewUpsert(app.State{Service: svc}, true), nil)
 			if err != nil {
 				t.Fatal(err)

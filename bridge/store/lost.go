@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -53,9 +52,6 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 	}
 	pending, unfinished := s.pendingRange()
 	highest, last := max(position, known.Stream), s.Stream.State.LastSeq
-	if unfinished {
-		highest = max(highest, pending.To)
-	}
 	for _, r := range s.Lost() {
 		highest = max(highest, r.To) // the metadata may outlive the messages
 	}
@@ -64,8 +60,8 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 		l.Stream = pending // filled, but there is no notice yet
 	case last >= highest:
 	case s.madeByHand(), position > max(last, known.Stream)+farAhead:
-		return Loss{}, s.otherHistory(fmt.Sprintf("it reflects sequence %d, but stream %s ends at %d: they do not belong together",
-			highest, s.Config.Stream, last))
+		return Loss{}, s.otherHistory("it reflects sequence %d, but stream %s ends at %d",
+			highest, s.Config.Stream, last)
 	default:
 		// What was not acknowledged may have been delivered all the same.
 		l.Stream = subjects.LostRange{From: last + 1, To: max(highest, reached)}
@@ -78,21 +74,18 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 
 // pendingRange is the lost range of which there is no notice yet.
 func (s *Storage) pendingRange() (subjects.LostRange, bool) {
-	pending, err := subjects.ParseLostRange(s.Stream.Config.Metadata[subjects.MetadataLostPending])
+	pending, err := subjects.ParseLostRange(metadataOf(s.Stream, subjects.MetadataLostPending))
 	return pending, err == nil
 }
 
 // Lost are the ranges that the stream is known to have lost, oldest first.
 func (s *Storage) Lost() []subjects.LostRange {
-	if s.Stream == nil {
-		return nil
-	}
-	ranges, err := subjects.ParseLostRanges(s.Stream.Config.Metadata[subjects.MetadataLostRanges])
+	ranges, err := subjects.ParseLostRanges(metadataOf(s.Stream, subjects.MetadataLostRanges))
 	if err != nil {
 		s.Log.Warn("cannot parse the stream's metadata", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
 	}
 	if pending, ok := s.pendingRange(); ok {
-		ranges = append(ranges, pending)
+		ranges = MergeRanges(ranges, []subjects.LostRange{pending})
 	}
 	return ranges
 }
@@ -120,10 +113,9 @@ func (s *Storage) ConfirmLoss(ctx context.Context, bucketLast uint64) error {
 // HealStream fills the lost sequences, so that no event ever gets one of them, and appends a notice
 // of the loss. It can be interrupted at any point: the next call goes on.
 func (s *Storage) HealStream(ctx context.Context, lost subjects.LostRange) (noticed uint64, err error) {
-	if pending, ok := s.pendingRange(); !ok || pending != lost {
-		if s.Stream, err = s.Mark(ctx, "stream", s.Stream, map[string]string{subjects.MetadataLostPending: lost.String()}); err != nil {
-			return 0, err
-		}
+	pending := map[string]string{subjects.MetadataLostPending: lost.String()}
+	if s.Stream, err = s.Mark(ctx, "stream", s.Stream, pending); err != nil {
+		return 0, err
 	}
 	if err := s.Fill(ctx, lost.To); err != nil {
 		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.Config.Stream, err)
@@ -132,10 +124,8 @@ func (s *Storage) HealStream(ctx context.Context, lost subjects.LostRange) (noti
 	if err != nil {
 		return 0, fmt.Errorf("append the notice of the lost range %s: %w", lost, err)
 	}
-	ranges, _ := subjects.ParseLostRanges(s.Stream.Config.Metadata[subjects.MetadataLostRanges])
-	if !slices.Contains(ranges, lost) {
-		ranges = append(ranges, lost)
-	}
+	// Another bridge may have marked its own range as pending meanwhile: this one counts as well.
+	ranges := MergeRanges(s.Lost(), []subjects.LostRange{lost})
 	ranges = ranges[max(0, len(ranges)-lostRanges):]
 	s.Stream, err = s.Mark(ctx, "stream", s.Stream, map[string]string{
 		subjects.MetadataLostRanges: subjects.FormatLostRanges(ranges), subjects.MetadataLostPending: "",
@@ -189,20 +179,19 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 // notice appends the notice of a lost range, unless the newest is of it, and returns its sequence.
 func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
 	from, to := subjects.FormatNotice(lost)
-	m, err := LastMessage(ctx, s.JS.Conn(), s.Config.Stream, s.Subjects.Notice())
+	m, err := OrNone(LastMessage(ctx, s.JS.Conn(), s.Config.Stream, s.Subjects.Notice()))
 	switch {
-	case err == nil && m.Header.Get(subjects.HeaderLostFrom) == from && m.Header.Get(subjects.HeaderLostTo) == to:
-		return m.Sequence, nil
-	case err != nil && !errors.Is(err, ErrNoMessage):
+	case err != nil:
 		return 0, err
+	case m != nil && m.Header.Get(subjects.HeaderLostFrom) == from && m.Header.Get(subjects.HeaderLostTo) == to:
+		return m.Sequence, nil
 	}
-	stream, err := s.JS.Stream(ctx, s.Config.Stream)
-	if err != nil {
+	if err := s.ReadStream(ctx); err != nil {
 		return 0, err
 	}
 	ack, err := s.JS.PublishMsg(ctx, &nats.Msg{Subject: s.Subjects.Notice(), Header: nats.Header{
 		subjects.HeaderExpectedStream:       {s.Config.Stream},
-		subjects.HeaderExpectedLastSequence: {strconv.FormatUint(stream.CachedInfo().State.LastSeq, 10)},
+		subjects.HeaderExpectedLastSequence: {strconv.FormatUint(s.Stream.State.LastSeq, 10)},
 		subjects.HeaderLostFrom:             {from},
 		subjects.HeaderLostTo:               {to},
 	}}, jetstream.WithRetryAttempts(0))
@@ -213,15 +202,15 @@ func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, 
 }
 
 // HealBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so
-// that none is assigned twice: it writes an existing entry again. It returns the new last sequence.
-func (s *Storage) HealBucket(ctx context.Context, snap *Snapshot, to uint64) (uint64, error) {
+// that none is assigned twice: it writes an existing entry again.
+func (s *Storage) HealBucket(ctx context.Context, snap *Snapshot, to uint64) error {
 	if snap.smallest == nil {
-		return to, s.carryEmptyBucket(ctx, to)
+		return s.carryEmptyBucket(ctx, to)
 	}
 	if err := appendChain(ctx, s.JS, snap.smallest, snap.Last, int(to-snap.Last)); err != nil {
-		return 0, fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
+		return fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
 	}
-	return to, nil
+	return nil
 }
 
 // appendChain appends a message n times after sequence last. Each append expects the one before.

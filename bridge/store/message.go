@@ -38,17 +38,19 @@ func LastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*Me
 	return readMessage(ctx, nc, stream, messageRequest{LastBySubject: filter})
 }
 
-// nextMessage reads the first message of filter from sequence on, from the stream's leader.
-func nextMessage(ctx context.Context, nc *nats.Conn, stream, filter string, sequence uint64) (*Message, error) {
-	return readMessage(ctx, nc, stream, messageRequest{NextBySubject: filter, Sequence: sequence})
-}
-
 // MessageAt reads the message at sequence from the stream's leader.
 func MessageAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (*Message, error) {
 	return readMessage(ctx, nc, stream, messageRequest{Sequence: sequence})
 }
 
-// messageRequest asks for one message of a stream.
+// OrNone returns nil, without an error, for a message that does not exist.
+func OrNone(m *Message, err error) (*Message, error) {
+	if errors.Is(err, ErrNoMessage) {
+		return nil, nil
+	}
+	return m, err
+}
+
 type messageRequest struct {
 	LastBySubject string `json:"last_by_subj,omitempty"`
 	NextBySubject string `json:"next_by_subj,omitempty"`
@@ -98,22 +100,22 @@ func readMessage(ctx context.Context, nc *nats.Conn, stream string, want message
 	case answer.Message == nil:
 		return nil, fmt.Errorf("read %s: the answer has none", want)
 	}
-	m := &Message{Subject: answer.Message.Subject, Sequence: answer.Message.Sequence, Data: answer.Message.Data, Header: nats.Header{}, stored: answer.Message.Time}
+	m := &Message{Subject: answer.Message.Subject, Sequence: answer.Message.Sequence, Data: answer.Message.Data, Header: nats.Header{}, Stored: answer.Message.Time}
 	if len(answer.Message.Header) > 0 {
-		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, fmt.Errorf("read %s: %w", want, err)
+		if h, err := nats.DecodeHeadersMsg(answer.Message.Header); err == nil {
+			m.Header = h // else it has none, as where a consumer delivers it: it is no event
 		}
 	}
 	return m, nil
 }
 
-// Message is a message of a stream.
+// Message is a message of a stream, without Data if only headers were read.
 type Message struct {
 	Subject  string
 	Sequence uint64
 	Header   nats.Header
 	Data     []byte
-	stored   time.Time
+	Stored   time.Time // by the server
 }
 
 // Record reads the message as an event.
@@ -125,8 +127,8 @@ func (m *Message) Record(s subjects.Subjects) (*app.Record, error) {
 	return app.ReadEvent(kind, m.Sequence, m.Header, m.Data)
 }
 
-// fenceBytes is room for the headers that are set when a message is sent.
-const fenceBytes = 64
+// sendRoom is room for the headers that are set when a message is sent.
+const sendRoom = 64
 
 // MaxMessage is the largest message that the server and a stream with this limit (0: none) accept.
 func MaxMessage(nc *nats.Conn, limit int64) int {
@@ -134,5 +136,5 @@ func MaxMessage(nc *nats.Conn, limit int64) int {
 	if limit > 0 && limit < payload {
 		payload = limit
 	}
-	return int(payload) - fenceBytes
+	return int(payload) - sendRoom
 }

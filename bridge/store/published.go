@@ -2,10 +2,7 @@ package store
 
 import (
 	"context"
-	"errors"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
+	"maps"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
@@ -14,12 +11,7 @@ import (
 // PublishedReader reads what was published of single apps, from the leaders of the streams.
 type PublishedReader struct {
 	Reader
-	bucket *Bucket
-}
-
-// NewPublishedReader returns a PublishedReader of a stream and its bucket.
-func NewPublishedReader(events Reader, b *Bucket) PublishedReader {
-	return PublishedReader{Reader: events, bucket: b}
+	Bucket *Bucket
 }
 
 // PublishedOf reads the record of an app that the bucket has no entry of: its last event, or what a
@@ -42,9 +34,9 @@ func (h PublishedReader) PublishedOf(ctx context.Context, id subjects.AppID) (*a
 	if last != nil && last.Foreign > 0 {
 		r = r.Behind(last.Foreign)
 	}
-	if r != nil && r.Kind == subjects.Deleted && r.App != nil {
+	if r != nil && r.Kind == subjects.Deleted && !r.App.IsZero() {
 		gone := *r
-		gone.App = nil // a create follows, which does not need it
+		gone.App = app.Encoded{} // a create follows, which does not need it
 		r = &gone
 	}
 	return r, nil
@@ -87,15 +79,12 @@ func (h PublishedReader) confirmedBy(ctx context.Context, id subjects.AppID, had
 // markerOf reads the delete marker of an app if it reflects an event behind a sequence, which was
 // removed then. An event of a lost range, or of another app, does not count.
 func (h PublishedReader) markerOf(ctx context.Context, id subjects.AppID, behind uint64) (*app.Record, error) {
-	m, err := h.bucket.Last(ctx, id)
-	if errors.Is(err, ErrNoMessage) {
-		return nil, nil
-	}
-	if err != nil {
+	m, err := OrNone(h.Bucket.Last(ctx, id))
+	if m == nil {
 		return nil, err
 	}
 	r, err := app.ReadEntry(m.Header, m.Data)
-	if err != nil || r.Kind != subjects.Deleted || r.Sequence <= behind || InRanges(h.bucket.Lost, r.Sequence) {
+	if err != nil || r.Kind != subjects.Deleted || r.Sequence <= behind || InRanges(h.Bucket.Lost, r.Sequence) {
 		return nil, nil //nolint:nilerr // an unreadable marker does not count
 	}
 	if other, err := h.BelongsToAnother(ctx, id, r.Sequence); err != nil || other {
@@ -106,21 +95,8 @@ func (h PublishedReader) markerOf(ctx context.Context, id subjects.AppID, behind
 
 // ReadAll reads what was published of apps, whose entries are records.
 func (h PublishedReader) ReadAll(ctx context.Context, ids map[subjects.AppID]struct{}, records map[subjects.AppID]*app.Record) (map[subjects.AppID]Claimed, error) {
-	var mu sync.Mutex
-	read := make(map[subjects.AppID]Claimed, len(ids))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(ReadWindow)
-	for id := range ids {
-		g.Go(func() error {
-			c, err := h.confirmedBy(ctx, id, records[id])
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			read[id] = c
-			return nil
-		})
-	}
-	return read, g.Wait()
+	claimed := make(map[subjects.AppID]Claimed, len(ids))
+	return claimed, ReadEach(ctx, maps.Keys(ids), func(ctx context.Context, id subjects.AppID) (Claimed, error) {
+		return h.confirmedBy(ctx, id, records[id])
+	}, func(id subjects.AppID, c Claimed) { claimed[id] = c })
 }

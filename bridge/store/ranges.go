@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/appbridge/appbridge/subjects"
@@ -22,23 +23,18 @@ func MergeRanges(ranges, more []subjects.LostRange) []subjects.LostRange {
 }
 
 // WithoutRanges returns what is left of a range without others, in order.
-func WithoutRanges(r subjects.LostRange, others []subjects.LostRange) []subjects.LostRange {
-	left := []subjects.LostRange{r}
-	for _, o := range others {
-		var next []subjects.LostRange
-		for _, l := range left {
-			if o.To < l.From || l.To < o.From {
-				next = append(next, l)
-				continue
-			}
-			if l.From < o.From {
-				next = append(next, subjects.LostRange{From: l.From, To: o.From - 1})
-			}
-			if l.To > o.To {
-				next = append(next, subjects.LostRange{From: o.To + 1, To: l.To})
-			}
+func WithoutRanges(r subjects.LostRange, others []subjects.LostRange) (left []subjects.LostRange) {
+	for _, o := range slices.SortedFunc(slices.Values(others), func(a, b subjects.LostRange) int { return cmp.Compare(a.From, b.From) }) {
+		if o.To < r.From || r.To < o.From {
+			continue
 		}
-		left = next
+		if r.From < o.From {
+			left = append(left, subjects.LostRange{From: r.From, To: o.From - 1})
+		}
+		r.From = o.To + 1
+	}
+	if r.From <= r.To {
+		left = append(left, r)
 	}
 	return left
 }

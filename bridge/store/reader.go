@@ -3,12 +3,15 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
@@ -28,6 +31,30 @@ func Subjects(ctx context.Context, js jetstream.JetStream, stream, filter string
 		return nil, Unavailable("list the subjects of stream "+stream, err)
 	}
 	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
+}
+
+// ReadEach reads something for each name, up to ReadWindow at one time, and calls visit with the
+// results, one at a time. It ignores ErrNoMessage.
+func ReadEach[K, V any](ctx context.Context, names iter.Seq[K], read func(context.Context, K) (V, error), visit func(K, V)) error {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ReadWindow)
+	for name := range names {
+		g.Go(func() error {
+			v, err := read(ctx, name)
+			if errors.Is(err, ErrNoMessage) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			visit(name, v)
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // LastEvent is the end of the stream as far as one app is concerned.
@@ -65,32 +92,26 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 	if err != nil {
 		return nil, err
 	}
-	last, err := LastMessage(ctx, r.nc, r.stream, filter)
-	if errors.Is(err, ErrNoMessage) {
-		return nil, nil
-	}
-	if err != nil {
+	last, err := OrNone(LastMessage(ctx, r.nc, r.stream, filter))
+	if last == nil {
 		return nil, err
 	}
 	if record, err := last.Record(r.subjects); err == nil {
-		return &LastEvent{Record: record, Header: last.Header, Stored: last.stored}, nil
+		return &LastEvent{Record: record, Header: last.Header, Stored: last.Stored}, nil
 	}
 	// A foreign message is behind it. The stream can only be read forwards: from the hint if that
 	// leads to an event, else from the start.
 	e := &LastEvent{Foreign: last.Sequence}
 	for _, from := range []uint64{hint, 1} {
-		if from == 0 || from >= last.Sequence {
+		if from == 0 || from >= last.Sequence || e.Record != nil {
 			continue
 		}
 		if err := r.EachMessage(ctx, filter, from, last.Sequence, func(m *Message) {
 			if record, err := m.Record(r.subjects); err == nil {
-				e.Record, e.Header, e.Stored = record, m.Header, m.stored
+				e.Record, e.Header, e.Stored = record, m.Header, m.Stored
 			}
 		}); err != nil {
 			return nil, err
-		}
-		if e.Record != nil {
-			break
 		}
 	}
 	return e, nil
@@ -98,12 +119,9 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 
 // BelongsToAnother reports whether the event at a sequence of the stream is another app's.
 func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequence uint64) (bool, error) {
-	m, err := MessageAt(ctx, r.nc, r.stream, sequence)
-	if errors.Is(err, ErrNoMessage) {
-		return false, nil // it was removed
-	}
-	if err != nil {
-		return false, err
+	m, err := OrNone(MessageAt(ctx, r.nc, r.stream, sequence))
+	if m == nil {
+		return false, err // nil: it was removed
 	}
 	of, _, err := r.subjects.ParseEvent(m.Subject)
 	return err == nil && of != id, nil
@@ -112,15 +130,10 @@ func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequenc
 // EachMessage hands the messages that match filter from sequence from on, and before end, to visit.
 func (r Reader) EachMessage(ctx context.Context, filter string, from, end uint64, visit func(*Message)) error {
 	for from < end {
-		m, err := nextMessage(ctx, r.nc, r.stream, filter, from)
-		if errors.Is(err, ErrNoMessage) {
-			return nil
-		}
-		if err != nil {
+		next := messageRequest{NextBySubject: filter, Sequence: from}
+		m, err := OrNone(readMessage(ctx, r.nc, r.stream, next))
+		if m == nil || m.Sequence >= end {
 			return err
-		}
-		if m.Sequence >= end {
-			return nil
 		}
 		visit(m)
 		from = m.Sequence + 1

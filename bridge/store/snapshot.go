@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
@@ -24,12 +23,12 @@ type Snapshot struct {
 	Keys     uint64                    // of apps, delete markers included
 	Markers  map[subjects.AppID]Marker // those that the load was asked for
 	Deleted  app.Deletion              // the newest that a marker reflects
-	Position uint64                    // the highest stream sequence that an entry or marker reflects
+	Position uint64                    // highest stream sequence that an entry or marker reflects
 	// positionID is the id of the event at Position.
 	positionID string
 	Last       uint64 // the last sequence of the bucket's own stream
 	Foreign    uint64 // keys that can be no app's
-	// smallest is the smallest message without the header of its fence; nil in an empty bucket.
+	// smallest is the smallest message, without its expected sequence; nil in an empty bucket.
 	smallest *nats.Msg
 	// Rewrites are entries in another encoding than the configured one.
 	Rewrites []Rewrite
@@ -91,12 +90,13 @@ func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) boo
 	first := stream.CachedInfo().State.LastSeq
 	r := &bucketReader{
 		Snapshot: Snapshot{
-			Records: map[subjects.AppID]*app.Record{}, Stored: map[subjects.AppID]StoredAt{}, Markers: map[subjects.AppID]Marker{}, Last: first,
+			Records: map[subjects.AppID]*app.Record{}, Stored: map[subjects.AppID]StoredAt{},
+			Markers: map[subjects.AppID]Marker{}, Last: first,
 		},
 		bucket: b, keep: keep, rewrites: map[subjects.AppID]*nats.Msg{}, foreign: map[string]struct{}{},
 	}
-	if err := FollowLast(ctx, b.JS, name, filter, false, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		r.add(msg, meta)
+	if err := FollowLast(ctx, b.JS, name, filter, false, func(m *Message) error {
+		r.add(m)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -125,27 +125,28 @@ type bucketReader struct {
 	intact   bool // smallest is of an entry that can be read
 }
 
-func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
-	r.Last = max(r.Last, meta.Sequence.Stream)
+func (r *bucketReader) add(m *Message) {
+	r.Last = max(r.Last, m.Sequence)
 	intact := false
-	defer func() { r.keepSmallest(msg, intact) }()
+	defer func() { r.keepSmallest(m, intact) }()
 	b := r.bucket
-	key, err := subjects.ParseBucketSubject(b.Name, msg.Subject())
-	var id subjects.AppID
-	if err == nil {
-		id, err = subjects.ParseKey(key)
-	}
+	id, err := b.AppOf(m.Subject)
 	if err != nil {
-		r.foreign[msg.Subject()] = struct{}{}
-		b.Log.Warn("the bucket holds a key that is not of an app", zap.String("subject", msg.Subject()), zap.Error(err))
+		r.foreign[m.Subject] = struct{}{}
+		b.Log.Warn("the bucket holds a key that is not of an app", zap.String("subject", m.Subject), zap.Error(err))
 		return
 	}
-	stored := StoredAt{meta.Sequence.Stream, meta.Timestamp}
+	stored := StoredAt{m.Sequence, m.Stored}
 	delete(r.Markers, id)
 	delete(r.rewrites, id)
 	r.Stored[id] = stored
-	held, err := app.ReadEntry(msg.Headers(), msg.Data())
+	var known app.State
+	if b.Known != nil {
+		known = b.Known(id)
+	}
+	held, err := app.ReadEntryOf(m.Header, m.Data, known)
 	if err != nil {
+		key, _ := id.Key() // it was parsed from one
 		b.Log.Warn("bucket entry is damaged", zap.String("key", key), zap.Error(err))
 		r.Records[id] = &app.Record{Damaged: true, Entry: stored.Sequence}
 		return
@@ -156,14 +157,14 @@ func (r *bucketReader) add(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	}
 	intact = true
 	if held.Sequence > r.Position {
-		r.Position, r.positionID = held.Sequence, msg.Headers().Get(subjects.CEID)
+		r.Position, r.positionID = held.Sequence, m.Header.Get(subjects.CEID)
 	}
 	if held.Kind == subjects.Deleted {
 		r.addMarker(id, held, stored)
 		return
 	}
 	r.Records[id] = held
-	if rewrite := b.Rewrite(msg.Subject(), msg.Headers(), held); rewrite != nil {
+	if rewrite := b.Rewrite(m.Subject, m.Header, held); rewrite != nil {
 		r.rewrites[id] = rewrite
 	}
 }
@@ -182,14 +183,14 @@ func (r *bucketReader) addMarker(id subjects.AppID, held *app.Record, stored Sto
 }
 
 // keepSmallest keeps a copy of the smallest message, of an intact entry if there is one.
-func (r *bucketReader) keepSmallest(msg jetstream.Msg, intact bool) {
-	if r.smallest != nil && (r.intact && !intact || r.intact == intact && len(msg.Data()) >= len(r.smallest.Data)) {
+func (r *bucketReader) keepSmallest(m *Message, intact bool) {
+	if r.smallest != nil && (r.intact && !intact || r.intact == intact && len(m.Data) >= len(r.smallest.Data)) {
 		return
 	}
 	h := nats.Header{}
-	maps.Copy(h, msg.Headers())
+	maps.Copy(h, m.Header)
 	h.Del(subjects.HeaderExpectedLastSequence)
-	r.smallest, r.intact = &nats.Msg{Subject: msg.Subject(), Header: h, Data: msg.Data()}, intact
+	r.smallest, r.intact = &nats.Msg{Subject: m.Subject, Header: h, Data: m.Data}, intact
 }
 
 // snapshot is what was read.
@@ -205,11 +206,14 @@ func (r *bucketReader) snapshot() *Snapshot {
 	return &snap
 }
 
+// Release drops what was read of single keys. Position and Last stay.
+func (snap *Snapshot) Release() {
+	snap.Records, snap.Stored, snap.Markers, snap.Rewrites = nil, nil, nil, nil
+}
+
 // DoubtEntry marks an app's entry as damaged, so that its last event counts as published.
 func (snap *Snapshot) DoubtEntry(id subjects.AppID) {
-	r := snap.Records[id]
-	if r.IsDamaged() {
-		return
+	if r := snap.Records[id]; !r.IsDamaged() {
+		snap.Records[id] = &app.Record{Damaged: true, Entry: snap.Stored[id].Sequence, Held: r}
 	}
-	snap.Records[id] = &app.Record{Damaged: true, Entry: snap.Stored[id].Sequence, Held: r}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -34,7 +35,7 @@ func TestEntryWithin(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := &Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, MaxSize: func() int { return test.limit }}
-			r := &app.Record{Kind: subjects.Updated, Sequence: 5, ContentType: test.eventForm, Truncated: test.eventLacks, App: fat}
+			r := &app.Record{Kind: subjects.Updated, Sequence: 5, ContentType: test.eventForm, Truncated: test.eventLacks, App: encodertest.Encoded(fat)}
 			h := nats.Header{subjects.HeaderUID: {"u1"}}
 			if test.eventLacks != "" {
 				h.Set(subjects.HeaderTruncated, test.eventLacks)
@@ -69,12 +70,12 @@ func TestEntryWithin(t *testing.T) {
 // What a bucket may not have.
 func TestBucketProblems(t *testing.T) {
 	fit := jetstream.StreamConfig{Retention: jetstream.LimitsPolicy, MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1}
-	if got := BucketProblems(fit); len(got) > 0 {
+	if got := bucketProblems(fit); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 	limited := fit
 	limited.MaxMsgSize = 8192
-	if got := BucketProblems(limited); len(got) != 1 || !strings.Contains(got[0], "8192 bytes") {
+	if got := bucketProblems(limited); len(got) != 1 || !strings.Contains(got[0], "8192 bytes") {
 		t.Errorf("got %v", got)
 	}
 }

@@ -64,12 +64,27 @@ func (s *Storage) Info(ctx context.Context, name string) (*jetstream.StreamInfo,
 	return stream.CachedInfo(), nil
 }
 
+// existing is Info of a stream that has to exist.
+func (s *Storage) existing(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	info, err := s.Info(ctx, name)
+	if err == nil && info == nil {
+		err = fmt.Errorf("stream %s is gone", name)
+	}
+	return info, err
+}
+
 // LookUp reads the configuration and state of stream and bucket.
 func (s *Storage) LookUp(ctx context.Context) (err error) {
 	if s.Stream, err = s.Info(ctx, s.Config.Stream); err != nil {
 		return err
 	}
 	s.Bucket, err = s.Info(ctx, subjects.BucketStream(s.Config.Bucket))
+	return err
+}
+
+// ReadStream reads the stream, which has to exist, again.
+func (s *Storage) ReadStream(ctx context.Context) (err error) {
+	s.Stream, err = s.existing(ctx, s.Config.Stream)
 	return err
 }
 
@@ -114,11 +129,8 @@ func (s *Storage) Inspect(ctx context.Context) error {
 func (s *Storage) InspectStream() error {
 	cfg := s.Stream.Config
 	if got, want := cfg.Subjects, []string{s.Subjects.Events()}; !slices.Equal(got, want) {
-		return &app.ConfigError{
-			Field: "stream", Value: s.Config.Stream,
-			Problem: fmt.Sprintf("it holds the subjects %s, want %s", strings.Join(got, ", "), want[0]),
-			Repair:  "choose another --stream, or the --prefix that belongs to it",
-		}
+		wrong := problems{fmt.Sprintf("it holds the subjects %s, want %s", strings.Join(got, ", "), want[0])}
+		return wrong.refuse("stream", s.Config.Stream, "choose another --stream, or the --prefix that belongs to it")
 	}
 	if err := s.checkDurability(cfg); err != nil {
 		return err
@@ -129,18 +141,13 @@ func (s *Storage) InspectStream() error {
 // InspectBucket checks the configuration of the bucket that was read.
 func (s *Storage) InspectBucket() error {
 	cfg := s.Bucket.Config
-	problems := BucketProblems(cfg)
-	if cfg.Metadata[subjects.MetadataClusterUID] == "" && s.Bucket.State.Msgs > 0 {
-		problems = append(problems, fmt.Sprintf("it holds %d entries that appbridge did not write", s.Bucket.State.Msgs))
-	}
-	if of := cfg.Metadata[subjects.MetadataStream]; of != "" && of != s.Config.Stream {
-		problems = append(problems, fmt.Sprintf("it is the snapshot of stream %s, not of %s", of, s.Config.Stream))
-	}
-	if len(problems) > 0 {
-		return &app.ConfigError{
-			Field: "bucket", Value: s.Config.Bucket, Problem: strings.Join(problems, "; "),
-			Repair: "choose another --bucket or change this one",
-		}
+	unfit := bucketProblems(cfg)
+	unfit.add(cfg.Metadata[subjects.MetadataClusterUID] == "" && s.Bucket.State.Msgs > 0,
+		"it holds %d entries that appbridge did not write", s.Bucket.State.Msgs)
+	of := cfg.Metadata[subjects.MetadataStream]
+	unfit.add(of != "" && of != s.Config.Stream, "it is the snapshot of stream %s, not of %s", of, s.Config.Stream)
+	if err := unfit.refuse("bucket", s.Config.Bucket, "choose another --bucket or change this one"); err != nil {
+		return err
 	}
 	return s.CheckCluster("bucket", s.Config.Bucket, cfg)
 }
@@ -149,50 +156,51 @@ func (s *Storage) InspectBucket() error {
 // the bucket reflects. A stream or bucket without an identity, from an older version or from a
 // backup, counts as the same if it is of this cluster.
 func (s *Storage) Identify(known Witness, position uint64) error {
-	bucketID := ""
-	if s.Bucket != nil {
-		bucketID = s.Bucket.Config.Metadata[subjects.MetadataStreamID]
-	}
-	if s.Stream == nil {
-		s.ID = cmp.Or(bucketID, s.knownID(known), rand.Text())
-		return nil
-	}
-	streamID := s.Stream.Config.Metadata[subjects.MetadataStreamID]
+	id, bucketID := metadataOf(s.Stream, subjects.MetadataStreamID), metadataOf(s.Bucket, subjects.MetadataStreamID)
 	switch {
-	case streamID != "" && position > 0 && bucketID != "" && bucketID != streamID:
-		return s.otherHistory(fmt.Sprintf("it reflects sequence %d of a stream with id %s, stream %s has id %s: they do not belong together",
-			position, bucketID, s.Config.Stream, streamID))
-	case streamID != "":
-		s.ID = streamID
+	case id != "" && position > 0 && bucketID != "" && bucketID != id:
+		return s.otherHistory("it reflects sequence %d of a stream with id %s, stream %s has id %s",
+			position, bucketID, s.Config.Stream, id)
+	case id != "":
 	case !s.madeByHand():
-		s.ID = cmp.Or(bucketID, s.knownID(known), rand.Text())
+		id = cmp.Or(bucketID, s.knownID(known))
 	case position > 0:
-		s.ID = cmp.Or(bucketID, rand.Text())
-	default:
-		s.ID = rand.Text()
+		id = bucketID
 	}
+	s.ID = cmp.Or(id, rand.Text())
 	return nil
 }
 
 // knownID is the stream identity of the acknowledged sequences, if the names are the same.
 func (s *Storage) knownID(known Witness) string {
-	if known.StreamName != s.Config.Stream || known.BucketName != s.Config.Bucket || known.ClusterUID != s.Config.ClusterUID {
+	here := s.Witness()
+	here.StreamID = known.StreamID
+	if !known.SameHistory(here) {
 		return ""
 	}
 	return known.StreamID
 }
 
+// metadataOf is a value of a stream's metadata, "" if there is no stream.
+func metadataOf(info *jetstream.StreamInfo, key string) string {
+	if info == nil {
+		return ""
+	}
+	return info.Config.Metadata[key]
+}
+
 // madeByHand reports whether an operator made the stream and no bridge has marked it yet.
 func (s *Storage) madeByHand() bool {
-	m := s.Stream.Config.Metadata
-	return m[subjects.MetadataStreamID] == "" && m[subjects.MetadataClusterUID] == ""
+	return s.Stream != nil && metadataOf(s.Stream, subjects.MetadataStreamID) == "" &&
+		metadataOf(s.Stream, subjects.MetadataClusterUID) == ""
 }
 
 // otherHistory is the error of a bucket that does not reflect this stream.
-func (s *Storage) otherHistory(problem string) error {
+func (s *Storage) otherHistory(format string, args ...any) error {
 	return &app.ConfigError{
-		Field: "bucket", Value: s.Config.Bucket, Problem: problem,
-		Repair: fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written again", s.Config.Bucket),
+		Field: "bucket", Value: s.Config.Bucket,
+		Problem: fmt.Sprintf(format, args...) + ": they do not belong together",
+		Repair:  fmt.Sprintf("restore the stream, or delete the bucket (nats kv del %s) to have it written again", s.Config.Bucket),
 	}
 }
 
@@ -201,16 +209,16 @@ func (s *Storage) CheckPosition(ctx context.Context, snap *Snapshot) error {
 	if s.Stream == nil || snap.Position == 0 {
 		return nil // a stream that is created again continues behind the bucket
 	}
-	msg, err := MessageAt(ctx, s.JS.Conn(), s.Config.Stream, snap.Position)
+	msg, err := OrNone(MessageAt(ctx, s.JS.Conn(), s.Config.Stream, snap.Position))
 	switch {
-	case errors.Is(err, ErrNoMessage):
-		return nil // retention removed it, or it is in a lost range
 	case err != nil:
 		return fmt.Errorf("read sequence %d of stream %s: %w", snap.Position, s.Config.Stream, err)
+	case msg == nil:
+		return nil // retention removed it, or it is in a lost range
 	}
 	if id := msg.Header.Get(subjects.CEID); id != snap.positionID {
-		return s.otherHistory(fmt.Sprintf("it reflects event %s at sequence %d, where stream %s holds %q: they do not belong together",
-			snap.positionID, snap.Position, s.Config.Stream, id))
+		return s.otherHistory("it reflects event %s at sequence %d, where stream %s holds %q",
+			snap.positionID, snap.Position, s.Config.Stream, id)
 	}
 	return nil
 }
@@ -249,8 +257,8 @@ func (s *Storage) Witness() Witness {
 
 // AcceptReset marks stream and bucket: all events so far are of a past history of the cluster.
 func (s *Storage) AcceptReset(ctx context.Context) (err error) {
-	if s.Stream, err = s.Info(ctx, s.Config.Stream); err != nil || s.Stream == nil {
-		return errors.Join(fmt.Errorf("stream %s is gone", s.Config.Stream), err)
+	if err = s.ReadStream(ctx); err != nil {
+		return err
 	}
 	reset := map[string]string{subjects.MetadataResetSequence: strconv.FormatUint(s.Stream.State.LastSeq, 10)}
 	// Both: either may be created again from the other.
@@ -268,10 +276,7 @@ func (s *Storage) AcceptReset(ctx context.Context) (err error) {
 func (s *Storage) Accepted() uint64 {
 	var newest uint64
 	for _, info := range []*jetstream.StreamInfo{s.Stream, s.Bucket} {
-		if info == nil {
-			continue
-		}
-		sequence, err := strconv.ParseUint(info.Config.Metadata[subjects.MetadataResetSequence], 10, 64)
+		sequence, err := strconv.ParseUint(metadataOf(info, subjects.MetadataResetSequence), 10, 64)
 		if err == nil {
 			newest = max(newest, sequence)
 		}

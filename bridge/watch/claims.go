@@ -2,25 +2,30 @@ package watch
 
 import (
 	"cmp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // claims are the Knative Services that claim to be an app.
-type claims map[subjects.AppID]map[types.NamespacedName]*kservice.Service
+type claims map[subjects.AppID][]*app.Service
 
-func (c claims) add(id subjects.AppID, key types.NamespacedName, svc *kservice.Service) {
-	if c[id] == nil {
-		c[id] = map[types.NamespacedName]*kservice.Service{}
+// add adds a Knative Service in place of what it was before.
+func (c claims) add(id subjects.AppID, svc *app.Service) {
+	key := svc.Key()
+	if at := slices.IndexFunc(c[id], func(had *app.Service) bool { return had.Key() == key }); at >= 0 {
+		c[id][at] = svc
+		return
 	}
-	c[id][key] = svc
+	c[id] = append(c[id], svc)
 }
 
 func (c claims) remove(id subjects.AppID, key types.NamespacedName) {
-	delete(c[id], key)
+	c[id] = slices.DeleteFunc(c[id], func(had *app.Service) bool { return had.Key() == key })
 	if len(c[id]) == 0 {
 		delete(c, id)
 	}
@@ -28,7 +33,7 @@ func (c claims) remove(id subjects.AppID, key types.NamespacedName) {
 
 // winner is the Knative Service that is the app where several claim to be: the one with the
 // canonical name, else the oldest. It is nil if there is no claim.
-func (c claims) winner(id subjects.AppID) (best *kservice.Service) {
+func (c claims) winner(id subjects.AppID) (best *app.Service) {
 	canonical := ""
 	for _, svc := range c[id] {
 		if best == nil {
@@ -45,7 +50,7 @@ func (c claims) winner(id subjects.AppID) (best *kservice.Service) {
 	return best
 }
 
-func wins(a, b *kservice.Service, canonical string) bool {
+func wins(a, b *app.Service, canonical string) bool {
 	if (a.Name == canonical) != (b.Name == canonical) {
 		return a.Name == canonical
 	}

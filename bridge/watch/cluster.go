@@ -20,8 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/watch/decoder"
 )
 
 // Cluster is the access to the Kubernetes API: caches for events, a client for consistent reads.
@@ -29,6 +31,7 @@ type Cluster struct {
 	Namespaces []string             // at least one; metav1.NamespaceAll for all
 	Lease      types.NamespacedName // the Lease this replica needs; without a name: none
 	caches     []cache.Cache        // one for each of namespaces
+	keeper     app.Keeper
 	Watches    *Group
 	Client     client.Client
 	Clientset  kubernetes.Interface
@@ -49,18 +52,19 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	k := &Cluster{Namespaces: namespaces, Watches: conn.Watches, Log: log}
+	requests, err := decoder.NewClient(cfg, scheme)
+	if err != nil {
+		return nil, err
+	}
+	k := &Cluster{Namespaces: namespaces, Watches: conn.Watches, Log: log, keeper: src.keeper}
 	for _, ns := range namespaces {
 		c, err := cache.New(cfg, cache.Options{
 			Scheme:            scheme,
 			Mapper:            mapper,
 			DefaultNamespaces: map[string]cache.Config{ns: {}},
-			DefaultTransform:  kservice.Trim,
+			DefaultTransform:  src.Transform,
 			SyncPeriod:        new(time.Duration(0)), // never
-			ByObject: map[client.Object]cache.ByObject{
-				&kservice.Service{}: {Label: managedSelector()},
-			},
-			NewInformer: conn.informers(src.Shown, ns),
+			NewInformer:       conn.informers(src.Shown, ns, requests),
 			// Cached objects are never changed here.
 			DefaultUnsafeDisableDeepCopy: new(true),
 			DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -82,19 +86,19 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 	return k, nil
 }
 
-// informers makes the informers of a namespace's cache. They announce the version of each list: up
-// to it, earlier states may have been skipped.
-func (c *Connection) informers(s *Shown, namespace string) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
-	return func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		kind := KindRevision
-		if _, ok := example.(*kservice.Revision); !ok {
-			kind = KindService
+// informers makes the informers of a namespace's cache, with requests of their own in place of the
+// cache's, and without an index: Shown is what is read. They announce the version of each list: up to it, earlier states may have been skipped.
+func (c *Connection) informers(s *Shown, namespace string, requests *decoder.Client) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+	return func(_ toolscache.ListerWatcher, example runtime.Object, resync time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
+		kind, selector := KindRevision, labels.Everything()
+		if _, ok := example.(*kservice.Service); ok {
+			kind, selector = KindService, managedSelector()
 		}
-		return toolscache.NewSharedIndexInformer(c.Watches.Add(lw, Options{
+		return toolscache.NewSharedIndexInformer(c.Watches.Add(requests.ListWatch(kind, resourceOf(kind).Resource, namespace, selector), Options{
 			Kind: kind, Namespace: namespace,
 			Listed:  func(version string) { s.Listed(kind, version) },
 			Retried: func(error) { c.metrics.watchErrors.Inc() },
-		}), example, resync, indexers)
+		}), example, resync, toolscache.Indexers{})
 	}
 }
 
@@ -130,35 +134,38 @@ func (k *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Sync registers the source's handlers and waits until the informers delivered what exists.
+// Sync registers the source's handlers and waits until the informers delivered what exists. The
+// informers list side by side.
 func (k *Cluster) Sync(ctx context.Context, s *Source) error {
-	for _, w := range []struct {
-		object  client.Object
-		handler toolscache.ResourceEventHandler
-	}{
-		// Revisions first: with their counts known, the Services that follow are settled once.
-		{&kservice.Revision{}, s.Revisions()},
-		{&kservice.Service{}, s.Services()},
-	} {
-		var synced []toolscache.InformerSynced
-		for _, c := range k.caches {
-			informer, err := c.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
+	var revisions, services []cache.Informer
+	for _, c := range k.caches {
+		for object, informers := range map[client.Object]*[]cache.Informer{&kservice.Revision{}: &revisions, &kservice.Service{}: &services} {
+			informer, err := c.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 			if err != nil {
 				return fmt.Errorf("start the informer: %w", err)
 			}
-			registration, err := informer.AddEventHandler(w.handler)
-			if err != nil {
-				return fmt.Errorf("register with the informer: %w", err)
-			}
-			synced = append(synced, registration.HasSynced)
+			*informers = append(*informers, informer)
 		}
-		if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
-			return context.Cause(ctx)
+	}
+	// Revisions first: with their counts known, each Service that follows has its state at once.
+	if err := deliver(ctx, revisions, s.Revisions()); err != nil {
+		return err
+	}
+	return deliver(ctx, services, s.Services())
+}
+
+// deliver registers a handler and waits until the informers delivered to it what exists.
+func deliver(ctx context.Context, informers []cache.Informer, handler toolscache.ResourceEventHandler) error {
+	var synced []toolscache.InformerSynced
+	for _, informer := range informers {
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return fmt.Errorf("register with the informer: %w", err)
 		}
+		synced = append(synced, registration.HasSynced)
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+		return context.Cause(ctx)
 	}
 	return nil
 }
-
-// Relist has the informer of a kind and a namespace, as in namespaces, list again, consistently: it
-// emits what it has missed. It does nothing while that is under way. cause is one of package watch.
-func (k *Cluster) Relist(kind, namespace, cause string) { k.Watches.Relist(kind, namespace, cause) }

@@ -7,7 +7,9 @@ import (
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,30 +58,30 @@ func (r *ClusterReader) CheckNamespaces(ctx context.Context) error {
 
 // Read lists Knative Services and Revisions consistently, and matches apps as the source does.
 func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
-	src := NewSource(zap.NewNop(), func(string) {})
+	src := NewSource(zap.NewNop(), r.Cluster.keeper, func(string) {})
 	src.SetAfter(func(time.Duration, func()) (stop func() bool) { return func() bool { return false } }) // no time passes
 	apps := &ClusterApps{Current: src.current, Pending: map[subjects.AppID]bool{}, Skipped: map[types.NamespacedName]error{}}
 	for _, ns := range r.Cluster.Namespaces {
-		objects := 0
-		if err := listObjects(ctx, r.Cluster, KindRevision, ns, func(page *kservice.RevisionList) {
-			objects += len(page.Items)
-			for i := range page.Items {
-				_, _ = kservice.Trim(&page.Items[i])
-				src.upsertRevision(&page.Items[i])
+		objects, version := 0, ""
+		each := func(obj runtime.Object) error { //nolint:unparam // for meta.EachListItem
+			objects++
+			kept, _ := r.Cluster.keeper.Transform(obj)
+			switch o := kept.(type) {
+			case *kservice.Revision:
+				src.upsertRevision(o)
+			case *app.Service:
+				src.upsertService(o)
 			}
-		}); err != nil {
-			return nil, err
+			return nil
 		}
-		version := ""
-		if err := listObjects(ctx, r.Cluster, KindService, ns, func(page *kservice.ServiceList) {
-			objects += len(page.Items)
-			version = page.ResourceVersion
-			for i := range page.Items {
-				_, _ = kservice.Trim(&page.Items[i])
-				src.upsertService(&page.Items[i])
+		// Every page is a list of its own: what was taken from one stays.
+		for kind, newPage := range listsInOrder {
+			if err := kubeapi.EachPage(ctx, r.Cluster.Client, newPage, func(page client.ObjectList) error {
+				version = page.GetResourceVersion()
+				return meta.EachListItem(page, each)
+			}, watched(kind, ns)...); err != nil {
+				return nil, explainList(err, kind, ns)
 			}
-		}); err != nil {
-			return nil, err
 		}
 		if objects == 0 && r.unchecked[ns] {
 			apps.Unknown = append(apps.Unknown, ns)
@@ -90,29 +92,17 @@ func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
 		apps.Pending[id] = true
 	}
 	for key, o := range src.Shown.services {
-		_, err := app.Identity(o.service)
-		if winner := src.current[o.app].Service; err == nil && winner != o.service {
-			err = errConflict(o.app, winner)
-		}
-		if err != nil {
-			apps.Skipped[key] = err
+		if winner := src.current[o.ID].Service; !o.IsApp() {
+			apps.Skipped[key] = o.Err
+		} else if winner != o {
+			apps.Skipped[key] = errConflict(o.ID, winner)
 		}
 	}
 	return apps, nil
 }
 
-// listObjects lists the objects of a kind consistently. Every page is a list of its own: what was
-// taken from one stays.
-func listObjects[T any, L interface {
-	*T
-	client.ObjectList
-}](ctx context.Context, k *Cluster, kind, ns string, each func(L)) error {
-	err := kubeapi.EachPage(ctx, k.Client, func() L { return new(T) }, func(page L) error {
-		each(page)
-		return nil
-	}, watched(kind, ns)...)
-	if err != nil {
-		return explainList(err, kind, ns)
-	}
-	return nil
+// listsInOrder are the kinds in the order of listing, Revisions first, with their lists.
+func listsInOrder(yield func(kind string, newPage func() client.ObjectList) bool) {
+	_ = yield(KindRevision, func() client.ObjectList { return &kservice.RevisionList{} }) &&
+		yield(KindService, func() client.ObjectList { return &kservice.ServiceList{} })
 }

@@ -53,22 +53,20 @@ func (c *Connection) Trouble() (what string, since time.Time, why string) {
 			what, since, why = "there has been no watch on Kubernetes", w.since, path
 		}
 	}
-	if what != "" {
-		return what, since, why
-	}
-	if kind, namespace, at, ok := c.Watches.Suspect(); ok {
+	if kind, namespace, at, ok := c.Watches.Suspect(); ok && what == "" {
 		return "a watch on Kubernetes was silent and has not shown anything", at, kind + "s in " + kubeapi.NamespaceText(namespace)
 	}
-	return "", time.Time{}, ""
+	return what, since, why
 }
 
 // Disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does
 // not answer, or its watch is missing or was silent.
 func (c *Connection) Disturbs(kind, namespace string) bool {
-	path := "/" + kservice.GroupVersion().Version + "/" + strings.ToLower(kind) + "s"
+	parent := kservice.GroupVersion().Version
 	if namespace != metav1.NamespaceAll {
-		path = "/namespaces/" + namespace + "/" + strings.ToLower(kind) + "s"
+		parent = "namespaces/" + namespace
 	}
+	path := "/" + parent + "/" + resourceOf(kind).Resource
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.down.IsZero() {
@@ -101,9 +99,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.conn.Note(err)
 	}
 	if err == nil && resp.StatusCode == http.StatusOK && isWatch(req) {
-		path := req.URL.Path
-		t.conn.opened(path)
-		resp.Body = &watchBody{ReadCloser: resp.Body, closed: func() { t.conn.closed(path) }}
+		t.conn.opened(req.URL.Path)
+		resp.Body = &watchBody{resp.Body, sync.OnceFunc(func() { t.conn.closed(req.URL.Path) })}
 	}
 	return resp, err
 }
@@ -116,12 +113,11 @@ func isWatch(req *http.Request) bool {
 // watchBody is the body of a watch's response, which lasts as long as the watch.
 type watchBody struct {
 	io.ReadCloser
-	once   sync.Once
 	closed func()
 }
 
 func (b *watchBody) Close() error {
-	b.once.Do(b.closed)
+	b.closed()
 	return b.ReadCloser.Close()
 }
 

@@ -13,9 +13,11 @@
 // The rest of this page is about the ListerWatcher under each informer. It notices lists and
 // watches without any message or error, for which client-go waits without a limit.
 //
-//	reflector ──► ListerWatcher ──► client ──► transport ──► API server
+//	reflector ──► ListerWatcher ──► decoder ──► transport ──► API server
 //	   (410,          │  announces lists, watches the silence     │
 //	 plain list)      └───────────── bytes of lists ◄─────────────┘
+//
+// Package decoder makes the requests and reads the objects. Pods have client-go's client there.
 //
 // # Lists
 //

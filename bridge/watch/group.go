@@ -49,7 +49,7 @@ type Group struct {
 	age      *prometheus.Desc
 
 	mu      sync.Mutex
-	members []*ListerWatcher
+	members []*listerWatcher
 	plain   time.Time // until when lists are plain
 }
 
@@ -90,21 +90,28 @@ type Options struct {
 }
 
 // Add puts an informer's ListerWatcher into the group and returns the one to use in its place.
-func (g *Group) Add(lw toolscache.ListerWatcher, opts Options) *ListerWatcher {
-	l := &ListerWatcher{
+func (g *Group) Add(lw toolscache.ListerWatcher, opts Options) *toolscache.ListWatch {
+	if opts.Listed == nil {
+		opts.Listed = func(string) {}
+	}
+	if opts.Retried == nil {
+		opts.Retried = func(error) {}
+	}
+	l := &listerWatcher{
 		inner: toolscache.ToListerWatcherWithContext(lw), group: g, opts: opts,
 		log: g.log.With(zap.String("kind", opts.Kind), zap.String("namespace", opts.Namespace)),
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members = append(g.members, l)
-	return l
+	return &toolscache.ListWatch{ListWithContextFunc: l.List, WatchFuncWithContext: l.Watch}
 }
 
-// Relist has the informers of a kind and namespace list again, consistently.
+// Relist has the informers of a kind and namespace list again, consistently: they emit what they
+// have missed. It does nothing while that is under way.
 func (g *Group) Relist(kind, namespace, cause string) {
 	for _, l := range g.of(kind, namespace) {
-		l.Relist(cause)
+		l.listAgain(cause)
 	}
 }
 
@@ -114,7 +121,7 @@ func (g *Group) Relist(kind, namespace, cause string) {
 // since its start.
 func (g *Group) Suspect() (kind, namespace string, since time.Time, ok bool) {
 	for _, l := range g.all() {
-		if at := l.suspectSince(); !l.opts.Optional && !at.IsZero() && (!ok || at.Before(since)) {
+		if at := l.state().suspect; !l.opts.Optional && !at.IsZero() && (!ok || at.Before(since)) {
 			kind, namespace, since, ok = l.opts.Kind, l.opts.Namespace, at, true
 		}
 	}
@@ -123,23 +130,23 @@ func (g *Group) Suspect() (kind, namespace string, since time.Time, ok bool) {
 
 // Silent reports whether the watch of an informer of a kind and namespace is suspect.
 func (g *Group) Silent(kind, namespace string) bool {
-	return slices.ContainsFunc(g.of(kind, namespace), func(l *ListerWatcher) bool { return !l.suspectSince().IsZero() })
+	return slices.ContainsFunc(g.of(kind, namespace), func(l *listerWatcher) bool { return !l.state().suspect.IsZero() })
 }
 
 // Listing reports whether an informer of a kind and namespace lists, or is to list.
 func (g *Group) Listing(kind, namespace string) bool {
-	return slices.ContainsFunc(g.of(kind, namespace), (*ListerWatcher).listing)
+	return slices.ContainsFunc(g.of(kind, namespace), func(l *listerWatcher) bool { return l.state().listing })
 }
 
-func (g *Group) all() []*ListerWatcher {
+func (g *Group) all() []*listerWatcher {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.members[:len(g.members):len(g.members)]
 }
 
 // of returns the members of a kind and namespace.
-func (g *Group) of(kind, namespace string) []*ListerWatcher {
-	return slices.DeleteFunc(slices.Clone(g.all()), func(l *ListerWatcher) bool {
+func (g *Group) of(kind, namespace string) []*listerWatcher {
+	return slices.DeleteFunc(slices.Clone(g.all()), func(l *listerWatcher) bool {
 		return l.opts.Kind != kind || l.opts.Namespace != namespace
 	})
 }
@@ -171,7 +178,7 @@ func (g *Group) Collect(ch chan<- prometheus.Metric) {
 	last := map[name]time.Time{}
 	for _, l := range g.all() {
 		of := name{l.opts.Kind, l.opts.Namespace}
-		if at := l.lastMessage(); !at.IsZero() && (last[of].IsZero() || at.Before(last[of])) {
+		if at := l.state().last; !at.IsZero() && (last[of].IsZero() || at.Before(last[of])) {
 			last[of] = at
 		}
 	}

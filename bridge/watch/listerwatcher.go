@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,12 +18,11 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// ListerWatcher is what one informer lists and watches through. Group.Add makes one. Relist may be
-// called at any time; the rest is the informer's.
+// listerWatcher is what one informer lists and watches through.
 //
 // Requests that only fail because the API server is unavailable it makes again itself: the
 // reflector's own pauses grow to a minute, and states that come and go in them would never be seen.
-type ListerWatcher struct {
+type listerWatcher struct {
 	inner toolscache.ListerWatcherWithContext
 	group *Group
 	opts  Options
@@ -39,19 +40,9 @@ type ListerWatcher struct {
 	quiet   bool      // it was opened again because of silence, and has had no message since
 }
 
-// List and Watch are what client-go used before it had contexts; the interface still asks for them.
-func (l *ListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return l.ListWithContext(context.Background(), opts)
-}
-
-// Watch is WatchWithContext without a context.
-func (l *ListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	return l.WatchWithContext(context.Background(), opts)
-}
-
-// Relist ends the informer's watch, or the list that is under way, and has the next list be
+// listAgain ends the informer's watch, or the list that is under way, and has the next list be
 // consistent. It does nothing while such a list is pending.
-func (l *ListerWatcher) Relist(cause string) {
+func (l *listerWatcher) listAgain(cause string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.relist {
@@ -68,8 +59,8 @@ func (l *ListerWatcher) Relist(cause string) {
 	}
 }
 
-// ListWithContext makes a plain list.
-func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+// List makes a plain list.
+func (l *listerWatcher) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l.requested()
 	var list runtime.Object
 	err := untilAnswered(ctx, func() (err error) {
@@ -80,14 +71,14 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOpt
 		return nil, err
 	}
 	l.message()
-	if of, err := meta.ListAccessor(list); err == nil && l.opts.Listed != nil {
+	if of, err := meta.ListAccessor(list); err == nil {
 		l.opts.Listed(of.GetResourceVersion())
 	}
 	return list, nil
 }
 
 // list is one try, which ends when nothing of the answer comes for too long.
-func (l *ListerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (l *listerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	consistent, err := l.begin(cancel, opts.Continue != "")
@@ -98,7 +89,7 @@ func (l *ListerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runt
 	if opts.Continue == "" && (consistent || opts.ResourceVersion == "0" && l.group.listsPlainly()) {
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 	}
-	bytes := &progress{}
+	bytes := &atomic.Int64{}
 	stop := l.group.await(bytes, cancel)
 	list, err := l.inner.ListWithContext(context.WithValue(ctx, progressKey{}, bytes), opts)
 	stop()
@@ -120,7 +111,7 @@ func (l *ListerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runt
 
 // begin notes how to end the request of a list, and reports whether the list is to be consistent. A
 // list that began before Relist was called has expired: its pager lists again from the start.
-func (l *ListerWatcher) begin(cancel context.CancelCauseFunc, page bool) (consistent bool, err error) {
+func (l *listerWatcher) begin(cancel context.CancelCauseFunc, page bool) (consistent bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !page {
@@ -135,14 +126,14 @@ func (l *ListerWatcher) begin(cancel context.CancelCauseFunc, page bool) (consis
 	return l.relist, nil
 }
 
-func (l *ListerWatcher) end() {
+func (l *listerWatcher) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancel = nil
 }
 
 // satisfied notes that a plain list is there.
-func (l *ListerWatcher) satisfied(consistent bool) {
+func (l *listerWatcher) satisfied(consistent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.began = time.Time{} // also where a list by watch was refused
@@ -154,8 +145,8 @@ func (l *ListerWatcher) satisfied(consistent bool) {
 // errPlainList has the reflector fall back to a plain list.
 var errPlainList = errors.New("this API server did not end a list by watch lately: plain lists are used")
 
-// WatchWithContext opens a watch, which may begin with a list.
-func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+// Watch opens a watch, which may begin with a list.
+func (l *listerWatcher) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	lists := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if lists && l.group.listsPlainly() {
 		return nil, errPlainList
@@ -173,7 +164,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 }
 
 // open is one try. It ends if the server does not begin to answer within the limit.
-func (l *ListerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists bool) (*stream, error) {
+func (l *listerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists bool) (*stream, error) {
 	s := l.newStream(lists)
 	if s.consistent {
 		opts.ResourceVersion = ""
@@ -182,11 +173,15 @@ func (l *ListerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists
 	stop := every(s.limit(), func() bool { return false }, cancel)
 	w, err := l.inner.WatchWithContext(ctx, opts)
 	stop()
-	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, ErrNoProgress) {
+	if errors.Is(context.Cause(ctx), ErrNoProgress) {
 		if err == nil {
 			w.Stop()
 		}
-		return nil, l.unanswered(lists)
+		if lists {
+			return nil, l.abandon("the watch that begins with the list was not answered")
+		}
+		l.silent(false)
+		return nil, fmt.Errorf("watch: no answer: %w", ErrNoProgress)
 	}
 	if err != nil {
 		cancel(nil)
@@ -197,29 +192,23 @@ func (l *ListerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists
 	return s, nil
 }
 
-// unanswered is the error for a watch that did not even begin.
-func (l *ListerWatcher) unanswered(lists bool) error {
-	if !lists {
-		l.silent(false)
-		return fmt.Errorf("watch: no answer: %w", ErrNoProgress)
-	}
-	return l.abandon("the watch that begins with the list was not answered")
-}
-
 // abandon ends a list by watch; the error makes the reflector list plainly.
-func (l *ListerWatcher) abandon(why string) *noProgressError {
+func (l *listerWatcher) abandon(why string) *apierrors.StatusError {
 	l.group.unfinished()
 	l.mu.Lock()
 	l.began = time.Time{}
 	l.mu.Unlock()
 	l.group.reopened.WithLabelValues(CauseInitialList).Inc()
 	l.log.Warn(msgPlainList, zap.Duration("after", l.group.limits.NoProgress), zap.String("why", why))
-	return &noProgressError{why}
+	// One that client-go does nothing special about. It is an answer, so that it is not tried again.
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: "NoProgress", Message: "list by watch: " + why,
+	}}
 }
 
 // silent notes that a watch had no message for too long. It is logged once until there is a message
 // again. A watch that had bookmarks is suspect.
-func (l *ListerWatcher) silent(bookmarks bool) {
+func (l *listerWatcher) silent(bookmarks bool) {
 	l.mu.Lock()
 	first := !l.quiet
 	l.quiet = true
@@ -235,7 +224,7 @@ func (l *ListerWatcher) silent(bookmarks bool) {
 }
 
 // requested starts the age of the last message at the informer's first request.
-func (l *ListerWatcher) requested() {
+func (l *listerWatcher) requested() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last.IsZero() {
@@ -244,27 +233,20 @@ func (l *ListerWatcher) requested() {
 }
 
 // message notes that a message was received.
-func (l *ListerWatcher) message() {
+func (l *listerWatcher) message() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last, l.suspect, l.quiet = time.Now(), time.Time{}, false
 }
 
-func (l *ListerWatcher) lastMessage() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last
+// state is what the group reads of an informer.
+type state struct {
+	last, suspect time.Time
+	listing       bool // a list is under way or wanted
 }
 
-func (l *ListerWatcher) suspectSince() time.Time {
+func (l *listerWatcher) state() state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.suspect
-}
-
-// listing reports whether a list is under way or wanted.
-func (l *ListerWatcher) listing() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.relist || l.cancel != nil || !l.began.IsZero()
+	return state{l.last, l.suspect, l.relist || l.cancel != nil || !l.began.IsZero()}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,24 +34,28 @@ func (l Listing) covers(namespace string) bool {
 }
 
 // List reads uid and version of everything that is watched, consistently (resourceVersion unset):
-// the API server asks etcd how far it is. No more than one page of metadata is in memory at one
-// time.
+// the API server asks etcd how far it is. Of a kind and a namespace, no more than one page of
+// metadata is in memory at one time.
 func (k *Cluster) List(ctx context.Context) ([]Listing, error) {
 	var listings []Listing
 	for _, ns := range k.Namespaces {
 		for _, kind := range []string{KindRevision, KindService} {
-			l := Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]Listed{}}
-			if err := k.Pages(ctx, kind, ns, func(page Listing) error {
+			listings = append(listings, Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]Listed{}})
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(2) // both kinds of a namespace
+	for i := range listings {
+		l := &listings[i]
+		group.Go(func() error {
+			return k.Pages(ctx, l.Kind, l.Namespace, func(page Listing) error {
 				maps.Copy(l.Items, page.Items)
 				l.Version = page.Version
 				return nil
-			}); err != nil {
-				return nil, err
-			}
-			listings = append(listings, l)
-		}
+			})
+		})
 	}
-	return listings, nil
+	return listings, group.Wait()
 }
 
 // Pages calls each with every page of a consistent list of the objects that are watched.

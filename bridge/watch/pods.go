@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -65,10 +64,7 @@ func (p *Pods) Run(ctx context.Context) {
 
 // Of are the pods of one Knative Service.
 func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
-	i := p.informers[namespace]
-	if i == nil {
-		i = p.informers[metav1.NamespaceAll]
-	}
+	i := cmp.Or(p.informers[namespace], p.informers[metav1.NamespaceAll])
 	if i == nil {
 		return nil, fmt.Errorf("the pods in %s are not known: it is not watched", kubeapi.NamespaceText(namespace))
 	}
@@ -180,13 +176,14 @@ func (i *podInformer) denied() error {
 	if kubeapi.ReasonOf(i.watch) == kubeapi.Forbidden {
 		verbs = append(verbs, "watch")
 	}
+	where := kubeapi.NamespaceText(i.namespace)
 	switch len(verbs) {
 	case 0:
 		return nil
 	case 1:
-		return &kubeapi.DeniedError{Text: fmt.Sprintf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], kubeapi.NamespaceText(i.namespace))}
+		return &kubeapi.DeniedError{Text: fmt.Sprintf("the right %s on pods in %s is missing: grant it by RBAC", verbs[0], where)}
 	default:
-		return &kubeapi.DeniedError{Text: fmt.Sprintf("the rights %s on pods in %s are missing: grant them by RBAC", strings.Join(verbs, " and "), kubeapi.NamespaceText(i.namespace))}
+		return &kubeapi.DeniedError{Text: fmt.Sprintf("the rights list and watch on pods in %s are missing: grant them by RBAC", where)}
 	}
 }
 
@@ -227,18 +224,16 @@ func trimPod(object any) (any, error) {
 			trimmed.Labels[key] = value
 		}
 	}
-	if n := len(pod.Status.ContainerStatuses); n > 0 {
-		trimmed.Status.ContainerStatuses = make([]corev1.ContainerStatus, n)
-	}
 	for i := range pod.Status.ContainerStatuses {
-		from, to := &pod.Status.ContainerStatuses[i], &trimmed.Status.ContainerStatuses[i]
-		to.Ready = from.Ready
+		from := &pod.Status.ContainerStatuses[i]
+		to := corev1.ContainerStatus{Ready: from.Ready}
 		if waiting := from.State.Waiting; waiting != nil {
 			to.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting.Reason}
 		}
 		if terminated := from.State.Terminated; terminated != nil {
 			to.State.Terminated = &corev1.ContainerStateTerminated{Reason: terminated.Reason}
 		}
+		trimmed.Status.ContainerStatuses = append(trimmed.Status.ContainerStatuses, to)
 	}
 	return trimmed, nil
 }

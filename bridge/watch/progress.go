@@ -12,9 +12,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/retry"
 )
 
-// progress counts the parts of a list's answer.
-type progress struct{ steps atomic.Int64 }
-
+// progressKey is the key of an *atomic.Int64 that counts the parts of a list's answer.
 type progressKey struct{}
 
 // Transport counts the bytes of the lists of a Group on their way.
@@ -23,8 +21,8 @@ type Transport struct{ http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(req)
-	if p, ok := req.Context().Value(progressKey{}).(*progress); ok && err == nil {
-		p.steps.Add(1)
+	if p, ok := req.Context().Value(progressKey{}).(*atomic.Int64); ok && err == nil {
+		p.Add(1)
 		resp.Body = &countedBody{resp.Body, p}
 	}
 	return resp, err
@@ -32,22 +30,22 @@ func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type countedBody struct {
 	io.ReadCloser
-	progress *progress
+	steps *atomic.Int64
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.progress.steps.Add(1)
+		b.steps.Add(1)
 	}
 	return n, err
 }
 
 // await cancels a list of which nothing comes for too long, until stop is called.
-func (g *Group) await(p *progress, cancel context.CancelCauseFunc) (stop func()) {
+func (g *Group) await(steps *atomic.Int64, cancel context.CancelCauseFunc) (stop func()) {
 	var seen int64
 	return every(g.limits.NoProgress, func() (moved bool) {
-		now := p.steps.Load()
+		now := steps.Load()
 		moved, seen = now != seen, now
 		return moved
 	}, cancel)
@@ -86,9 +84,5 @@ func untilAnswered(ctx context.Context, request func() error, retried func(error
 			return retry.Permanent(err)
 		}
 		return err
-	}, func(err error, _ time.Duration) {
-		if retried != nil {
-			retried(err)
-		}
-	})
+	}, func(err error, _ time.Duration) { retried(err) })
 }

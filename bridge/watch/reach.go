@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
-	"github.com/appbridge/appbridge/bridge/app"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/appbridge/appbridge/bridge/app"
 )
 
 // Observed is what the informers delivered of one object.
@@ -49,7 +51,7 @@ func (s *Shown) known(kind string, key types.NamespacedName) Observed {
 		known.UID, known.Version, known.Exists = r.UID, r.ResourceVersion, true
 	}
 	if o := s.services[key]; kind == KindService && o != nil {
-		known.UID, known.Version, known.Exists = o.service.UID, o.service.ResourceVersion, true
+		known.UID, known.Version, known.Exists = o.UID, o.ResourceVersion, true
 	}
 	return known
 }
@@ -58,45 +60,71 @@ func (s *Shown) known(kind string, key types.NamespacedName) Observed {
 // taken: those that are not in it and are no newer. mu must be locked.
 func (s *Shown) stale(l Listing, inList func(types.NamespacedName) bool) iter.Seq[types.NamespacedName] {
 	return func(yield func(types.NamespacedName) bool) {
-		check := func(key types.NamespacedName, version string) bool {
-			return inList(key) || !l.covers(key.Namespace) || app.CompareVersions(version, l.Version) > 0 || yield(key)
-		}
-		if l.Kind == KindRevision {
-			for key, r := range s.revisions {
-				if !check(key, r.ResourceVersion) {
-					return
-				}
-			}
-			return
-		}
-		for key, o := range s.services {
-			if !check(key, o.service.ResourceVersion) {
+		for key, version := range s.objects(l.Kind) {
+			if !inList(key) && l.covers(key.Namespace) && app.CompareVersions(version, l.Version) <= 0 && !yield(key) {
 				return
 			}
 		}
 	}
 }
 
-// missing yields what the informers have not delivered yet of a listing, object by object: while an
-// informer lists again, a high version of one object says nothing about another. mu must be locked.
-func (s *Shown) missing(l Listing) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for key, item := range l.Items {
-			deletion, deleted := s.deleted[incarnation{l.Kind, item.UID}]
-			switch {
-			case deleted && (deletion == "" || app.CompareVersions(deletion, item.ResourceVersion) > 0):
-			case s.known(l.Kind, key).Agrees(&item, l.Version):
-			case !yield(l.Kind + " " + key.String()):
-				return
+// objects yields the versions of a kind's objects. mu must be locked.
+func (s *Shown) objects(kind string) iter.Seq2[types.NamespacedName, string] {
+	return func(yield func(types.NamespacedName, string) bool) {
+		if kind == KindService {
+			for key, o := range s.services {
+				if !yield(key, o.ResourceVersion) {
+					return
+				}
 			}
+			return
 		}
-		inList := func(key types.NamespacedName) bool { _, ok := l.Items[key]; return ok }
-		for key := range s.stale(l, inList) {
-			if !yield(l.Kind + " " + key.String() + " is gone") {
+		for key, r := range s.revisions {
+			if !yield(key, r.ResourceVersion) {
 				return
 			}
 		}
 	}
+}
+
+// lack is what the informers have not delivered yet: an object, or its deletion.
+type lack struct {
+	key  types.NamespacedName
+	item *Listed // nil: it is deleted
+}
+
+func (k lack) String() string {
+	if k.item == nil {
+		return k.key.String() + " is gone"
+	}
+	return k.key.String()
+}
+
+// delivered reports whether the informers have delivered what was lacking. mu must be locked.
+func (s *Shown) delivered(l Listing, k lack) bool {
+	if k.item != nil {
+		deletion, deleted := s.deleted[incarnation{l.Kind, k.item.UID}]
+		if deleted && (deletion == "" || app.CompareVersions(deletion, k.item.ResourceVersion) > 0) {
+			return true
+		}
+	}
+	return s.known(l.Kind, k.key).Agrees(k.item, l.Version)
+}
+
+// lacking is what the informers have not delivered yet of a listing, object by object: while an
+// informer lists again, a high version of one object says nothing about another.
+func (s *Shown) lacking(l Listing) (lacking []lack) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, item := range l.Items {
+		if k := (lack{key, &item}); !s.delivered(l, k) {
+			lacking = append(lacking, k)
+		}
+	}
+	for key := range s.stale(l, func(key types.NamespacedName) bool { _, ok := l.Items[key]; return ok }) {
+		lacking = append(lacking, lack{key, nil})
+	}
+	return lacking
 }
 
 // Reach waits until the informers have delivered everything up to the listings. NoteDeletes must
@@ -107,48 +135,45 @@ func (s *Shown) Reach(ctx context.Context, listings []Listing, limit time.Durati
 	defer timer.Stop()
 	for _, l := range listings {
 		timer.Reset(limit)
-		least := s.unseen(l)
-		for {
-			behind, changed := s.behind(l)
-			if behind == "" {
-				break
-			}
-			select {
-			case <-changed:
-			case <-timer.C:
-				timer.Reset(limit)
-				if left := s.unseen(l); left < least {
-					least = left
-					continue
-				}
-				stuck(l, behind)
-			case <-ctx.Done():
-				return fmt.Errorf("wait for the informer to reach version %s (%s): %w", l.Version, behind, context.Cause(ctx))
+		// Another look at all of them at the end: an object that is gone may have been delivered since.
+		for left := s.lacking(l); len(left) > 0; left = s.lacking(l) {
+			if err := s.await(ctx, l, left, limit, timer, stuck); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// behind returns one object that the informers have not delivered yet of a listing, "" if there is
-// none, and a channel that is closed at the next callback.
-func (s *Shown) behind(l Listing) (what string, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for what = range s.missing(l) {
-		break
+// await waits for what is lacking of a listing. Each callback costs a look at the first of it.
+func (s *Shown) await(ctx context.Context, l Listing, left []lack, limit time.Duration, timer *time.Timer, stuck func(l Listing, what string)) error {
+	least := len(left)
+	for {
+		s.mu.Lock()
+		for len(left) > 0 && s.delivered(l, left[0]) {
+			left = left[1:]
+		}
+		changed := s.nextChange()
+		s.mu.Unlock()
+		if len(left) == 0 {
+			return nil
+		}
+		what := l.Kind + " " + left[0].String()
+		select {
+		case <-changed:
+		case <-timer.C:
+			timer.Reset(limit)
+			s.mu.Lock()
+			left = slices.DeleteFunc(left, func(k lack) bool { return s.delivered(l, k) })
+			s.mu.Unlock()
+			if len(left) == least {
+				stuck(l, what)
+			}
+			least = len(left)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the informer to reach version %s (%s): %w", l.Version, what, context.Cause(ctx))
+		}
 	}
-	return what, s.nextChange()
-}
-
-// unseen is how many objects of a listing the informers have not delivered yet.
-func (s *Shown) unseen(l Listing) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for range s.missing(l) {
-		n++
-	}
-	return n
 }
 
 // Outdated returns the objects of a consistent list with which the informers do not agree.

@@ -6,16 +6,16 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-func errConflict(id subjects.AppID, winner *kservice.Service) error {
+func errConflict(id subjects.AppID, winner *app.Service) error {
 	return fmt.Errorf("app %s is already Knative Service %s/%s", id, winner.Namespace, winner.Name)
 }
 
 // reject counts and logs an object that is not published, once per version. mu must be locked.
-func (s *Source) reject(key types.NamespacedName, svc *kservice.Service, reason string, err error) {
+func (s *Source) reject(key types.NamespacedName, svc *app.Service, reason string, err error) {
 	seen := string(svc.UID) + "/" + svc.ResourceVersion + "/" + reason
 	if s.reported[key] == seen {
 		return

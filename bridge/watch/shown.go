@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -10,20 +11,13 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// object is a managed Knative Service as the informer delivered it last.
-type object struct {
-	service *kservice.Service
-	app     subjects.AppID
-	valid   bool // app is a publishable identity
-}
-
 // Shown is what the informers delivered: objects and versions. It is safe for concurrent use.
 type Shown struct {
 	mu        sync.Mutex
-	services  map[types.NamespacedName]*object
+	services  map[types.NamespacedName]*app.Service
 	revisions map[types.NamespacedName]*kservice.Revision
-	// users are the Knative Services whose status names a Revision.
-	users    map[types.NamespacedName]map[types.NamespacedName]struct{}
+	// users are the names of the Knative Services whose status names a Revision of their namespace.
+	users    map[types.NamespacedName][]string
 	versions map[string]*versions // by kind
 	// deleted are the objects whose deletion was observed since NoteDeletes, with its version if
 	// that is known; nil while deletions are not noted.
@@ -59,9 +53,9 @@ func (v *versions) note(namespace, version string) {
 
 func newShown() *Shown {
 	return &Shown{
-		services:  map[types.NamespacedName]*object{},
+		services:  map[types.NamespacedName]*app.Service{},
 		revisions: map[types.NamespacedName]*kservice.Revision{},
-		users:     map[types.NamespacedName]map[types.NamespacedName]struct{}{},
+		users:     map[types.NamespacedName][]string{},
 		versions: map[string]*versions{
 			KindService:  {watched: map[string]string{}},
 			KindRevision: {watched: map[string]string{}},
@@ -69,27 +63,27 @@ func newShown() *Shown {
 	}
 }
 
-func (s *Shown) service(key types.NamespacedName) *object {
+func (s *Shown) service(key types.NamespacedName) *app.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.services[key]
 }
 
 // setService stores what the informer has of a Knative Service.
-func (s *Shown) setService(key types.NamespacedName, now *object) {
+func (s *Shown) setService(key types.NamespacedName, now *app.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.services[key]
-	if old != nil && old.service.UID != now.service.UID {
-		s.noteDelete(KindService, old.service.UID, "")
+	if old != nil && old.UID != now.UID {
+		s.noteDelete(KindService, old.UID, "")
 	}
 	s.services[key] = now
 	s.index(key, old, now)
-	s.versions[KindService].note(key.Namespace, now.service.ResourceVersion)
+	s.versions[KindService].note(key.Namespace, now.ResourceVersion)
 }
 
 // removeService removes a Knative Service; version is that of its deletion, "" if unknown.
-func (s *Shown) removeService(key types.NamespacedName, last *kservice.Service, version string) {
+func (s *Shown) removeService(key types.NamespacedName, last *app.Service, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noteDelete(KindService, last.UID, version)
@@ -118,26 +112,31 @@ func (s *Shown) removeRevision(key types.NamespacedName, last *kservice.Revision
 }
 
 // revisionOf is the Revision that a Service names, nil while there is none.
-func (s *Shown) revisionOf(svc *kservice.Service) *kservice.Revision {
+func (s *Shown) revisionOf(svc *app.Service) *kservice.Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Status.LatestReadyRevisionName}]
+	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.LatestReadyRevisionName}]
 }
 
 // index keeps users in step with the Revision that an object names. mu must be locked.
-func (s *Shown) index(key types.NamespacedName, old, now *object) {
-	if old != nil {
-		before := types.NamespacedName{Namespace: key.Namespace, Name: old.service.Status.LatestReadyRevisionName}
-		if delete(s.users[before], key); len(s.users[before]) == 0 {
-			delete(s.users, before)
+func (s *Shown) index(key types.NamespacedName, old, now *app.Service) {
+	named := func(svc *app.Service) types.NamespacedName {
+		if svc == nil {
+			return types.NamespacedName{Namespace: key.Namespace}
 		}
+		return types.NamespacedName{Namespace: key.Namespace, Name: svc.LatestReadyRevisionName}
 	}
-	if now != nil && now.service.Status.LatestReadyRevisionName != "" {
-		after := types.NamespacedName{Namespace: key.Namespace, Name: now.service.Status.LatestReadyRevisionName}
-		if s.users[after] == nil {
-			s.users[after] = map[types.NamespacedName]struct{}{}
-		}
-		s.users[after][key] = struct{}{}
+	before, after := named(old), named(now)
+	if before == after {
+		return
+	}
+	if left := slices.DeleteFunc(s.users[before], func(name string) bool { return name == key.Name }); len(left) > 0 {
+		s.users[before] = left
+	} else {
+		delete(s.users, before)
+	}
+	if after.Name != "" {
+		s.users[after] = append(s.users[after], key.Name)
 	}
 }
 
@@ -145,9 +144,9 @@ func (s *Shown) index(key types.NamespacedName, old, now *object) {
 func (s *Shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for user := range s.users[revision] {
-		if o := s.services[user]; o != nil && o.valid {
-			ids = append(ids, o.app)
+	for _, name := range s.users[revision] {
+		if o := s.services[types.NamespacedName{Namespace: revision.Namespace, Name: name}]; o != nil && o.IsApp() {
+			ids = append(ids, o.ID)
 		}
 	}
 	return ids

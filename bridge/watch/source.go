@@ -25,6 +25,7 @@ type Sink func(subjects.AppID, *app.Change)
 // sink.
 type Source struct {
 	log      *zap.Logger
+	keeper   app.Keeper
 	rejected func(reason string) // is called for each version that is not published
 
 	// Shown has a mutex of its own. It is written with mu locked.
@@ -51,9 +52,10 @@ const (
 var errStepBack = errors.New("an object's version stepped back")
 
 // NewSource makes a source without a sink.
-func NewSource(log *zap.Logger, rejected func(reason string)) *Source {
+func NewSource(log *zap.Logger, keeper app.Keeper, rejected func(reason string)) *Source {
 	return &Source{
 		log:      log,
+		keeper:   keeper,
 		rejected: rejected,
 		Shown:    newShown(),
 		claims:   claims{},
@@ -73,10 +75,23 @@ func (s *Source) Revisions() toolscache.ResourceEventHandler {
 	return handler(s, s.upsertRevision, s.deleteRevision)
 }
 
+// Transform is the transform of the informers. A list has many objects again in the version that the
+// source has of them: these are not encoded again, and not in memory twice.
+func (s *Source) Transform(obj any) (any, error) {
+	if svc, ok := obj.(*kservice.Service); ok {
+		known := s.Shown.service(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
+		if known != nil && known.UID == svc.UID && known.ResourceVersion == svc.ResourceVersion {
+			return known, nil
+		}
+	}
+	return s.keeper.Transform(obj)
+}
+
 // handler makes informer callbacks of two functions that run with mu locked. unknown is true if the
 // object is only the last state known, not that of the deletion.
 func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
 	locked := func(obj any, do func(T)) {
+		obj, _ = s.keeper.Transform(obj) // as the informer's transform has done
 		typed, ok := obj.(T)
 		if !ok {
 			s.log.DPanic("the informer delivers another type", zap.String("type", fmt.Sprintf("%T", obj)))
@@ -103,54 +118,50 @@ func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool))
 func (s *Source) upsertRevision(rev *kservice.Revision) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	s.Shown.setRevision(key, rev)
-	s.settleUsers(key, app.Observation{Relisted: s.Shown.relisted(KindRevision, rev.ResourceVersion)})
+	s.updateUsers(key, app.Observation{Relisted: s.Shown.relisted(KindRevision, rev.ResourceVersion)})
 }
 
 func (s *Source) deleteRevision(rev *kservice.Revision, unknown bool) {
 	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
 	s.Shown.removeRevision(key, rev)
-	s.settleUsers(key, app.Observation{Relisted: unknown})
+	s.updateUsers(key, app.Observation{Relisted: unknown})
 }
 
-// settleUsers settles the apps that a Revision counts for. mu must be locked.
-func (s *Source) settleUsers(revision types.NamespacedName, seen app.Observation) {
+// updateUsers updates the apps that a Revision counts for. mu must be locked.
+func (s *Source) updateUsers(revision types.NamespacedName, seen app.Observation) {
 	for _, id := range s.Shown.appsOf(revision) {
-		s.settle(id, seen)
+		s.update(id, seen)
 	}
 }
 
-func (s *Source) upsertService(svc *kservice.Service) {
-	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
+func (s *Source) upsertService(svc *app.Service) {
+	key := svc.Key()
 	old := s.Shown.service(key)
-	same := old != nil && old.service.UID == svc.UID
-	if same && svc.ResourceVersion == old.service.ResourceVersion {
+	same := old != nil && old.UID == svc.UID
+	if same && svc.ResourceVersion == old.ResourceVersion {
 		return // the informer's own resync
 	}
 
-	now := &object{service: svc}
-	id, err := app.Identity(svc)
-	if err != nil {
-		s.reject(key, svc, app.Reason(err), err)
-	} else {
-		now.app, now.valid = id, true
+	if !svc.IsApp() {
+		s.reject(key, svc, app.Reason(svc.Err), svc.Err)
 	}
-	s.Shown.setService(key, now)
-	if same && app.CompareVersions(svc.ResourceVersion, old.service.ResourceVersion) < 0 {
-		s.stepBack(key, old.service.ResourceVersion, svc.ResourceVersion)
+	s.Shown.setService(key, svc)
+	if same && app.CompareVersions(svc.ResourceVersion, old.ResourceVersion) < 0 {
+		s.stepBack(key, old.ResourceVersion, svc.ResourceVersion)
 	}
 	seen := app.Observation{Relisted: s.Shown.relisted(KindService, svc.ResourceVersion)}
 
-	if old != nil && old.valid && (!now.valid || old.app != now.app || !same) {
-		s.claims.remove(old.app, key)
+	if old != nil && old.IsApp() && (old.ID != svc.ID || !same) {
+		s.claims.remove(old.ID, key)
 		// The deletion of the object that was there was not observed; if it is still there under
 		// another app's name, nothing is unknown.
 		gone := seen
 		gone.FinalStateUnknown = !same
-		s.settle(old.app, gone)
+		s.update(old.ID, gone)
 	}
-	if now.valid {
-		s.claims.add(id, key, svc)
-		s.settle(id, seen)
+	if svc.IsApp() {
+		s.claims.add(svc.ID, svc)
+		s.update(svc.ID, seen)
 	}
 }
 
@@ -168,9 +179,9 @@ func (s *Source) stepBack(key types.NamespacedName, from, to string) {
 
 // deleteService handles a Service that was deleted, or that lost the label of managedSelector: the API
 // server reports both as a deletion.
-func (s *Source) deleteService(svc *kservice.Service, unknown bool) {
-	key := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
-	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: kservice.LastChange(svc)}
+func (s *Source) deleteService(svc *app.Service, unknown bool) {
+	key := svc.Key()
+	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: svc.LastChange}
 	if !unknown {
 		// A tombstone's object is the last one cached: its version is not that of the deletion.
 		gone.DeletedVersion = svc.ResourceVersion
@@ -178,25 +189,25 @@ func (s *Source) deleteService(svc *kservice.Service, unknown bool) {
 	old := s.Shown.service(key)
 	s.Shown.removeService(key, svc, gone.DeletedVersion)
 	delete(s.reported, key)
-	if old != nil && old.valid {
-		s.claims.remove(old.app, key)
-		s.settle(old.app, gone)
+	if old != nil && old.IsApp() {
+		s.claims.remove(old.ID, key)
+		s.update(old.ID, gone)
 	}
 }
 
 // winner is the Knative Service that is the app, or nil. It rejects the others. mu must be locked.
-func (s *Source) winner(id subjects.AppID) *kservice.Service {
+func (s *Source) winner(id subjects.AppID) *app.Service {
 	best := s.claims.winner(id)
-	for key, svc := range s.claims[id] {
+	for _, svc := range s.claims[id] {
 		if svc != best {
-			s.reject(key, svc, app.ReasonConflict, errConflict(id, best))
+			s.reject(svc.Key(), svc, app.ReasonConflict, errConflict(id, best))
 		}
 	}
 	return best
 }
 
-// settle updates current from the objects that claim an app, and emits changes. mu must be locked.
-func (s *Source) settle(id subjects.AppID, seen app.Observation) {
+// update updates what an app is now from the objects that claim it, and emits changes. mu must be locked.
+func (s *Source) update(id subjects.AppID, seen app.Observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)
 	if svc == nil {

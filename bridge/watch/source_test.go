@@ -12,13 +12,14 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // observedSource is a source whose sink records the changes.
 func observedSource() (*Source, *[]string) {
-	s := NewSource(zap.NewNop(), func(string) {})
+	s := NewSource(zap.NewNop(), encodertest.Keeper, func(string) {})
 	log := &[]string{}
 	s.Connect(func(View) Sink {
 		return func(id subjects.AppID, c *app.Change) {
@@ -221,7 +222,7 @@ func TestBehind(t *testing.T) {
 			for _, item := range test.items {
 				l.Items[types.NamespacedName{Namespace: "flyte", Name: item.name}] = Listed{types.UID(item.uid), item.version}
 			}
-			if got, _ := s.Shown.behind(l); (got != "") != test.behind {
+			if got := s.Shown.lacking(l); (len(got) > 0) != test.behind {
 				t.Errorf("got %q", got)
 			}
 		})
@@ -246,4 +247,30 @@ func TestSourceForgetsDeletedApps(t *testing.T) {
 		t.Errorf("the source holds %d entries of no app", n)
 	}
 	s.Close()
+}
+
+// What a list has again in the version that the source knows is one object with what it knows: an
+// informer that lists again would otherwise have every App in memory a second time.
+func TestListedAgain(t *testing.T) {
+	s, changes := observedSource()
+	deliver := func(svc *kservice.Service) any {
+		kept, err := s.Transform(svc.DeepCopy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Services().OnAdd(kept, false)
+		return kept
+	}
+	one := watchedService("u1", "10", "True")
+	first := deliver(one)
+	if deliver(one) != first {
+		t.Error("the same version is kept twice")
+	}
+	recreated := watchedService("u2", "10", "True")
+	if newer := deliver(atVersion(one, "11")); newer == first || deliver(one) == newer || deliver(recreated) == first {
+		t.Error("another version, or another object, is taken for the one that is known")
+	}
+	if len(*changes) == 0 || (*changes)[0] != "new u1@10 stream.lit" {
+		t.Errorf("the changes are %q", *changes)
+	}
 }

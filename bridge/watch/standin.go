@@ -70,9 +70,9 @@ func (s *standIns) close() {
 
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
 // state is was, if it had one. mu must be locked.
-func (s *Source) counting(id subjects.AppID, svc *kservice.Service, was app.State, had bool) *kservice.Revision {
-	name, named := svc.Status.LatestReadyRevisionName, s.Shown.revisionOf(svc)
-	if name == "" || named.Known() || kservice.Stopped(svc) {
+func (s *Source) counting(id subjects.AppID, svc *app.Service, was app.State, had bool) *kservice.Revision {
+	name, named := svc.LatestReadyRevisionName, s.Shown.revisionOf(svc)
+	if name == "" || named.Known() || svc.Stopped {
 		s.standIns.end(id)
 		return named
 	}
@@ -81,7 +81,7 @@ func (s *Source) counting(id subjects.AppID, svc *kservice.Service, was app.Stat
 		had = false
 	}
 	if !s.standIns.awaits(id) {
-		if had && was.Service.Status.LatestReadyRevisionName == name {
+		if had && was.Service.LatestReadyRevisionName == name {
 			return named // it is gone, or was awaited for long enough
 		}
 		s.standIns.begin(id, func(a *awaited) { s.overdue(id, a) })
@@ -103,9 +103,9 @@ func (s *Source) overdue(id subjects.AppID, a *awaited) {
 	delete(s.standIns.apps, id)
 	if st, ok := s.current[id]; ok && st.StandsIn() {
 		s.log.Warn("the Revision of a Knative Service was not observed in time; its replicas count as 0",
-			zap.Stringer("app", id), zap.String("revision", st.Service.Status.LatestReadyRevisionName), zap.Duration("waited", StandInTime))
+			zap.Stringer("app", id), zap.String("revision", st.Service.LatestReadyRevisionName), zap.Duration("waited", StandInTime))
 	}
-	s.settle(id, app.Observation{})
+	s.update(id, app.Observation{})
 }
 
 // Close stops the timers of the source.

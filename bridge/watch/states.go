@@ -50,6 +50,12 @@ func (s *Source) States() (states map[subjects.AppID]app.State) {
 	return states
 }
 
+// State is what an app is now. It has no Service if there is no such app.
+func (s *Source) State(id subjects.AppID) (now app.State) {
+	s.Read(func(v View) { now = v.States()[id] })
+	return now
+}
+
 // Present are the apps that the cluster has.
 func (s *Source) Present() (ids []subjects.AppID) {
 	s.Read(func(v View) { ids = slices.Collect(maps.Keys(v.States())) })

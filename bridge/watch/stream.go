@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -18,7 +17,7 @@ const silentSteps = 6
 
 // stream is one open watch. Stop ends it and waits for its goroutine.
 type stream struct {
-	owner  *ListerWatcher
+	owner  *listerWatcher
 	inner  watch.Interface
 	cancel context.CancelCauseFunc // of the request
 	events chan watch.Event
@@ -33,7 +32,7 @@ type stream struct {
 	ended  chan struct{} // closed once the goroutine has ended
 }
 
-func (l *ListerWatcher) newStream(lists bool) *stream {
+func (l *listerWatcher) newStream(lists bool) *stream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if lists && l.began.IsZero() {
@@ -47,7 +46,7 @@ func (l *ListerWatcher) newStream(lists bool) *stream {
 }
 
 // attach starts a stream. One that began before Relist was called ends at once.
-func (l *ListerWatcher) attach(s *stream) {
+func (l *listerWatcher) attach(s *stream) {
 	l.mu.Lock()
 	l.stream = s
 	if l.relist && !s.consistent {
@@ -57,7 +56,7 @@ func (l *ListerWatcher) attach(s *stream) {
 	go s.run()
 }
 
-func (l *ListerWatcher) detach(s *stream) {
+func (l *listerWatcher) detach(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stream == s {
@@ -94,7 +93,7 @@ func (s *stream) run() {
 		case <-s.stop:
 			return
 		case <-s.relist:
-			s.send(failure(apierrors.NewResourceExpired("the informer has to list again").Status()))
+			s.send(failure(apierrors.NewResourceExpired("the informer has to list again")))
 			return
 		case event, ok := <-s.inner.ResultChan():
 			if !ok {
@@ -120,7 +119,7 @@ func (s *stream) run() {
 				continue
 			}
 			if list.under {
-				s.send(failure(s.owner.abandon(list.String()).Status()))
+				s.send(failure(s.owner.abandon(list.String())))
 			} else {
 				s.owner.silent(bookmarks)
 			}
@@ -136,7 +135,7 @@ func (s *stream) finish(list initialList) {
 	began := s.owner.began
 	s.owner.mu.Unlock()
 	if list.under && time.Since(began) > s.owner.group.limits.NoProgress {
-		s.send(failure(s.owner.abandon(list.String() + ", and the watch has ended").Status()))
+		s.send(failure(s.owner.abandon(list.String() + ", and the watch has ended")))
 	}
 }
 
@@ -149,7 +148,7 @@ func (s *stream) listed(end watch.Event) {
 		l.relist = false
 	}
 	l.mu.Unlock()
-	if of, err := meta.Accessor(end.Object); err == nil && l.opts.Listed != nil {
+	if of, err := meta.Accessor(end.Object); err == nil {
 		l.opts.Listed(of.GetResourceVersion())
 	}
 }
@@ -163,8 +162,8 @@ func (s *stream) send(event watch.Event) bool {
 	}
 }
 
-func failure(status metav1.Status) watch.Event {
-	return watch.Event{Type: watch.Error, Object: &status}
+func failure(err *apierrors.StatusError) watch.Event {
+	return watch.Event{Type: watch.Error, Object: &err.ErrStatus}
 }
 
 // initialList is the progress of the list that a watch began with.
@@ -203,15 +202,4 @@ func (l *initialList) ended(event watch.Event) bool {
 
 func (l *initialList) String() string {
 	return fmt.Sprintf("the bookmark that ends the list has not come after %d objects", l.objects)
-}
-
-// noProgressError has the reflector fall back from a list by watch to a plain one. It is an answer,
-// so that it is not tried again.
-type noProgressError struct{ why string }
-
-func (e *noProgressError) Error() string { return "list by watch: " + e.why }
-
-// Status is one that client-go does nothing special about.
-func (e *noProgressError) Status() metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: "NoProgress", Message: e.Error()}
 }

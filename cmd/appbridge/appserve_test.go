@@ -18,6 +18,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func TestWarnOfGuests(t *testing.T) {
@@ -46,6 +47,7 @@ func TestWarnOfGuests(t *testing.T) {
 // TestServeAnswersForApps: `serve` offers every operation, and says whether it
 // serves those that change apps.
 func TestServeAnswersForApps(t *testing.T) {
+	t.Parallel()
 	names, err := subjects.New("other.prefix")
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +113,7 @@ func TestServeAnswersForApps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := nc.Request(subject, nil, 10*time.Second)
+			answer, err := nc.Request(subject, nil, suite.Patience)
 			if err != nil {
 				t.Fatal(err)
 			}

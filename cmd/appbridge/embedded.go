@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,14 +26,13 @@ type embedded struct {
 	limit   int64          // nats-embedded-max-bytes
 	url     string
 	addr    net.Addr
-	lock    *dirLock
+	lock    *os.File // of dir
 	log     *zap.Logger
-	alarm   chan struct{} // the server logged that the disk is full
+	server  *server.Server // of the start, then of supervise, then of stop
 
 	mu      sync.Mutex
-	server  *server.Server
 	trouble error // why the server cannot write, nil when it can
-	alarmed bool
+	alarmed bool  // the server logged that the disk is full
 
 	supervising sync.WaitGroup
 	cancel      context.CancelFunc
@@ -41,12 +42,9 @@ type embedded struct {
 // dir, up to limit bytes of them, and returns when clients can connect. A limit
 // of 0 is three quarters of the space that the disk has for them.
 func startEmbedded(ctx context.Context, listen, dir string, limit int64, log *zap.Logger) (*embedded, error) {
-	host, portText, err := net.SplitHostPort(listen)
-	if err != nil {
-		return nil, fmt.Errorf("nats-embedded-listen %s: %w", listen, err)
-	}
+	host, portText, splitErr := net.SplitHostPort(listen)
 	port, err := strconv.Atoi(portText)
-	if err != nil {
+	if err := cmp.Or(splitErr, err); err != nil {
 		return nil, fmt.Errorf("nats-embedded-listen %s: %w", listen, err)
 	}
 	if port == 0 {
@@ -74,11 +72,11 @@ func startEmbedded(ctx context.Context, listen, dir string, limit int64, log *za
 			// A reader of logs that does not keep up is its own problem alone.
 			NoFastProducerStall: true,
 		},
-		dir: dir, limit: limit, lock: lock, log: log, alarm: make(chan struct{}, 1),
+		dir: dir, limit: limit, lock: lock, log: log,
 	}
 	warnOfReaders(log, dir)
 	if err := e.startServer(ctx); err != nil {
-		return nil, errors.Join(err, lock.release())
+		return nil, errors.Join(err, lock.Close())
 	}
 	e.addr = e.server.Addr()
 	e.url = localURL(e.addr)
@@ -109,8 +107,6 @@ func (e *embedded) startServer(ctx context.Context) error {
 	if stored := s.JetStreamConfig(); stored != nil {
 		e.log.Info("the embedded NATS server has a limit for its streams", zap.Int64("maxBytes", stored.MaxStore), zap.String("dir", e.dir))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.server = s
 	return nil
 }
@@ -127,8 +123,8 @@ func checkFree(ctx context.Context, listen string) error {
 // awaitReady waits until clients can connect. What made the server give up is in its log alone.
 func awaitReady(ctx context.Context, s *server.Server, output *serverLog, options server.Options) error {
 	listen := net.JoinHostPort(options.Host, strconv.Itoa(max(options.Port, 0)))
-	if err := output.fatalError(); err != nil {
-		return fmt.Errorf("embedded NATS server (nats-embedded-listen %s, nats-embedded-dir %s): %w", listen, options.StoreDir, err)
+	if fatal := output.fatal.Load(); fatal != nil {
+		return fmt.Errorf("embedded NATS server (nats-embedded-listen %s, nats-embedded-dir %s): %w", listen, options.StoreDir, *fatal)
 	}
 	deadline := time.Now().Add(embeddedReadyTimeout)
 	for !s.ReadyForConnections(100 * time.Millisecond) {
@@ -165,21 +161,14 @@ func (e *embedded) stop() {
 	e.cancel()
 	e.supervising.Wait()
 	e.stopServer()
-	if err := e.lock.release(); err != nil {
+	if err := e.lock.Close(); err != nil {
 		e.log.Warn("cannot release the lock of the data folder", zap.Error(err))
 	}
 }
 
 func (e *embedded) stopServer() {
-	s := e.running()
-	s.Shutdown()
-	s.WaitForShutdown()
-}
-
-func (e *embedded) running() *server.Server {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.server
+	e.server.Shutdown()
+	e.server.WaitForShutdown()
 }
 
 // serverLog sends the server's log to ours. Its notices (a banner, every
@@ -188,10 +177,8 @@ func (e *embedded) running() *server.Server {
 type serverLog struct {
 	log *zap.SugaredLogger
 	// full is called, with locks of the server held, when a line is about a disk that is full.
-	full func(error)
-
-	mu    sync.Mutex
-	fatal error
+	full  func(error)
+	fatal atomic.Pointer[error] // the first one
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.log.Debugf(format, v...) }
@@ -224,26 +211,12 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 		}
 	}
 	l.log.Debugf(format, v...)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fatal == nil {
-		l.fatal = err
-	}
+	l.fatal.CompareAndSwap(nil, &err)
 }
 
-func (l *serverLog) fatalError() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fatal
-}
-
-// dirLock keeps a second process out of a data folder: the server itself does
-// not, and two of them would destroy each other's streams.
-type dirLock struct{ file *os.File }
-
-// lockDir makes dir if it is missing and takes its lock. The kernel gives it
-// back when the process ends, however it ends.
-func lockDir(dir string) (*dirLock, error) {
+// lockDir makes dir if it is missing and takes its lock, which ends with the file and the process.
+// It keeps a second process out: two servers would destroy each other's streams.
+func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, rootCause(err)
 	}
@@ -254,7 +227,5 @@ func lockDir(dir string) (*dirLock, error) {
 	if err := flock(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &dirLock{file}, nil
+	return file, nil
 }
-
-func (l *dirLock) release() error { return l.file.Close() }

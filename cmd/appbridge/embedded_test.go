@@ -70,6 +70,7 @@ func TestEmbeddedServerKeepsItsStreams(t *testing.T) {
 }
 
 func TestEmbeddedServerThatCannotStart(t *testing.T) {
+	t.Parallel()
 	occupied := configtest.OccupiedPort(t)
 	used := t.TempDir()
 	log := zaptest.NewLogger(t)
@@ -151,6 +152,7 @@ func TestLocalURL(t *testing.T) {
 // TestEmbeddedServerLimit: the streams take what they may, and the process says so when it is
 // too little.
 func TestEmbeddedServerLimit(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	dir := t.TempDir()
 	const limit = 1 << 20
@@ -196,6 +198,7 @@ func fillStream(t *testing.T, e *embedded, size int) jetstream.JetStream {
 
 // TestEmbeddedServerLimitFollowsTheDisk: what was free at the start is not the limit for ever.
 func TestEmbeddedServerLimitFollowsTheDisk(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	e, err := startEmbedded(t.Context(), "127.0.0.1:0", t.TempDir(), 0, zap.New(core))
 	if err != nil {
@@ -206,7 +209,7 @@ func TestEmbeddedServerLimitFollowsTheDisk(t *testing.T) {
 	if !known {
 		t.Fatal("what the disk has free is not known here")
 	}
-	if got := e.running().JetStreamConfig().MaxStore; got > free || got < free/2 {
+	if got := e.server.JetStreamConfig().MaxStore; got > free || got < free/2 {
 		t.Errorf("got a limit of %d with %d bytes free, want about three quarters", got, free)
 	}
 	// As if the disk had been nearly full at the start.
@@ -232,6 +235,7 @@ func TestEmbeddedServerLimitFollowsTheDisk(t *testing.T) {
 }
 
 func TestEmbeddedServerFolderForAll(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[os.FileMode]int{0o700: 0, 0o750: 0, 0o755: 1, 0o777: 1} {
 		dir := t.TempDir()
 		if err := os.Chmod(dir, mode); err != nil {

@@ -54,10 +54,6 @@ func (e *embedded) noteFull(err error) {
 		e.trouble = e.cannotWrite(err)
 		e.log.Error("disk full: the embedded NATS server cannot write", zap.String("dir", e.dir), zap.Error(err))
 	}
-	select {
-	case e.alarm <- struct{}{}:
-	default:
-	}
 }
 
 func (e *embedded) cannotWrite(err error) error {
@@ -78,13 +74,9 @@ func (e *embedded) supervise(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-e.alarm:
 		}
 		broken := e.examine()
-		if broken == nil || time.Since(started) < pause {
-			continue
-		}
-		if err := checkRoom(e.dir); err != nil {
+		if broken == nil || time.Since(started) < pause || checkRoom(e.dir) != nil {
 			continue
 		}
 		if started.IsZero() || time.Since(started) > 2*maxRestartPause {
@@ -102,8 +94,9 @@ func (e *embedded) supervise(ctx context.Context) {
 func (e *embedded) examine() error {
 	e.mu.Lock()
 	alarmed := e.alarmed
+	e.alarmed = false
 	e.mu.Unlock()
-	broken := storeError(e.running())
+	broken := storeError(e.server)
 	trouble := broken
 	if broken == nil && alarmed {
 		trouble = checkRoom(e.dir) // the line may have been about something that is tried again
@@ -115,12 +108,10 @@ func (e *embedded) examine() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.alarmed && !alarmed {
+	if e.alarmed {
 		return broken // the disk is full since: look again
 	}
-	if trouble == nil || broken != nil {
-		e.alarmed = false
-	}
+	e.alarmed = alarmed && trouble != nil && broken == nil
 	switch {
 	case trouble != nil && e.trouble == nil:
 		e.log.Error("the embedded NATS server cannot write", zap.String("dir", e.dir), zap.Error(trouble))
@@ -187,15 +178,14 @@ func (e *embedded) maxStore() int64 {
 // checkLimit is an error while the streams take more than they may. By default
 // the limit follows the disk upwards.
 func (e *embedded) checkLimit() error {
-	s := e.running()
-	info, err := s.Jsz(nil)
+	info, err := e.server.Jsz(nil)
 	if err != nil || info.Store <= uint64(max(info.Config.MaxStore, 0)) {
 		return nil //nolint:nilerr // examine has looked whether there is JetStream
 	}
 	if limit := e.maxStore(); e.limit == 0 && limit > info.Config.MaxStore {
 		options := e.options
 		options.JetStreamMaxStore = limit
-		if err := s.ReloadOptions(&options); err == nil {
+		if err := e.server.ReloadOptions(&options); err == nil {
 			e.options.JetStreamMaxStore = limit
 			e.log.Info("the embedded NATS server has another limit for its streams", zap.Int64("maxBytes", limit), zap.String("dir", e.dir))
 			if int64(info.Store) <= limit {

@@ -224,7 +224,8 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 			began := time.Now()
 			s.stop()
 			err := s.wait(t)
-			if took, limit := time.Since(began), flushTimeout+3*time.Second; took > limit {
+			// What hangs without an end of ours takes a minute or for ever.
+			if took, limit := time.Since(began), flushTimeout+20*time.Second; took > limit {
 				t.Errorf("the stop took %s, want %s at most", took, limit)
 			}
 			if !errors.Is(err, test.want) {
@@ -249,10 +250,14 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 // TestServeStopsDuringTheFirstTries: these take seconds for each server that
 // hangs, before there is a bridge.
 func TestServeStopsDuringTheFirstTries(t *testing.T) {
-	proxy := startHangingProxy(t, "")
-	close(proxy.hung)
+	t.Parallel()
 	cfg := testConfig(t)
-	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{proxy.url(), strings.Replace(proxy.url(), "127.0.0.1", "localhost", 1)}
+	cfg.NATSEmbedded, cfg.NATS.URLs = false, nil
+	for range 20 { // together they take longer than the test waits
+		proxy := startHangingProxy(t, "")
+		close(proxy.hung)
+		cfg.NATS.URLs = append(cfg.NATS.URLs, proxy.url())
+	}
 	core, logs := observer.New(zapcore.InfoLevel)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -270,7 +275,7 @@ func TestServeStopsDuringTheFirstTries(t *testing.T) {
 		if err != nil {
 			t.Errorf("got %v after a clean stop", err)
 		}
-	case <-time.After(1500 * time.Millisecond):
-		t.Errorf("the stop takes longer than one try; it ended with %v", <-ended)
+	case <-time.After(20 * time.Second):
+		t.Errorf("the stop waits for all tries; it ended with %v", <-ended)
 	}
 }

@@ -59,7 +59,7 @@ func printLogs(ctx context.Context, cfg config.Config, log *zap.Logger, out *log
 	defer link.Close(false)
 	end, err := client.Follow(ctx, link.NATS, logRequest(cfg), out.take)
 	failure := link.Err()
-	if flushErr := out.flush(); err == nil {
+	if flushErr := out.lines.Flush(); err == nil {
 		err = flushErr
 	}
 	switch {
@@ -91,7 +91,7 @@ func logRequest(cfg config.Config) client.Request {
 		App: cfg.App, Replica: cfg.Replica, Container: cfg.Container, Tail: cfg.Lines,
 		Since: max(cfg.Since, 0), SinceStart: cfg.Since == config.SinceStart, SinceTime: cfg.SinceTime,
 		Follow: &cfg.Follow, Previous: cfg.Previous, Timestamps: cfg.Timestamps, Include: cfg.Include, Exclude: cfg.Exclude,
-		Format: client.FormatRaw, MaxDuration: cfg.MaxDuration, Prefix: cfg.Prefix, Window: window, Timeout: cfg.Timeout,
+		Format: subjects.LogFormatRaw, MaxDuration: cfg.MaxDuration, Prefix: cfg.Prefix, Window: window, Timeout: cfg.Timeout,
 	}
 }
 

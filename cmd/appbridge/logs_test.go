@@ -230,7 +230,7 @@ func TestLogsHelp(t *testing.T) {
 			t.Errorf("the help text lacks %q:\n%s", want, stdout)
 		}
 	}
-	for _, bad := range []string{"--kubeconfig", "--stream", "--settle", "--leader-elect"} {
+	for _, bad := range []string{"--kubeconfig", "--stream", "--confirm-for", "--leader-elect"} {
 		if strings.Contains(stdout, bad) {
 			t.Errorf("the help text has %s", bad)
 		}

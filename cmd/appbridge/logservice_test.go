@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // logService stands in for the log service: it answers every request with a
@@ -89,7 +90,7 @@ func (v *logService) wantStop(t *testing.T) {
 	t.Helper()
 	select {
 	case <-v.stopped:
-	case <-time.After(10 * time.Second):
+	case <-time.After(suite.Patience):
 		t.Error("the service was not told to stop")
 	}
 }

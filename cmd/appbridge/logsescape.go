@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strconv"
 	"unicode/utf8"
 )
@@ -18,9 +19,8 @@ const resetColor = "\x1b[0m"
 // controls that reorder text (bidirectional embeddings, overrides and isolates) are shown as in a
 // Go string. Carriage returns at the end of a line go.
 func forTerminal(out, body []byte) []byte {
-	for len(body) > 0 {
-		line, rest, ended := bytes.Cut(body, []byte("\n"))
-		body = rest
+	for line := range bytes.Lines(body) {
+		line, ended := bytes.CutSuffix(line, []byte("\n"))
 		if plain(line) {
 			out = append(out, line...)
 		} else {
@@ -46,11 +46,13 @@ func plain(line []byte) bool {
 func appendEscaped(out, line []byte) []byte {
 	colored := false
 	for len(line) > 0 {
-		if n := sgr(line); n > 0 {
-			colored = !isReset(line[:n])
-			out = append(out, line[:n]...)
-			line = line[n:]
-			continue
+		if line[0] == 0x1b {
+			if sequence := sgr.Find(line); sequence != nil {
+				colored = !isReset(sequence)
+				out = append(out, sequence...)
+				line = line[len(sequence):]
+				continue
+			}
 		}
 		r, n := utf8.DecodeRune(line)
 		switch {
@@ -76,20 +78,7 @@ func reorders(r rune) bool {
 	return r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// sgr is how long the sequence is that sets colors at the beginning of line, 0 for none.
-func sgr(line []byte) int {
-	if len(line) < 3 || line[0] != 0x1b || line[1] != '[' {
-		return 0
-	}
-	for i, c := range line[2:] {
-		switch {
-		case c == 'm':
-			return i + 3
-		case (c < '0' || c > '9') && c != ';' && c != ':':
-			return 0
-		}
-	}
-	return 0
-}
+// sgr is a sequence that sets colors.
+var sgr = regexp.MustCompile(`^\x1b\[[0-9;:]*m`)
 
 func isReset(sgr []byte) bool { return len(sgr) == len("\x1b[m") || string(sgr) == resetColor }

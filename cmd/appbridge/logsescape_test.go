@@ -45,7 +45,7 @@ func FuzzForTerminal(f *testing.F) {
 			t.Errorf("%q became %q", body, out)
 		}
 		for i := range out {
-			if out[i] < ' ' && out[i] != '\n' && out[i] != '\t' && sgr(out[i:]) == 0 || out[i] == 0x7f || bytes.HasPrefix(out[i:], []byte("\xc2\x9b")) {
+			if out[i] < ' ' && out[i] != '\n' && out[i] != '\t' && len(sgr.Find(out[i:])) == 0 || out[i] == 0x7f || bytes.HasPrefix(out[i:], []byte("\xc2\x9b")) {
 				t.Fatalf("%q became %q", body, out)
 			}
 		}

@@ -82,10 +82,8 @@ func (p *logPrinter) take(m *client.Message) error {
 	if m.More {
 		return nil
 	}
-	return p.flush()
+	return p.lines.Flush()
 }
-
-func (p *logPrinter) flush() error { return p.lines.Flush() }
 
 // saw counts replicas up to two.
 func (p *logPrinter) saw(replica string) {
@@ -112,17 +110,11 @@ func (p *logPrinter) write(m *client.Message) error {
 		_, err := p.lines.Write(body)
 		return err
 	}
-	for rest := body; len(rest) > 0; {
-		end := bytes.IndexByte(rest, '\n') + 1
-		if end == 0 {
-			end = len(rest)
-		}
-		// An error of the writer stays and is found by the last write.
-		_, _ = p.lines.WriteString(prefix)
-		if _, err := p.lines.Write(rest[:end]); err != nil {
+	for line := range bytes.Lines(body) {
+		_, _ = p.lines.WriteString(prefix) // an error of the writer stays and is found by the next write
+		if _, err := p.lines.Write(line); err != nil {
 			return err
 		}
-		rest = rest[end:]
 	}
 	return nil
 }

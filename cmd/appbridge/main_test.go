@@ -2,16 +2,16 @@ package main
 
 import (
 	"bytes"
-	"context"
+	"errors"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // asProgram makes the test binary do something else than test, so that tests
@@ -33,20 +33,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// waitFor polls until ok, for at most ten seconds.
+// waitFor polls until ok.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
+	suite.Eventually(t, suite.Patience, what, func() error {
+		if !ok() {
+			return errors.New("waited in vain")
 		}
-	}
+		return nil
+	})
 }
 
 // output collects what a running program writes.
@@ -184,4 +179,12 @@ func isolate(t *testing.T) {
 	t.Setenv("KUBECONFIG", home+"/none")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "")
+}
+
+// isolatedEnviron is an environment for the program as a process, which gets nothing of that of
+// whoever runs the tests. Unlike isolate it leaves that of the tests alone.
+func isolatedEnviron(t *testing.T) []string {
+	t.Helper()
+	home := t.TempDir()
+	return []string{asProgram + "=" + beProgram, "PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + home + "/none"}
 }

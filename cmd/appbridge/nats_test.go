@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -19,29 +18,17 @@ import (
 
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // startNATS runs a server of its own for a test.
 func startNATS(t *testing.T, options server.Options) *server.Server {
 	t.Helper()
-	options.NoSigs, options.NoLog, options.Host = true, true, "127.0.0.1"
-	if options.Port == 0 {
-		options.Port = server.RANDOM_PORT
-	}
-	s, err := server.NewServer(&options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	waitFor(t, "the NATS server", func() bool { return s.ReadyForConnections(time.Second) })
-	return s
+	return suite.NATS(t, &options)
 }
 
 func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
+	t.Parallel()
 	user, err := nkeys.CreateUser()
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +85,7 @@ func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
 }
 
 func TestServeWaitsForNATS(t *testing.T) {
+	t.Parallel()
 	first := startNATS(t, server.Options{})
 	addr, ok := first.Addr().(*net.TCPAddr)
 	if !ok {
@@ -127,6 +115,7 @@ func TestServeWaitsForNATS(t *testing.T) {
 // TestServeReportsWhyAConnectionFails: the client reports these reasons to no
 // handler once its first try is over.
 func TestServeReportsWhyAConnectionFails(t *testing.T) {
+	t.Parallel()
 	free := startNATS(t, server.Options{})
 	addr, ok := free.Addr().(*net.TCPAddr)
 	if !ok {
@@ -151,6 +140,7 @@ func TestServeReportsWhyAConnectionFails(t *testing.T) {
 }
 
 func TestServeStopsWithoutNATS(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://127.0.0.1:1"}
 	s := startServing(t, cfg, fakeBridge{run: untilDone}, zaptest.NewLogger(t))
@@ -161,6 +151,7 @@ func TestServeStopsWithoutNATS(t *testing.T) {
 }
 
 func TestServeWithTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certificate, key := configtest.WriteKeyPair(t, dir, "server")
 	other, _ := configtest.WriteKeyPair(t, dir, "other")

@@ -132,6 +132,7 @@ func TestLogsRefusesAnOldServer(t *testing.T) {
 }
 
 func TestServeRefusesAnOldServer(t *testing.T) {
+	t.Parallel()
 	p := startVersionProxy(t, startNATS(t, server.Options{}).Addr().String(), oldVersion)
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://" + p.addr()}
@@ -143,6 +144,7 @@ func TestServeRefusesAnOldServer(t *testing.T) {
 
 // TestServeLeavesAnOldServer: the server is an older one after a reconnect.
 func TestServeLeavesAnOldServer(t *testing.T) {
+	t.Parallel()
 	p := startVersionProxy(t, startNATS(t, server.Options{}).Addr().String(), newVersion)
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATS.URLs = false, []string{"nats://" + p.addr()}

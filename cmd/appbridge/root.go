@@ -109,7 +109,8 @@ func configured(command config.Command, cmd *cobra.Command, epilog string, kille
 		if cfg.Kube != nil {
 			cfg.Kube.UserAgent = "appbridge/" + currentBuild().Version
 		}
-		log, err := newLogger(cfg.LogLevel, resolveLogFormat(cfg.LogFormat, stderr), stderr)
+		cfg.LogFormat = resolveLogFormat(cfg.LogFormat, stderr)
+		log, err := newLogger(cfg.LogLevel, cfg.LogFormat, stderr)
 		if err != nil {
 			return err
 		}

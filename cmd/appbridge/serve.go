@@ -10,12 +10,15 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
@@ -39,8 +42,9 @@ flushed, 2 when the configuration is wrong.`, exitFailure, serveUntilStopped)
 
 func serveUntilStopped(ctx context.Context, cfg config.Config, log *zap.Logger, _, stderr io.Writer) int {
 	routeLibraryLogs(log)
+	limitMemory(memlimit.FromCgroup, log)
 	if err := serve(ctx, cfg, log, hooks{}); err != nil {
-		if resolveLogFormat(cfg.LogFormat, stderr) == config.LogFormatJSON {
+		if cfg.LogFormat == config.LogFormatJSON {
 			log.Error("stopped by an error", zap.Error(err))
 		} else {
 			printf(stderr, "appbridge: %v\n", err)
@@ -66,48 +70,30 @@ type hooks struct {
 	listening func(http net.Addr, natsURLs []string)
 }
 
-func (h hooks) bridge(cfg bridge.Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (runner, error) {
-	if h.newBridge != nil {
-		return h.newBridge(cfg, kube, nc, log, reg)
-	}
+func newBridge(cfg bridge.Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prometheus.Registerer) (runner, error) {
 	return bridge.New(cfg, kube, nc, log, reg)
 }
 
 // readiness answers /readyz: for the embedded server first, then for the connection, then for
-// the bridge.
+// the bridge. What is not set yet does not count, but without a bridge nothing is ready.
 type readiness struct {
-	mu    sync.Mutex
-	from  runner
-	link  *natsconn.Conn
-	local *embedded
-}
-
-func (r *readiness) set(from runner, link *natsconn.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.from, r.link = from, link
-}
-
-func (r *readiness) setEmbedded(local *embedded) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.local = local
+	local atomic.Pointer[embedded]
+	link  atomic.Pointer[natsconn.Conn]
+	from  atomic.Pointer[runner]
 }
 
 func (r *readiness) ready() error {
-	r.mu.Lock()
-	from, link, local := r.from, r.link, r.local
-	r.mu.Unlock()
-	if err := local.ready(); err != nil {
+	if err := r.local.Load().ready(); err != nil {
 		return err
 	}
-	if err := link.Refusal(); err != nil {
+	if err := r.link.Load().Refusal(); err != nil {
 		return err
 	}
+	from := r.from.Load()
 	if from == nil {
 		return errors.New("starting")
 	}
-	return from.Ready()
+	return (*from).Ready()
 }
 
 // serve runs until ctx is done and everything is flushed (nil), or until a part of it ends by
@@ -123,14 +109,19 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 	}
 	reg := newRegistry()
 	var state readiness
-	site, err := startWeb(ctx, cfg.HTTPListen, newHandler(reg, state.ready, log.Named("http")), defaultWebTimeouts(), log.Named("http"))
+	site, err := startWeb(ctx, cfg.HTTPListen, newHandler(reg, state.ready, cfg.Pprof, log.Named("http")), defaultWebTimeouts(), log.Named("http"))
 	if err != nil {
 		return err
 	}
 	var local *embedded
 	var link *natsconn.Conn
+	starting, started := context.WithCancel(ctx)
+	var limited sync.WaitGroup
+	limited.Go(func() { limitStart(starting, state.ready) })
 	flushed := false
 	defer func() {
+		started()
+		limited.Wait()
 		site.stop()
 		link.Close(flushed)
 		local.stop()
@@ -142,7 +133,7 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 		if err != nil {
 			return stoppedOr(ctx, err)
 		}
-		state.setEmbedded(local)
+		state.local.Store(local)
 		cfg.NATS.URLs = []string{local.url}
 		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
 		warnOfGuests(log, local.addr, cfg.EnableWrites)
@@ -152,31 +143,26 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 	if err != nil {
 		return err
 	}
-	b, err := h.bridge(cfg.Bridge(identity), cfg.Kube, link.NATS, log.Named("bridge"), reg)
+	if h.newBridge == nil {
+		h.newBridge = newBridge
+	}
+	b, err := h.newBridge(cfg.Bridge(identity), cfg.Kube, link.NATS, log.Named("bridge"), reg)
 	if err != nil {
 		return fmt.Errorf("set up the bridge: %w", err)
 	}
-	state.set(b, link)
+	state.link.Store(link)
+	state.from.Store(&b)
 	if h.listening != nil {
 		h.listening(site.addr, cfg.NATS.URLs)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var services sync.WaitGroup
-	defer services.Wait()
-	services.Go(func() {
-		if err := runLogService(ctx, cfg, b, log.Named("logs"), reg); err != nil {
-			cancel(err)
-		}
-	})
-	services.Go(func() {
-		if err := runAppService(ctx, cfg, b, log.Named("apps"), reg); err != nil {
-			cancel(err)
-		}
-	})
+	ctx, cancel := context.WithCancel(ctx)
+	services, ctx := errgroup.WithContext(ctx)
+	services.Go(func() error { return runLogService(ctx, cfg, b, log.Named("logs"), reg) })
+	services.Go(func() error { return runAppService(ctx, cfg, b, log.Named("apps"), reg) })
 	err = runBridge(ctx, b, cfg.FlushTimeout, link, site, log)
 	flushed = err == nil
-	cancel(nil)
+	cancel()
+	_ = services.Wait() // its error is the cause of ctx, which runBridge returns
 	return err
 }
 

@@ -24,11 +24,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/appsvc"
-	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // fakeBridge stands in for the bridge to inject its failures.
@@ -44,7 +45,7 @@ const errUnsynced = "the informers of the fake have shown nothing"
 
 func (fakeBridge) Synced() error                           { return errors.New(errUnsynced) }
 func (fakeBridge) App(subjects.AppID) (appsvc.Entry, bool) { return appsvc.Entry{}, false }
-func (fakeBridge) Services(func(*kservice.Service) bool) []*kservice.Service {
+func (fakeBridge) Services(func(*app.Service) bool) []*app.Service {
 	return nil
 }
 func (fakeBridge) Pods(string, string) ([]corev1.Pod, error) { return nil, errors.New(errUnsynced) }
@@ -71,7 +72,7 @@ func (s *serving) wait(t *testing.T) error {
 	select {
 	case err := <-s.ended:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(suite.Patience):
 		t.Fatal("serve does not end")
 		return nil
 	}
@@ -118,6 +119,7 @@ func testConfig(t *testing.T) config.Config {
 }
 
 func TestServeStopsInOrder(t *testing.T) {
+	t.Parallel()
 	var s *serving
 	flushed := make(chan struct{})
 	b := fakeBridge{ready: errors.New("no leader"), run: func(ctx context.Context) error {
@@ -157,6 +159,7 @@ func TestServeStopsInOrder(t *testing.T) {
 }
 
 func TestServeReturnsTheBridgesError(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("stream FLYTE_APPS belongs to another cluster")
 	s := startServing(t, testConfig(t), fakeBridge{run: func(context.Context) error { return broken }}, zaptest.NewLogger(t))
 	if err := s.wait(t); !errors.Is(err, broken) {
@@ -174,6 +177,7 @@ func TestServeReturnsTheBridgesError(t *testing.T) {
 }
 
 func TestServeWithOccupiedPorts(t *testing.T) {
+	t.Parallel()
 	occupied := configtest.OccupiedPort(t)
 	cfg := testConfig(t)
 	cfg.NATSEmbeddedListen = occupied
@@ -249,6 +253,7 @@ func TestNewIdentity(t *testing.T) {
 // TestProgram runs the program as a process: it listens, answers, and ends
 // with 0 after SIGTERM although the cluster never came.
 func TestProgram(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	program, err := os.Executable()
 	if err != nil {

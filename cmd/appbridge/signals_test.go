@@ -20,6 +20,7 @@ import (
 
 // TestServeAndSignals: what a process gets beside SIGTERM stops it cleanly or not at all.
 func TestServeAndSignals(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		nohup  bool
@@ -41,7 +42,7 @@ func TestServeAndSignals(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			isolate(t)
+			t.Parallel()
 			dir := t.TempDir()
 			program, err := os.Executable()
 			if err != nil {
@@ -56,7 +57,7 @@ func TestServeAndSignals(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), asProgram+"="+beProgram)
+			cmd.Env = isolatedEnviron(t)
 			log, err := cmd.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -108,7 +109,7 @@ func TestVerifyWhoseReaderIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "verify", "--settle=0", "--nats-url", local.url,
+	cmd := exec.CommandContext(t.Context(), program, "verify", "--confirm-for=0", "--nats-url", local.url,
 		"--kubeconfig", configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t)))
 	cmd.Env = append(os.Environ(), asProgram+"="+beProgram)
 	var stderr bytes.Buffer

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,25 +36,28 @@ when a signal interrupted the comparison.`, exitInterrupted, verifyAndPrint)
 
 func verifyAndPrint(ctx context.Context, cfg config.Config, log *zap.Logger, stdout, stderr io.Writer) int {
 	routeLibraryLogs(log)
-	out := &errorKeeper{w: stdout}
+	out := bufio.NewWriter(stdout)
 	report, err := verify(ctx, cfg, log, out)
+	var encodeErr error
 	if cfg.JSON {
-		if printErr := printJSON(out, report, err); out.err == nil {
-			err = errors.Join(err, printErr)
-		}
+		encodeErr = printJSON(out, report, err)
 	} else {
 		printReport(out, report, err)
+	}
+	writeErr := out.Flush()
+	if writeErr == nil {
+		err = errors.Join(err, encodeErr)
 	}
 	if err != nil {
 		printf(stderr, "appbridge: the comparison failed: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if out.err != nil {
-		printf(stderr, "appbridge: cannot write the report: %v\n", out.err)
+	if writeErr != nil {
+		printf(stderr, "appbridge: cannot write the report: %v\n", writeErr)
 	}
 	switch {
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
-	case err != nil, out.err != nil, len(report.Differences) > 0:
+	case err != nil, writeErr != nil, len(report.Differences) > 0:
 		return exitFailure
 	}
 	return exitOK
@@ -62,32 +66,19 @@ func verifyAndPrint(ctx context.Context, cfg config.Config, log *zap.Logger, std
 // errInterrupted is the error of a comparison that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// errorKeeper remembers the first error of a writer. After it nothing is written.
-type errorKeeper struct {
-	w   io.Writer
-	err error
-}
-
-func (k *errorKeeper) Write(p []byte) (int, error) {
-	if k.err != nil {
-		return 0, k.err
-	}
-	n, err := k.w.Write(p)
-	k.err = err
-	return n, err
-}
-
 // verify connects, compares and prints repairs as they happen.
-func verify(ctx context.Context, cfg config.Config, log *zap.Logger, stdout io.Writer) (*audit.Report, error) {
-	none := &audit.Report{Differences: []audit.Difference{}, Notes: []audit.Note{}, Repairs: []audit.Repair{}}
+func verify(ctx context.Context, cfg config.Config, log *zap.Logger, out *bufio.Writer) (*audit.Report, error) {
 	link, err := natsconn.Connect(ctx, cfg.NATS, connectionName(cfg), log.Named("nats"))
 	if err != nil {
-		return none, err
+		return audit.NewReport(), err
 	}
 	defer link.Close(false)
-	opts := audit.Options{Settle: cfg.Settle, Timeout: cfg.Timeout, Repair: cfg.Repair}
+	opts := audit.Options{ConfirmFor: cfg.ConfirmFor, Timeout: cfg.Timeout, Repair: cfg.Repair}
 	if !cfg.JSON {
-		opts.Repaired = func(r audit.Repair) { printf(stdout, "repaired: %s\n", r) }
+		opts.Repaired = func(r audit.Repair) {
+			printf(out, "repaired: %s\n", r)
+			_ = out.Flush() // the writer keeps an error
+		}
 	}
 	report, err := bridge.Verify(ctx, cfg.Bridge("verify"), cfg.Kube, link.NATS, log.Named("bridge"), opts)
 	switch failure := link.Err(); {
@@ -111,22 +102,21 @@ func printReport(w io.Writer, report *audit.Report, err error) {
 	if err != nil && len(report.Differences) == 0 {
 		return
 	}
-	found := counted(len(report.Differences), "difference", "differences")
-	if len(report.Differences) == 0 {
-		found = "no difference"
+	found, repaired := "no difference", ""
+	if n := len(report.Differences); n > 0 {
+		found = counted(n, "difference")
 	}
-	repaired := ""
 	if report.Repaired > 0 {
-		repaired = fmt.Sprintf(", %s", counted(report.Repaired, "repair", "repairs"))
+		repaired = ", " + counted(report.Repaired, "repair")
 	}
-	printf(w, "%s in %s, stream at sequence %d%s\n", found, counted(report.Apps, "app", "apps"), report.Sequence, repaired)
+	printf(w, "%s in %s, stream at sequence %d%s\n", found, counted(report.Apps, "app"), report.Sequence, repaired)
 }
 
-func counted(n int, one, many string) string {
+func counted(n int, noun string) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // printJSON writes the report as one JSON object, with the error if there is one.

@@ -19,8 +19,10 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 )
 
@@ -72,16 +74,16 @@ func TestVerifyUsage(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := configtest.WriteKubeconfig(t, dir, "https://127.0.0.1:1")
 	embedded := configtest.WriteFile(t, dir, "embedded.yaml", "nats-embedded: true\nnats-embedded-listen: 127.0.0.1:4333\n")
-	unknown := configtest.WriteFile(t, dir, "unknown.yaml", "setle: 1s\n")
+	unknown := configtest.WriteFile(t, dir, "unknown.yaml", "confirm_fr: 1s\n")
 	for _, test := range []struct {
 		name string
 		args []string
 		want []string
 	}{
-		{"bad value", []string{"--settle", "soon"}, []string{"settle: \"soon\" from --settle: want 0 or a duration of at least 1ms"}},
-		{"unknown flag", []string{"--setle=1s"}, []string{"--setle: unknown flag: did you mean --settle?"}},
+		{"bad value", []string{"--confirm-for", "soon"}, []string{"confirm-for: \"soon\" from --confirm-for: want 0 or a duration of at least 1ms"}},
+		{"unknown flag", []string{"--confirm-fr=1s"}, []string{"--confirm-fr: unknown flag: did you mean --confirm-for?"}},
 		{"a flag of serve", []string{"--accept-reset"}, []string{"--accept-reset: a flag of another command"}},
-		{"unknown key", []string{"--config", unknown}, []string{"unknown.yaml:setle (line 1): unknown key: did you mean settle?"}},
+		{"unknown key", []string{"--config", unknown}, []string{"unknown.yaml:confirm_fr (line 1): unknown key: did you mean confirm-for?"}},
 		{"embedded server", []string{"--config", embedded}, []string{
 			"appbridge: nats-embedded (from " + embedded + ":nats-embedded (line 1)): verify runs no server: want nats-url with the address that the embedded server of the bridge listens on, for example --nats-url nats://127.0.0.1:4333\n",
 		}},
@@ -113,7 +115,7 @@ func TestVerifyHelp(t *testing.T) {
 	if code != exitOK || stderr != "" {
 		t.Errorf("got exit code %d and stderr %q", code, stderr)
 	}
-	for _, want := range []string{"Usage:\n  appbridge verify [flags]", "--settle duration\n", "--json\n", "--kubeconfig file\n", "(default warn)", "(default 5s)"} {
+	for _, want := range []string{"Usage:\n  appbridge verify [flags]", "--confirm-for duration\n", "--json\n", "--kubeconfig file\n", "(default warn)", "(default 5s)"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the help text lacks %q:\n%s", want, stdout)
 		}
@@ -128,8 +130,8 @@ func TestVerifyHelp(t *testing.T) {
 	}
 	var serve strings.Builder
 	config.PrintOptions(&serve, config.Serve)
-	if strings.Contains(serve.String(), "--settle") {
-		t.Error("the help text of serve has --settle")
+	if strings.Contains(serve.String(), "--confirm-for") {
+		t.Error("the help text of serve has --confirm-for")
 	}
 }
 
@@ -180,7 +182,7 @@ func TestVerifyCannotWrite(t *testing.T) {
 		for what, out := range map[string]io.Writer{"no space left on device": full, "broken pipe": &goneReader{}} {
 			makeEmpty(t, local.url)
 			var stderr bytes.Buffer
-			code := run(t.Context(), []string{"verify", form, "--settle=0", "--kubeconfig", kubeconfig, "--nats-url", local.url}, out, &stderr)
+			code := run(t.Context(), []string{"verify", form, "--confirm-for=0", "--kubeconfig", kubeconfig, "--nats-url", local.url}, out, &stderr)
 			if got := stderr.String(); code != exitFailure || !strings.HasPrefix(got, "appbridge: cannot write the report: ") || !strings.HasSuffix(got, what+"\n") {
 				t.Errorf("%s, %s: got exit code %d and stderr %q", form, what, code, got)
 			}
@@ -245,7 +247,7 @@ func TestVerifyNamespaceAndClusterName(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := runVerify(t, append(test.args, "--settle=0", "--kubeconfig", kubeconfig, "--nats-url", local.url)...)
+			code, stdout, stderr := runVerify(t, append(test.args, "--confirm-for=0", "--kubeconfig", kubeconfig, "--nats-url", local.url)...)
 			if code != test.code || stdout != test.stdout || stderr != test.stderr {
 				t.Errorf("got exit code %d, stdout %q, stderr %q, want %d, %q, %q", code, stdout, stderr, test.code, test.stdout, test.stderr)
 			}
@@ -256,9 +258,11 @@ func TestVerifyNamespaceAndClusterName(t *testing.T) {
 // unusedAddress is one that nobody listens on.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	return server.Listener.Addr().String()
+	address, err := testenv.FreeAddress("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // TestVerifyWithServesFile: the file of a bridge serves as it is, and nothing
@@ -275,7 +279,7 @@ func TestVerifyWithServesFile(t *testing.T) {
 		"kubeconfig: " + configtest.WriteKubeconfig(t, dir, fakeKubernetes(t)), "nats-embedded: true", "leader-elect: true", "accept-reset: true",
 		"pending-bytes: 1Gi", "http-listen: 127.0.0.1:1", "stream: S", "log-level: warn",
 	}, "\n"))
-	args := []string{"--config", file, "--nats-url", local.url, "--settle=0"}
+	args := []string{"--config", file, "--nats-url", local.url, "--confirm-for=0"}
 	for range 2 {
 		code, stdout, stderr := runVerify(t, args...)
 		want := "stream  there is no stream S\nbucket  there is no bucket flyte-apps\n2 differences in 0 apps, stream at sequence 0\n"
@@ -293,7 +297,7 @@ func TestVerifyWithServesFile(t *testing.T) {
 
 func TestPrintReport(t *testing.T) {
 	one := &audit.AppName{Project: "vision", Domain: "development", Name: "one"}
-	differs := audit.Difference{App: one, Key: "vision.development.one", Kind: audit.DifferenceMissingEntry, Side: audit.SideBucket, Detail: "missing <here>", StreamSequence: 17}
+	differs := audit.Difference{App: one, Key: "vision.development.one", Kind: store.MismatchMissingEntry, Side: audit.SideBucket, Detail: "missing <here>", StreamSequence: 17}
 	note := audit.Note{App: one, Key: "vision.development.one", Kind: audit.NoteChanging, Detail: "changing"}
 	failed := errors.New("NATS did not answer")
 	for _, test := range []struct {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -22,36 +24,23 @@ type buildInfo struct {
 func currentBuild() buildInfo {
 	b := buildInfo{Version: version, Commit: commit, Go: runtime.Version()}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if b.Version == "" && info.Main.Version != "(devel)" {
-			b.Version = info.Main.Version
-		}
-		if b.Commit == "" {
-			b.Commit = recordedCommit(info.Settings)
-		}
+		b.Version = cmp.Or(b.Version, strings.TrimPrefix(info.Main.Version, "(devel)"))
+		b.Commit = cmp.Or(b.Commit, recordedCommit(info.Settings))
 	}
-	if b.Version == "" {
-		b.Version = "dev"
-	}
-	if b.Commit == "" {
-		b.Commit = "unknown"
-	}
+	b.Version, b.Commit = cmp.Or(b.Version, "dev"), cmp.Or(b.Commit, "unknown")
 	return b
 }
 
 func recordedCommit(settings []debug.BuildSetting) string {
-	var revision, suffix string
+	values := map[string]string{}
 	for _, s := range settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			suffix = "-modified"
-		}
+		values[s.Key] = s.Value
 	}
-	if revision == "" {
-		return ""
+	revision := values["vcs.revision"]
+	if revision != "" && values["vcs.modified"] == "true" {
+		return revision + "-modified"
 	}
-	return revision + suffix
+	return revision
 }
 
 func (b buildInfo) String() string {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +28,7 @@ type webTimeouts struct {
 	// read is for a whole request, and write for its answer: of the metrics a scraper gets more
 	// than 100 KB.
 	read, write time.Duration
-	// idle is how long a connection waits for its next request. A scraper comes every 60 s at least.
+	// idle is how long a connection waits for its next request. A scraper comes within 60 s.
 	idle time.Duration
 }
 
@@ -50,9 +51,16 @@ func newRegistry() *prometheus.Registry {
 }
 
 // newHandler serves the metrics of reg, liveness, and readiness by ready, which is called for
-// every request.
-func newHandler(reg *prometheus.Registry, ready func() error, log *zap.Logger) http.Handler {
+// every request. With profiles, it serves those of the Go runtime too.
+func newHandler(reg *prometheus.Registry, ready func() error, profiles bool, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
+	if profiles {
+		// Not the command line, which may have passwords.
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: zap.NewStdLog(log)}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, "ok")

@@ -15,6 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/appbridge/appbridge/cmd/appbridge/config"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func TestHandler(t *testing.T) {
@@ -32,7 +35,7 @@ func TestHandler(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			handler := newHandler(prometheus.NewRegistry(), func() error { return test.ready }, zap.NewNop())
+			handler := newHandler(prometheus.NewRegistry(), func() error { return test.ready }, false, zap.NewNop())
 			recorder := httptest.NewRecorder()
 			handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), test.method, test.path, nil))
 			if got, want := recorder.Code, test.status; got != want {
@@ -51,7 +54,7 @@ func TestMetrics(t *testing.T) {
 	reg.MustRegister(own)
 	own.Inc()
 	recorder := httptest.NewRecorder()
-	newHandler(reg, func() error { return nil }, zap.NewNop()).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	newHandler(reg, func() error { return nil }, false, zap.NewNop()).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	if got, want := recorder.Code, 200; got != want {
 		t.Errorf("got status %d, want %d", got, want)
 	}
@@ -62,6 +65,24 @@ func TestMetrics(t *testing.T) {
 	} {
 		if got := "\n" + recorder.Body.String(); !strings.Contains(got, want) {
 			t.Errorf("want %q in\n%s", want, got)
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	if config.Default(config.Serve).Pprof {
+		t.Error("profiles are on by default")
+	}
+	for _, on := range []bool{false, true} {
+		for path, served := range map[string]bool{
+			"/debug/pprof/": true, "/debug/pprof/heap?debug=1": true, "/debug/pprof/symbol": true,
+			"/debug/pprof/cmdline": false, // it may have passwords
+		} {
+			recorder := httptest.NewRecorder()
+			newHandler(prometheus.NewRegistry(), func() error { return nil }, on, zap.NewNop()).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			if got, want := recorder.Code == http.StatusOK, on && served; got != want {
+				t.Errorf("profiles %t: %s is served: %t, want %t", on, path, got, want)
+			}
 		}
 	}
 }
@@ -88,6 +109,7 @@ func TestWebStartsAndStops(t *testing.T) {
 // A client that sends its request too slowly, reads its answer too slowly, or sends nothing,
 // loses its connection; one that sends too long a header is refused.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	const short, long = 50 * time.Millisecond, time.Hour
 	wrote := make(chan error, 1)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +155,7 @@ func TestSlowClients(t *testing.T) {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the answer ended with %v, want its deadline", err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(suite.Patience):
 			t.Error("the answer waits for its reader")
 		}
 	})
@@ -152,7 +174,7 @@ func slowClient(t *testing.T, handler http.Handler, timeouts webTimeouts, send s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(suite.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, send); err != nil {

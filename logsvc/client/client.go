@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,15 +20,14 @@ type Handler func(*Message) error
 
 // timing holds the timeouts and intervals of a client.
 type timing struct {
-	check     time.Duration // how often it checks the stream
-	quiet     time.Duration // time without a message until it probes for the service
-	answer    time.Duration // for the server to report that there is none
-	gone      time.Duration // how long the server reports that
-	gap       time.Duration // for a missing message to come
-	end       time.Duration // for the end after an error, and for the last flush
-	keepAlive time.Duration // how often a client whose handler works acknowledges again
-	// resumes: another stream replaces one that breaks.
-	resumes     bool
+	check       time.Duration // how often it checks the stream
+	quiet       time.Duration // time without a message until it probes for the service
+	answer      time.Duration // for the server to report that there is none
+	gone        time.Duration // how long the server reports that
+	gap         time.Duration // for a missing message to come
+	end         time.Duration // for the end after an error, and for the last flush
+	keepAlive   time.Duration // how often a client whose handler works acknowledges again
+	resumes     bool          // another stream replaces one that breaks
 	silentRetry time.Duration // how long that may fail without a note
 }
 
@@ -50,49 +50,34 @@ func Tail(ctx context.Context, nc *nats.Conn, req Request, handle Handler) (End,
 }
 
 func tail(ctx context.Context, nc *nats.Conn, req Request, handle Handler, t timing) (End, error) {
-	req = req.withDefaults()
 	s, err := newStream(nc, req, t)
 	if err != nil {
 		return End{}, err
 	}
-	arriving := make(chan *nats.Msg, req.arriving())
 	// A new inbox: the connection subscribes to that of its requests, and messages would arrive
 	// twice.
 	reply := nc.NewInbox()
-	sub, err := nc.ChanSubscribe(reply, arriving)
-	if err != nil {
-		return End{}, fmt.Errorf("subscribe to %s: %w", reply, err)
-	}
-	asking, err := nc.ChanSubscribe(s.liveness.inbox, s.liveness.answers)
-	if err != nil {
-		return End{}, errors.Join(fmt.Errorf("subscribe to %s: %w", s.liveness.inbox, err), unsubscribe(sub))
+	for subject, arriving := range map[string]chan *nats.Msg{reply: s.inbox.arriving, s.liveness.inbox: s.liveness.answers} {
+		sub, err := nc.ChanSubscribe(subject, arriving)
+		if err != nil {
+			return End{}, fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		defer func() { _ = sub.Unsubscribe() }() // fails on a connection that ends only
 	}
 	receiving, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { s.inbox.run(receiving, nc, arriving, t.keepAlive) })
-
-	end, err := s.read(ctx, req, reply, handle)
+	running.Go(func() { s.inbox.run(receiving, nc, t.keepAlive) })
+	end, err := s.read(ctx, reply, handle)
 	cancel()
 	running.Wait()
 	s.sendStop(ctx)
-	if left := errors.Join(unsubscribe(asking), unsubscribe(sub)); err == nil {
-		err = left
-	}
 	return end, err
-}
-
-// unsubscribe ignores a closed connection.
-func unsubscribe(sub *nats.Subscription) error {
-	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
-		return fmt.Errorf("unsubscribe from %s: %w", sub.Subject, err)
-	}
-	return nil
 }
 
 // stream is one call of Tail.
 type stream struct {
 	nc       *nats.Conn
-	app      subjects.AppID
+	req      Request
 	scheme   subjects.Subjects
 	subject  string // of the request
 	body     []byte
@@ -100,19 +85,20 @@ type stream struct {
 	inbox    *inbox
 	liveness *liveness
 
-	id       string // empty before the first message
-	ended    bool   // the service needs no stop
-	failure  *Error // from the service, before the end
-	failedAt time.Time
-	asked    time.Time // when the request went out
-	// reconnects of the connection when the request went out.
-	reconnects uint64
+	id         string // empty before the first message
+	ended      bool   // the service needs no stop
+	failure    *Error // from the service, before the end
+	failedAt   time.Time
+	asked      time.Time // when the request went out
+	reconnects uint64    // of the connection when the request went out
 }
 
 func newStream(nc *nats.Conn, req Request, t timing) (*stream, error) {
-	err := req.validate()
-	scheme, schemeErr := subjects.New(req.Prefix)
-	if err = errors.Join(err, schemeErr); err != nil {
+	req.Prefix = cmp.Or(req.Prefix, subjects.DefaultPrefix)
+	req.Window = cmp.Or(req.Window, DefaultWindow)
+	req.Timeout = cmp.Or(req.Timeout, DefaultTimeout)
+	scheme, err := subjects.New(req.Prefix)
+	if err := errors.Join(req.validate(), err); err != nil {
 		return nil, fmt.Errorf("log request: %w", err)
 	}
 	subject, err := scheme.Logs(subjects.LogTail, req.App)
@@ -124,13 +110,13 @@ func newStream(nc *nats.Conn, req Request, t timing) (*stream, error) {
 		return nil, err
 	}
 	return &stream{
-		nc: nc, app: req.App, scheme: scheme, subject: subject, body: body, timing: t,
-		inbox: newInbox(req.room(), req.Window == Paced), liveness: newLiveness(nc, t),
+		nc: nc, req: req, scheme: scheme, subject: subject, body: body, timing: t,
+		inbox:    newInbox(req.Window),
+		liveness: &liveness{nc: nc, timing: t, inbox: nc.NewInbox(), answers: make(chan *nats.Msg, 16), connected: true},
 	}, nil
 }
 
-// read requests the stream and reads it to its end.
-func (s *stream) read(ctx context.Context, req Request, reply string, handle Handler) (End, error) {
+func (s *stream) read(ctx context.Context, reply string, handle Handler) (End, error) {
 	s.asked, s.reconnects = time.Now(), s.nc.Stats().Reconnects
 	if err := s.nc.PublishMsg(&nats.Msg{Subject: s.subject, Reply: reply, Data: s.body}); err != nil {
 		return End{}, fmt.Errorf("request logs on %s: %w", s.subject, err)
@@ -150,7 +136,7 @@ func (s *stream) read(ctx context.Context, req Request, reply string, handle Han
 				return End{}, err
 			}
 		case <-look:
-			if err := s.check(req, time.Now()); err != nil {
+			if err := s.check(time.Now()); err != nil {
 				return End{}, err
 			}
 		}
@@ -180,8 +166,7 @@ func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 		}
 	}
 	if it.Kind == Last {
-		s.ended = true
-		// Nothing comes after the end, so what is missing stays so.
+		s.ended = true // what is missing does not come any more
 		if err := s.inbox.gapError(); err != nil && s.failure == nil {
 			return true, err
 		}
@@ -209,8 +194,7 @@ func (s *stream) finish(it *item) {
 	acknowledge(s.nc, it.ack)
 }
 
-// check returns the error of a stream that is broken.
-func (s *stream) check(req Request, now time.Time) error {
+func (s *stream) check(now time.Time) error {
 	if s.nc.IsClosed() {
 		s.ended = true
 		return fmt.Errorf("read logs: %w", errors.Join(nats.ErrConnectionClosed, s.nc.LastError()))
@@ -221,8 +205,8 @@ func (s *stream) check(req Request, now time.Time) error {
 		return broken
 	case s.failure != nil && now.Sub(s.failedAt) > s.timing.end:
 		return s.failure
-	case !started && now.Sub(s.asked) > req.Timeout:
-		return fmt.Errorf("%w on %s within %s", ErrNoAnswer, s.subject, req.Timeout)
+	case !started && now.Sub(s.asked) > s.req.Timeout:
+		return fmt.Errorf("%w on %s within %s", ErrNoAnswer, s.subject, s.req.Timeout)
 	case !s.nc.IsConnected():
 		s.inbox.resetTimers(now)
 		s.liveness.connected = false
@@ -242,7 +226,7 @@ func (s *stream) sendStop(ctx context.Context) {
 	if s.ended || s.id == "" || !s.nc.IsConnected() {
 		return
 	}
-	subject, err := s.scheme.LogsStop(s.app.Project, s.id)
+	subject, err := s.scheme.LogsStop(s.req.App.Project, s.id)
 	if err != nil {
 		return // an invalid id: the service notices itself that the reader is gone
 	}

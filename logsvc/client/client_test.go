@@ -29,7 +29,7 @@ func TestTail(t *testing.T) {
 	})
 	c := newCollector()
 	var dropped int64
-	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Tail: new(5), Format: FormatRaw}, func(m *Message) error {
+	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Tail: new(5), Format: subjects.LogFormatRaw}, func(m *Message) error {
 		dropped += m.Dropped
 		return c.take(m)
 	}, quick())
@@ -58,7 +58,7 @@ func TestTail(t *testing.T) {
 			t.Fatalf("got acknowledgements of %v, want all five", acks)
 		}
 	}
-	if diff := cmp.Diff(v.requests, []wireRequest{{Tail: 5.0, Format: FormatRaw, Window: DefaultWindow}}); diff != "" {
+	if diff := cmp.Diff(v.requests, []wireRequest{{Tail: 5.0, Format: subjects.LogFormatRaw, Window: DefaultWindow}}); diff != "" {
 		t.Errorf("request: got - want +:\n%s", diff)
 	}
 }
@@ -66,7 +66,7 @@ func TestTail(t *testing.T) {
 func TestRequestBody(t *testing.T) {
 	r := Request{
 		App: testApp(), Replica: "pod", Container: "c", Tail: new(0), Since: 90 * time.Second, SinceTime: time.Date(2026, 11, 21, 8, 51, 7, 0, time.UTC),
-		Follow: new(false), Previous: true, Timestamps: true, Include: "a", Exclude: "b", Format: FormatJSON, MaxDuration: time.Hour, Window: 3,
+		Follow: new(false), Previous: true, Timestamps: true, Include: "a", Exclude: "b", Format: subjects.LogFormatJSON, MaxDuration: time.Hour, Window: 3,
 	}
 	got, err := r.body()
 	if err != nil {
@@ -81,7 +81,7 @@ func TestRequestBody(t *testing.T) {
 	if got, err := all.body(); string(got) != `{"tail":"all","since":"start","window":3}` || err != nil {
 		t.Errorf("got %s, %v for all", got, err)
 	}
-	if got, err := (Request{}).withDefaults().body(); string(got) != `{"window":16}` || err != nil {
+	if got, err := (Request{Window: DefaultWindow}).body(); string(got) != `{"window":16}` || err != nil {
 		t.Errorf("got %s, %v for nothing", got, err)
 	}
 }
@@ -138,7 +138,7 @@ func TestErrorsAndEnds(t *testing.T) {
 		{"error", func(v *service) { v.end(subjects.LogEndError, 0) }, &EndError{Reason: subjects.LogEndError}, ""},
 		{"another reason", func(v *service) { v.end("tired", 0) }, &EndError{Reason: "tired"}, `the log service ended the stream: "tired"`},
 		{"bad number", func(v *service) { v.message(0, "x", subjects.HeaderLogSeq, "-1") }, nil, `Flyte-Log-Seq of the log service is "-1": want a number from 1 on`},
-		{"bad count", func(v *service) { v.message(0, "x", subjects.HeaderLogDropped, "many") }, nil, `Flyte-Log-Dropped of the log service is "many": want a number`},
+		{"bad count", func(v *service) { v.message(0, "x", subjects.HeaderLogDropped, "many") }, nil, `Flyte-Log-Dropped of the log service is "many": want a number from 0 on`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := suite.NATS(t, nil)
@@ -289,7 +289,7 @@ func TestPacedSlowHandler(t *testing.T) {
 
 // TestPacedBound: of a paced stream so much is kept and no more, and what is missing is found at once.
 func TestPacedBound(t *testing.T) {
-	b := newInbox(MaxWindow, true)
+	b := newInbox(Paced)
 	body := make([]byte, 1<<20)
 	for seq := 1; seq <= 70; seq++ {
 		m := nats.NewMsg("x")

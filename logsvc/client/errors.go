@@ -12,7 +12,7 @@ var (
 	ErrNoService = errors.New("nobody serves logs")
 	// ErrNoAnswer reports that the service did not send the first message in time.
 	ErrNoAnswer = errors.New("no answer")
-	// ErrGone reports that the service stopped during the stream, or ended the stream while the connection
+	// ErrGone reports that the service stopped during the stream, or ended it while the connection
 	// of the client was lost.
 	ErrGone = errors.New("the log service went away, or the connection to it was away for too long")
 	// ErrGap reports that messages of the stream are missing and were not sent again.

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,10 +19,8 @@ const (
 	// resumeMargin is how long before the last line a resumed request begins: lines may be
 	// slightly out of order, and a new replica is noticed slightly late.
 	resumeMargin = 10 * time.Second
-	// newcomer is how long a replica may write before it is noticed.
-	newcomer = time.Minute
-	// progressTime is how long a stream lasts that counts as a success.
-	progressTime = 10 * time.Second
+	newcomer     = time.Minute      // how long a replica may write before it is noticed
+	progressTime = 10 * time.Second // how long a stream lasts that counts as a success
 	// ResumeTimeout is how long Follow retries while NATS is connected.
 	ResumeTimeout = 5 * time.Minute
 )
@@ -34,40 +34,37 @@ func followTiming() timing {
 }
 
 func defaultPause() *backoff.ExponentialBackOff {
-	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond), backoff.WithRandomizationFactor(0.5),
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMultiplier(2), backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(ResumeTimeout))
 }
 
 // Follow reads the log of an app like Tail, and resumes when the stream breaks: after the last line
-// that the handler got, without repeats or holes. It gives up after ResumeTimeout without success (which starts again with each
-// connection to NATS). The first request has the errors and the end of Tail.
+// that the handler got, without repeats or holes. It gives up after ResumeTimeout without success
+// (which starts again with each connection to NATS). The first request has the errors and the end
+// of Tail.
 //
 // The handler gets each line once, whole, in the order of its replica's log. It gets a Note when
 // lines may be missing: the log does not have the last line any more, or a replica is gone. A Note
 // of kind waiting reports that the stream could not be resumed at once. A message with Lines may
 // have an empty Body. There is one Last message, with the number of all lines.
 //
-// Only FormatRaw (or none) can be followed. A position is a time and a count of lines: lines
+// Only LogFormatRaw (or none) can be followed. A position is a time and a count of lines: lines
 // without a time may be repeated.
 func Follow(ctx context.Context, nc *nats.Conn, req Request, handle Handler) (End, error) {
 	return follow(ctx, nc, req, handle, followTiming(), defaultPause())
 }
 
 func follow(ctx context.Context, nc *nats.Conn, req Request, handle Handler, t timing, pause *backoff.ExponentialBackOff) (End, error) {
-	if req.Format != "" && req.Format != FormatRaw {
-		return End{}, fmt.Errorf("log request: format %q: want %s, the only one that can be resumed", req.Format, FormatRaw)
+	if req.Format != "" && req.Format != subjects.LogFormatRaw {
+		return End{}, fmt.Errorf("log request: format %q: want %s, the only one that can be resumed", req.Format, subjects.LogFormatRaw)
 	}
 	f := &follower{nc: nc, req: req, handle: handle, timing: t, pause: pause, places: map[string]*place{}}
 	end, err := f.run(ctx)
 	if f.last == nil || f.failed != nil {
 		return end, err
 	}
-	end.Lines = f.lines
-	f.last.End.Lines = f.lines
-	if failed := handle(f.last); failed != nil {
-		return end, failed
-	}
-	return end, err
+	end.Lines, f.last.End.Lines = f.lines, f.lines
+	return end, cmp.Or(handle(f.last), err)
 }
 
 // place is a position in the log of a replica, and the progress of the current stream.
@@ -90,7 +87,6 @@ func (p *place) begin(pass pass, sure bool) {
 	}
 }
 
-// from returns the time from which the log is needed.
 func (p *place) from() time.Time {
 	if p.any {
 		return p.last
@@ -106,14 +102,13 @@ type follower struct {
 	timing timing
 	pause  *backoff.ExponentialBackOff
 
-	began   time.Time // of the first request
-	started bool      // the first stream has begun
-	places  map[string]*place
-	lines   int64
-	failed  error    // of the handler
-	last    *Message // the end of the newest stream
-	// reconnects of the connection at the last pause.
-	reconnects uint64
+	began      time.Time // of the first request
+	started    bool      // the first stream has begun
+	places     map[string]*place
+	lines      int64
+	failed     error    // of the handler
+	last       *Message // the end of the newest stream
+	reconnects uint64   // of the connection at the last pause
 
 	pass    pass
 	listed  bool      // this stream has named its replicas
@@ -181,9 +176,7 @@ func describe(end End, err error) string {
 // finishPending ends a sequence of messages that a broken stream has interrupted.
 func (f *follower) finishPending(err error) error {
 	if f.failed == nil && f.pending {
-		if failed := f.deliver(&Message{Kind: Lines}); failed != nil {
-			return failed
-		}
+		return cmp.Or(f.deliver(&Message{Kind: Lines}), err)
 	}
 	return err
 }
@@ -204,11 +197,7 @@ func (f *follower) terminal(ctx context.Context, end End, err error) bool {
 	case !f.started:
 		return true
 	case errors.As(err, &failure):
-		switch failure.Code {
-		case subjects.CodeInvalidArgument, subjects.CodePermissionDenied, subjects.CodeNotFound, subjects.CodeFailedPrecondition:
-			return true
-		}
-		return false
+		return slices.Contains([]subjects.Code{subjects.CodeInvalidArgument, subjects.CodePermissionDenied, subjects.CodeNotFound, subjects.CodeFailedPrecondition}, failure.Code)
 	}
 	return !errors.Is(err, ErrGone) && !errors.Is(err, ErrGap) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNoService)
 }
@@ -225,23 +214,20 @@ func (f *follower) backOff(ctx context.Context) error {
 	if wait == backoff.Stop {
 		return ErrGone
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 		if f.nc.IsConnected() || f.nc.IsClosed() {
 			return nil // the next attempt returns the error of a closed connection
 		}
 		f.pause.Reset()
-		timer.Reset(f.timing.check)
+		wait = f.timing.check
 	}
 }
 
-// attempt reads until the stream ends or breaks.
 func (f *follower) attempt(ctx context.Context) (End, error) {
 	if f.names == "" && len(f.places) == 0 {
 		return f.read(ctx, passFirst, f.req)
@@ -266,8 +252,7 @@ func (f *follower) attempt(ctx context.Context) (End, error) {
 		}
 	}
 	end, err := f.read(ctx, passMain, req)
-	var failure *Error
-	if errors.As(err, &failure) && failure.Code == subjects.CodeNotFound {
+	if failure, ok := errors.AsType[*Error](err); ok && failure.Code == subjects.CodeNotFound {
 		// Without an interruption this would have been the end of the log.
 		if err := f.note("the app or the replica is gone; its last lines may be missing", ""); err != nil {
 			return End{}, err

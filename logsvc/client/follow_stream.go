@@ -11,13 +11,12 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// read reads one stream.
 func (f *follower) read(ctx context.Context, pass pass, req Request) (End, error) {
 	f.pass, f.listed, f.last = pass, false, nil
 	for _, p := range f.places {
 		p.begin(pass, p.passage.sure)
 	}
-	req.Format, req.Timestamps = FormatRaw, true
+	req.Format, req.Timestamps = subjects.LogFormatRaw, true
 	if f.req.MaxDuration > 0 && pass != passFirst {
 		req.MaxDuration = max(f.remaining(), time.Millisecond)
 	}
@@ -31,15 +30,13 @@ func (f *follower) take(m *Message) error {
 		return nil
 	}
 	f.started = true
-	more := m.More
 	err := f.handleMessage(m)
-	if err == nil && !more && f.pending {
+	if err == nil && !m.More && f.pending {
 		err = f.deliver(&Message{Kind: Lines}) // the handler is waiting for more
 	}
 	return err
 }
 
-// handleMessage hands new lines and notes to the handler.
 func (f *follower) handleMessage(m *Message) error {
 	if m.Kind == Lines {
 		return f.takeLines(m)

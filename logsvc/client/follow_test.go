@@ -328,7 +328,7 @@ func TestFollowAsks(t *testing.T) {
 		if left, err := time.ParseDuration(r.MaxDuration); err != nil || left > time.Hour || left < 59*time.Minute {
 			t.Errorf("got max_duration %s", r.MaxDuration)
 		}
-		if !r.Timestamps || r.Format != FormatRaw || r.Include != "x" {
+		if !r.Timestamps || r.Format != subjects.LogFormatRaw || r.Include != "x" {
 			t.Errorf("got %+v", r)
 		}
 		tail := "-"
@@ -397,7 +397,7 @@ func TestFollowEnds(t *testing.T) {
 		{"stopped", Request{}, []func(*service){func(v *service) { lines(v, 1); v.end(subjects.LogEndStopped, 0) }}, []string{"pod-a: line 0", "end stopped 1"}, ""},
 		{"refused", Request{}, []func(*service){fail(subjects.CodeUnavailable, "down")}, []string{"end error 0"}, "down (502 Unavailable)"},
 		{"too many at first", Request{}, []func(*service){func(v *service) { v.fail(subjects.CodeResourceExhausted, "full"); v.end(subjects.LogEndLimit, 0) }}, []string{"end limit 0"}, "full (429 ResourceExhausted)"},
-		{"format", Request{Format: FormatJSON}, nil, nil, `log request: format "json": want raw, the only one that can be resumed`},
+		{"format", Request{Format: subjects.LogFormatJSON}, nil, nil, `log request: format "json": want raw, the only one that can be resumed`},
 		{"stalled, then an error, then full", Request{}, []func(*service){
 			func(v *service) { lines(v, 1); v.end(subjects.LogEndStalled, 0) },
 			func(v *service) {

@@ -15,10 +15,10 @@ import (
 type inbox struct {
 	// window is how many numbered messages there may be: the window of the request, and the end,
 	// which is not acknowledged. In a paced stream it bounds only the queue.
-	window int
-	paced  bool
-	// queue has room for these and for some without a number.
-	queue chan item
+	window   int
+	paced    bool
+	arriving chan *nats.Msg
+	queue    chan item // has room for a window and some messages without a number
 
 	mu      sync.Mutex
 	next    uint64          // the number that the queue waits for
@@ -39,20 +39,25 @@ const unnumbered = 4
 // the handler and sends no message again.
 const pacedBytes = 64 << 20
 
-func newInbox(window int, paced bool) *inbox {
-	window++
-	return &inbox{window: window, paced: paced, queue: make(chan item, window+unnumbered), next: 1, held: map[uint64]item{}, arrived: time.Now()}
+func newInbox(window int) *inbox {
+	b := &inbox{window: window + 1, paced: window == Paced, next: 1, held: map[uint64]item{}, arrived: time.Now()}
+	arriving := 2*b.window + unnumbered
+	if b.paced {
+		b.window, arriving = MaxWindow+1, 1<<16 // nothing is sent again
+	}
+	b.arriving, b.queue = make(chan *nats.Msg, arriving), make(chan item, b.window+unnumbered)
+	return b
 }
 
 // run takes messages until ctx is done. The service ends a stream after a minute without
 // acknowledgements, so the last one is repeated while the handler works.
-func (b *inbox) run(ctx context.Context, nc *nats.Conn, arriving <-chan *nats.Msg, sign time.Duration) {
+func (b *inbox) run(ctx context.Context, nc *nats.Conn, sign time.Duration) {
 	tick := time.Tick(sign)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-arriving:
+		case m := <-b.arriving:
 			if b.take(m, time.Now()) {
 				acknowledge(nc, m.Reply)
 			}
@@ -105,7 +110,6 @@ func (b *inbox) beyond(it item) bool {
 
 // enqueue moves the next messages to the queue, as far as it has room.
 func (b *inbox) enqueue(now time.Time) {
-	moved := false
 	for len(b.queue) < b.window {
 		it, ok := b.held[b.next]
 		if !ok {
@@ -114,9 +118,6 @@ func (b *inbox) enqueue(now time.Time) {
 		delete(b.held, b.next)
 		b.queue <- it // does not block: there is room, and no other sender
 		b.next++
-		moved = true
-	}
-	if moved {
 		b.gap = time.Time{}
 	}
 	if _, waits := b.held[b.next]; len(b.held) > 0 && !waits {
@@ -130,7 +131,6 @@ func (b *inbox) missed(now time.Time) {
 	}
 }
 
-// handled records that the handler has returned.
 func (b *inbox) handled(it *item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,14 +160,12 @@ func (b *inbox) resetTimers(now time.Time) {
 	}
 }
 
-// state returns the state for the checks.
 func (b *inbox) state() (arrived time.Time, started bool, gap time.Time, broken error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.arrived, b.started, b.gap, b.broken
 }
 
-// gapError returns the error of a gap, nil if there is none.
 func (b *inbox) gapError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,19 +26,11 @@ type liveness struct {
 	missing   time.Time // when the first such reply after that arrived
 }
 
-func newLiveness(nc *nats.Conn, t timing) *liveness {
-	return &liveness{nc: nc, timing: t, inbox: nc.NewInbox(), answers: make(chan *nats.Msg, 16), connected: true}
-}
-
 // check sends a probe when no message has arrived for a while, and after an outage of the client's
 // own connection.
 func (l *liveness) check(arrived, now time.Time) error {
 	back := !l.connected
 	l.connected = true
-	quietSince := arrived
-	if l.alive.After(quietSince) {
-		quietSince = l.alive
-	}
 	switch {
 	case l.subject == "":
 		return nil
@@ -50,7 +42,7 @@ func (l *liveness) check(arrived, now time.Time) error {
 	case l.waiting:
 		l.waiting, l.missing, l.alive = false, time.Time{}, now
 		return nil
-	case l.missing.IsZero() && !back && now.Sub(quietSince) < l.timing.quiet:
+	case l.missing.IsZero() && !back && min(now.Sub(arrived), now.Sub(l.alive)) < l.timing.quiet:
 		return nil
 	}
 	if err := l.nc.PublishRequest(l.subject, l.inbox, nil); err != nil {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,13 +14,11 @@ import (
 // Kind is the kind of a message.
 type Kind int
 
+// The kinds of messages.
 const (
-	// Lines are lines of the log, of one replica.
-	Lines Kind = iota
-	// Note is a message of the service that is not part of the log.
-	Note
-	// Last is the end of the stream. Nothing comes after it.
-	Last
+	Lines Kind = iota // lines of the log, of one replica
+	Note              // a message of the service that is not part of the log
+	Last              // the end of the stream. Nothing comes after it.
 )
 
 // End is how a stream ended.
@@ -40,8 +39,8 @@ type Message struct {
 	Replicas []string
 	// Dropped counts the lines that are missing before this message.
 	Dropped int64
-	// Body is whole lines, each with its end, in the formats text and raw; a
-	// TailLogsResponse in the others.
+	// Body is whole lines, each with its end, in the formats text and raw; a TailLogsResponse in
+	// the others.
 	Body []byte
 	// End is set on the Last message.
 	End End
@@ -64,18 +63,19 @@ type item struct {
 // parse parses a message. An error is a violation of the protocol.
 func parse(m *nats.Msg) (item, error) {
 	h := m.Header
+	reason := subjects.LogEnd(h.Get(subjects.HeaderLogEnd))
+	seq, seqErr := headerNumber(h, subjects.HeaderLogSeq, 1)
+	dropped, droppedErr := headerNumber(h, subjects.HeaderLogDropped, 0)
+	lines, linesErr := headerNumber(h, subjects.HeaderLogLines, 0)
+	if err := errors.Join(seqErr, droppedErr, linesErr); err != nil {
+		return item{}, err
+	}
 	it := item{
-		Message: Message{Replica: h.Get(subjects.HeaderLogReplica), Note: subjects.LogNote(h.Get(subjects.HeaderLogNote)), Body: m.Data, Header: h},
+		Message: Message{Replica: h.Get(subjects.HeaderLogReplica), Note: subjects.LogNote(h.Get(subjects.HeaderLogNote)), Dropped: dropped, Body: m.Data, Header: h},
 		stream:  h.Get(subjects.HeaderLogStream),
+		seq:     uint64(seq), //nolint:gosec // not negative
 		ack:     m.Reply,
 		size:    len(m.Data),
-	}
-	if text := h.Get(subjects.HeaderLogSeq); text != "" {
-		seq, err := strconv.ParseUint(text, 10, 63)
-		if err != nil || seq == 0 {
-			return item{}, fmt.Errorf("%s of the log service is %q: want a number from 1 on", subjects.HeaderLogSeq, text)
-		}
-		it.seq = seq
 	}
 	if it.Note != "" {
 		it.Kind = Note
@@ -83,35 +83,27 @@ func parse(m *nats.Msg) (item, error) {
 	if list := h.Get(subjects.HeaderLogReplicas); list != "" {
 		it.Replicas = strings.Split(list, ",")
 	}
-	var err error
-	if it.Dropped, err = count(h, subjects.HeaderLogDropped); err != nil {
-		return item{}, err
-	}
 	if text := h.Get(subjects.HeaderServiceError); text != "" {
 		// An unknown code has a text, too.
 		code, _ := subjects.ParseCode(h.Get(subjects.HeaderServiceErrorCode))
 		it.failure = &Error{Code: code, Text: text}
 	}
-	if reason := h.Get(subjects.HeaderLogEnd); reason != "" {
-		it.Kind = Last
-		it.End.Reason = subjects.LogEnd(reason)
-		if it.End.Lines, err = count(h, subjects.HeaderLogLines); err != nil {
-			return item{}, err
-		}
-	} else if it.seq == 0 && len(m.Data) == 0 && h.Get(subjects.HeaderStatus) == subjects.StatusNoResponders {
-		it.noService = true
+	if reason != "" {
+		it.Kind, it.End = Last, End{Reason: reason, Lines: lines}
 	}
+	it.noService = reason == "" && seq == 0 && len(m.Data) == 0 && h.Get(subjects.HeaderStatus) == subjects.StatusNoResponders
 	return it, nil
 }
 
-func count(h nats.Header, name string) (int64, error) {
+// headerNumber returns the number in a header, 0 without it.
+func headerNumber(h nats.Header, name string, least int64) (int64, error) {
 	text := h.Get(name)
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%s of the log service is %q: want a number", name, text)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("%s of the log service is %q: want a number from %d on", name, text, least)
 	}
 	return n, nil
 }

@@ -113,7 +113,6 @@ func (p *passage) take(at time.Time, text []byte) (take, lost bool) {
 	return true, lost
 }
 
-// note records a new line with a time.
 func (p *passage) note(at time.Time) {
 	order := at.Compare(p.latest)
 	if order > 0 {

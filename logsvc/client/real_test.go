@@ -135,7 +135,7 @@ func TestWithTheService(t *testing.T) {
 	nc := connect(t, s)
 	c := counter{}
 	began := time.Now()
-	end, err := Tail(t.Context(), nc, Request{App: testApp(), Format: FormatRaw, Follow: new(false)}, c.take)
+	end, err := Tail(t.Context(), nc, Request{App: testApp(), Format: subjects.LogFormatRaw, Follow: new(false)}, c.take)
 	if err != nil || end.Reason != subjects.LogEndEOF || end.Lines != groups*group || c.next != groups*group {
 		t.Errorf("got %d lines, end %+v, error %v; want %d lines", c.next, end, err, groups*group)
 	}
@@ -161,7 +161,7 @@ func TestServerRestarts(t *testing.T) {
 	nc := connect(t, s)
 	done := make(chan error, 1)
 	go func() {
-		_, err := Tail(t.Context(), nc, Request{App: testApp(), Format: FormatRaw}, c.take)
+		_, err := Tail(t.Context(), nc, Request{App: testApp(), Format: subjects.LogFormatRaw}, c.take)
 		done <- err
 	}()
 	<-c.some

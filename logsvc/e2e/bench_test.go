@@ -76,7 +76,7 @@ func BenchmarkStreams(b *testing.B) {
 				defer nc.Close()
 				follow := false
 				end, err := client.Tail(b.Context(), nc, client.Request{
-					App: id, Tail: &lines, Follow: &follow, Format: client.FormatRaw, Prefix: subjects.DefaultPrefix,
+					App: id, Tail: &lines, Follow: &follow, Format: subjects.LogFormatRaw, Prefix: subjects.DefaultPrefix,
 				}, func(*client.Message) error { return nil })
 				got.Add(end.Lines)
 				return err

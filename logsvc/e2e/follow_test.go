@@ -22,7 +22,7 @@ import (
 // no number is missing and none comes twice.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
+	w := ownCluster(t)
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
 	writing, stop := context.WithCancel(t.Context())

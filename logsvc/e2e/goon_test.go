@@ -20,11 +20,7 @@ import (
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	w := &world{}
-	var err error
-	if w.World, err = suite.StartWorld(t.Context(), testenv.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{World: sharedWorld(t).Beside()}
 	t.Cleanup(func() {
 		if err := w.Stop(); err != nil {
 			t.Error(err)
@@ -33,7 +29,7 @@ func TestGoesOn(t *testing.T) {
 	w.NATS = s.ClientURL()
 	serve := func() *suite.Instance {
 		t.Helper()
-		i, err := w.Serve(t.Context(), nil, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace)
+		i, err := w.Serve(t.Context(), nil, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", "goes-on")
 		if err != nil {
 			t.Fatal(err)
 		}

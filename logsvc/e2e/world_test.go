@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os/exec"
 	"sync"
@@ -37,7 +38,11 @@ type world struct {
 	bridge *suite.Instance
 }
 
+// The tests mostly wait: more of them run at a time than there are processors.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil { // -parallel overrides it
+		panic(err)
+	}
 	suite.Main(m, func() error {
 		if shared.world == nil {
 			return nil
@@ -55,10 +60,22 @@ func sharedWorld(tb testing.TB) *world {
 	return shared.world
 }
 
-// ownWorld is a world of a test's own.
+// ownWorld is the shared cluster with a bridge and a NATS server of a test's own.
 func ownWorld(t *testing.T, args ...string) *world {
 	t.Helper()
-	w, err := newWorld(context.Background(), args...)
+	beside := sharedWorld(t).Beside()
+	return owned(t, func() (*world, error) { return serve(context.Background(), beside, args...) })
+}
+
+// ownCluster is a world with a cluster of a test's own.
+func ownCluster(t *testing.T) *world {
+	t.Helper()
+	return owned(t, func() (*world, error) { return newWorld(context.Background()) })
+}
+
+func owned(t *testing.T, start func() (*world, error)) *world {
+	t.Helper()
+	w, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +87,18 @@ func ownWorld(t *testing.T, args ...string) *world {
 	return w
 }
 
-func newWorld(ctx context.Context, args ...string) (*world, error) {
-	w := &world{}
-	var err error
-	if w.World, err = suite.StartWorld(ctx, testenv.Options{}); err != nil {
+func newWorld(ctx context.Context) (*world, error) {
+	w, err := suite.StartWorld(ctx, testenv.Options{})
+	if err != nil {
 		return nil, err
 	}
+	return serve(ctx, w)
+}
+
+// serve starts the bridge of a world.
+func serve(ctx context.Context, in *suite.World, args ...string) (*world, error) {
+	w := &world{World: in}
+	var err error
 	// Tests and benchmarks of throughput are not for a limit to decide.
 	args = append([]string{"--max-log-rate", "0"}, args...)
 	if w.bridge, err = w.Serve(ctx, services(), args...); err != nil {

@@ -27,7 +27,8 @@ const TimeBytes = len("2006-01-02T15:04:05.000000000+07:00 ")
 // the year 1 is a zero time, too, but its message is shorter than the line.)
 func Parse(line []byte) (t time.Time, message []byte) {
 	end := bytes.IndexByte(line, ' ')
-	if !plausible(line, end) {
+	// Most lines without a time need no attempt to parse it.
+	if end < len("2006-01-02T5:04:05Z") || line[4] != '-' || line[7] != '-' || line[10] != 'T' || line[0]-'0' > 9 {
 		return time.Time{}, line
 	}
 	t, err := time.Parse(time.RFC3339Nano, string(line[:end]))
@@ -35,10 +36,4 @@ func Parse(line []byte) (t time.Time, message []byte) {
 		return time.Time{}, line
 	}
 	return t.UTC(), line[end+1:]
-}
-
-// plausible rejects most lines without a time before they are parsed; end is the index of their
-// first space.
-func plausible(line []byte, end int) bool {
-	return end >= len("2006-01-02T5:04:05Z") && line[4] == '-' && line[7] == '-' && line[10] == 'T' && line[0]-'0' <= 9
 }

@@ -91,6 +91,5 @@ func (s *Scanner) Rest() bool {
 
 // Reset prepares the Scanner for another stream.
 func (s *Scanner) Reset() {
-	s.chunk, s.line, s.cut = nil, nil, 0
-	s.rest, s.restCut, s.open = s.rest[:0], 0, false
+	*s = Scanner{limit: s.limit, rest: s.rest[:0], spare: s.spare}
 }

@@ -14,11 +14,10 @@ const MaxBytes = 1 << 10
 const (
 	// maxInstructions and maxWide bound the cost of an expression, too: it is compiled for each
 	// request and matched with every line.
-	maxInstructions = 500
-	maxWide         = 16
-	foldedRange     = 8
-	// runesPerInstruction is how many runes of a class cost as much as one instruction.
-	runesPerInstruction = 256
+	maxInstructions     = 500
+	maxWide             = 16
+	foldedRange         = 8
+	runesPerInstruction = 256 // how many runes of a class cost as much as one instruction
 	// maxSteps bounds the cost of matching one line, in instructions times bytes, because a match
 	// cannot be interrupted: 0.1 s at worst. An expression of up to 32 instructions matches the
 	// whole of the longest line.

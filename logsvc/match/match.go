@@ -21,14 +21,12 @@ const (
 	// the bytes per second of CPU time below which they end their stream.
 	rateAfter    = 5 * time.Second
 	minMatchRate = 512 << 10
-	// lineCost is what a line counts in that in addition to its text.
-	lineCost = 64
-	// maxDelay is how long expressions may delay live lines.
-	maxDelay = 5 * time.Second
+	lineCost     = 64              // what a line counts in that in addition to its text
+	maxDelay     = 5 * time.Second // how long expressions may delay live lines
 )
 
-// NewTurns returns the limit for matching expressions: half of the processors, so that the other half
-// is free for everything else.
+// NewTurns returns the limit for matching expressions: half of the processors. The other half is
+// free for everything else.
 func NewTurns() *request.Limiter {
 	return request.NewLimiter(request.Limit{
 		What: "expressions", Max: max(1, runtime.GOMAXPROCS(0)/2),
@@ -48,7 +46,7 @@ type Matcher struct {
 	mu     sync.Mutex
 	took   time.Duration // CPU time since the last check
 	bytes  int
-	delays map[string]*delay // by replica
+	delays map[string]delay // by replica
 }
 
 // delay is how long the live lines of a replica were delayed, less the time without lines since.
@@ -63,7 +61,7 @@ func New(turns *request.Limiter, project string, include, exclude *Expression) *
 	if include == nil && exclude == nil {
 		return nil
 	}
-	return &Matcher{turns: turns, project: project, include: include, exclude: exclude, delays: map[string]*delay{}}
+	return &Matcher{turns: turns, project: project, include: include, exclude: exclude, delays: map[string]delay{}}
 }
 
 // Filter returns the lines that match. The last missed lines are live lines that were not matched,
@@ -90,10 +88,11 @@ func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Li
 		runtime.LockOSThread() // for threadTime
 		began, used, n, size := time.Now(), threadTime(), 0, 0
 		for n < len(lines) && time.Since(began) < turnTime {
-			if line := lines[n]; m.matches(line.Text) {
-				wanted = append(wanted, line)
+			text := lines[n].Text
+			if (m.include == nil || m.include.match(text)) && (m.exclude == nil || !m.exclude.match(text)) {
+				wanted = append(wanted, lines[n])
 			}
-			size += len(lines[n].Text) + lineCost
+			size += len(text) + lineCost
 			n++
 		}
 		used = threadTime() - used
@@ -105,10 +104,6 @@ func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Li
 		}
 	}
 	return wanted, 0, nil
-}
-
-func (m *Matcher) matches(text []byte) bool {
-	return (m.include == nil || m.include.match(text)) && (m.exclude == nil || !m.exclude.match(text))
 }
 
 // checkRate ends a stream whose expressions take a processor for next to nothing.
@@ -141,19 +136,14 @@ func (m *Matcher) allowedDelay(replica string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.delays[replica]
-	if h == nil {
-		h = &delay{left: time.Now()}
-		m.delays[replica] = h
-	}
 	h.time = max(0, h.time-time.Since(h.left))
+	m.delays[replica] = h
 	return maxDelay - h.time
 }
 
-// addDelay records that the lines of a replica were delayed since began.
 func (m *Matcher) addDelay(replica string, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := m.delays[replica]
-	h.left = time.Now()
-	h.time += h.left.Sub(began)
+	now := time.Now()
+	m.delays[replica] = delay{time: m.delays[replica].time + now.Sub(began), left: now}
 }

@@ -35,14 +35,14 @@ func TestHeldBack(t *testing.T) {
 		{"held", 2 * maxDelay, true, 0, 2},
 		{"exists", 2 * maxDelay, false, 1, 0},
 	} {
-		m.delays["r"] = &delay{time: tt.held, left: time.Now()}
+		m.delays["r"] = delay{time: tt.held, left: time.Now()}
 		wanted, missed, err := m.Filter(t.Context(), "r", lines, tt.live)
 		if err != nil || len(wanted) != tt.wanted || missed != tt.missed {
 			t.Errorf("%s: got %d wanted, %d missed, %v", tt.name, len(wanted), missed, err)
 		}
 	}
 	// It recovers while its replica writes nothing.
-	m.delays["r"] = &delay{time: maxDelay, left: time.Now().Add(-2 * maxDelay)}
+	m.delays["r"] = delay{time: maxDelay, left: time.Now().Add(-2 * maxDelay)}
 	if wanted, missed, err := m.Filter(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
 		t.Errorf("got %d wanted, %d missed, %v", len(wanted), missed, err)
 	}

@@ -5,9 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/appbridge/appbridge/bridge/kube"
-	"github.com/appbridge/appbridge/bridge/request"
-
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 

@@ -133,7 +133,7 @@ func TestKubernetesBusy(t *testing.T) {
 	for _, pod := range replicas {
 		r.wait(pod, numbers(0, lines)...)
 	}
-	r.noNotes(t)
+	r.onlyNotes(t, "; trying again") // on a busy machine a few faults in a row are an outage
 }
 
 // TestKubernetesAPIServer restarts the API server under a stream.

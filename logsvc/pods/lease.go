@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"cmp"
 	"context"
 	"sync"
 
@@ -16,9 +15,8 @@ type lease struct {
 	project string
 
 	mu      sync.Mutex
-	held    []*request.Slot // those with units left
-	closed  bool
-	revoked error                   // set when the stream has to end
+	held    []*request.Slot         // those with units left
+	revoked error                   // set when the stream has to end, or has ended
 	end     context.CancelCauseFunc // ends the stream; nil before it runs
 }
 
@@ -33,9 +31,9 @@ func (l *lease) take(ctx context.Context, n int) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.revoked != nil {
+	if l.revoked != nil {
 		slot.Release()
-		return cmp.Or(l.revoked, error(request.Errorf(subjects.CodeInternal, "the log stream is closed")))
+		return l.revoked
 	}
 	l.held = append(l.held, slot)
 	return nil
@@ -54,7 +52,7 @@ func (l *lease) revoke(cause error) {
 		l.releaseAll()
 		return
 	}
-	l.end(l.revoked)
+	l.end(cause)
 }
 
 // run returns a context for the stream that ends when slots are revoked.
@@ -69,7 +67,6 @@ func (l *lease) run(ctx context.Context) (context.Context, context.CancelCauseFu
 	return ctx, end
 }
 
-// giveBack releases one slot.
 func (l *lease) giveBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,11 +75,12 @@ func (l *lease) giveBack() {
 	}
 }
 
-// close releases the slots that are left.
 func (l *lease) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
+	if l.revoked == nil {
+		l.revoked = request.Errorf(subjects.CodeInternal, "the log stream is closed")
+	}
 	l.releaseAll()
 }
 

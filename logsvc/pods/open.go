@@ -42,8 +42,6 @@ type podContainer struct {
 	container string
 }
 
-var _ logsvc.LogStream = (*appLog)(nil)
-
 // Open finds the app, its pods and their containers. It includes all pods of the app, of any
 // Revision and in any state, so that a pod that never gets ready can be read too. It takes one
 // slot for each pod, or fails with CodeResourceExhausted and takes none.
@@ -81,7 +79,6 @@ func (s *appLog) selector() string {
 	return labels.Set{kservice.LabelService: s.service}.String()
 }
 
-// owns reports whether a pod that the selector matches belongs to the app.
 func (s *appLog) owns(pod *corev1.Pod) bool {
 	for uid := range s.uids {
 		if kservice.OwnsPod(s.service, uid, pod.Labels) {
@@ -91,7 +88,6 @@ func (s *appLog) owns(pod *corev1.Pod) bool {
 	return false
 }
 
-// list lists the pods that the selector matches.
 func (s *appLog) list(ctx context.Context) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	err := s.src.call(ctx, s.q.App.Project, func(ctx context.Context) error {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/appbridge/appbridge/bridge/request"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -38,9 +37,9 @@ type Config struct {
 	MaxBytesPerSecond int64
 }
 
-// Source reads the logs of the pods of Knative Services: a logsvc.LogStreamer. It needs
-// permission to get and list services.serving.knative.dev, to get, list and watch pods, and
-// to get pods/log in its namespaces.
+// Source reads the logs of the pods of Knative Services: a logsvc.LogStreamer. It needs permission
+// to get and list services.serving.knative.dev, to get, list and watch pods, and to get pods/log in
+// its namespaces.
 type Source struct {
 	namespaces []string
 	lookup     func(subjects.AppID) (*kservice.Service, bool)

@@ -20,10 +20,8 @@ const (
 	// maxLineBytes is the length at which a line is cut: what Go programs that read lines tend to
 	// accept at most.
 	maxLineBytes = 128 << 10
-	// readBytes is the size of the read buffer.
-	readBytes = 64 << 10
-	// flushLines is how many lines the Sink gets at a time.
-	flushLines = 512
+	readBytes    = 64 << 10 // the size of the read buffer
+	flushLines   = 512      // how many lines the Sink gets at a time
 	// A request that takes longer than passTime or returns more than passBytes is followed by
 	// another one: more may have been written meanwhile, and an API server that loses the
 	// connection to the kubelet ends its response as if the log had ended.
@@ -73,12 +71,9 @@ type cursor struct {
 	tornSize int64
 }
 
-func newCursor() *cursor {
-	return &cursor{
-		scanner: logline.NewScanner(maxLineBytes + logline.TimeBytes),
-		buf:     make([]byte, readBytes),
-		lines:   make([]logsvc.Line, 0, flushLines),
-	}
+func newCursor(point resumePoint) *cursor {
+	scanner := logline.NewScanner(maxLineBytes + logline.TimeBytes)
+	return &cursor{point: point, scanner: scanner, buf: make([]byte, readBytes), lines: make([]logsvc.Line, 0, flushLines)}
 }
 
 // read requests the log and hands its new lines to the Sink. It returns nil at the end of the
@@ -163,11 +158,7 @@ func (t *tailer) confirm(ctx context.Context, o readOptions) error {
 	if err != nil {
 		return err
 	}
-	id := state.current
-	if o.previous {
-		id = state.last
-	}
-	if id != t.progress.id {
+	if state.instance(o.previous) != t.progress.id {
 		return errMoved
 	}
 	return nil
@@ -191,7 +182,6 @@ func (t *tailer) recheck(ctx context.Context, o readOptions) error {
 	}
 }
 
-// add keeps the scanner's line if it is new.
 func (c *cursor) add() {
 	at, text := logline.Parse(c.scanner.Line())
 	if !c.point.take(at, text) {
@@ -205,7 +195,6 @@ func (c *cursor) add() {
 	c.lines = append(c.lines, logsvc.Line{Time: at, Text: text, Cut: dropped})
 }
 
-// flush hands the kept lines to the Sink.
 func (t *tailer) flush(ctx context.Context, o readOptions, pass *readResult) error {
 	c := t.cursor
 	if len(c.lines) == 0 {

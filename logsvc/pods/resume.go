@@ -56,10 +56,8 @@ type secondMark struct {
 // markBytes of a line identify it together with its time.
 const markBytes = 256
 
-// fromBeginning is the resume point for a whole log.
 func fromBeginning() resumePoint { return resumePoint{tail: -1} }
 
-// fromTime is the resume point for a log since some time.
 func fromTime(t time.Time) resumePoint { return resumePoint{tail: -1, since: t} }
 
 // other is the resume point for another log, whose lines are new if they are later than those
@@ -68,7 +66,6 @@ func (p *resumePoint) other() resumePoint {
 	return resumePoint{tail: -1, any: true, latest: p.latest, now: secondMark{second: p.latest.Unix()}}
 }
 
-// options sets tail and since of a request.
 func (p *resumePoint) options(o *corev1.PodLogOptions) {
 	if p.any {
 		o.SinceTime = &metav1.Time{Time: time.Unix(p.now.second-1, 0)}

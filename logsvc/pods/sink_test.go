@@ -104,6 +104,16 @@ func (h *heard) noNotes(t *testing.T) {
 	}
 }
 
+// onlyNotes fails if there are notes without part.
+func (h *heard) onlyNotes(t *testing.T, part string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if slices.ContainsFunc(h.notes, func(note string) bool { return !strings.Contains(note, part) }) {
+		t.Errorf("got notes %q, want only such with %q", h.notes, part)
+	}
+}
+
 // tailing is a stream at work.
 type tailing struct {
 	*heard
@@ -146,7 +156,7 @@ func (r *tailing) ended() error {
 	case err := <-r.done:
 		r.done <- err
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		r.t.Error("the stream does not end")
 		return nil
 	}

@@ -23,6 +23,14 @@ type containerState struct {
 	waiting string                           // the reason why none runs
 }
 
+// instance returns the id of the instance whose log a request returns, empty for none.
+func (s containerState) instance(previous bool) string {
+	if previous {
+		return s.last
+	}
+	return s.current
+}
+
 // stateOf returns the state of a container of the pod with that uid; pod may be nil. While a
 // container waits for its restart, the kubelet returns the log of the last instance to both kinds
 // of requests.
@@ -106,7 +114,6 @@ func initPolicy(pod *corev1.Pod, container string) corev1.RestartPolicy {
 	return corev1.RestartPolicyOnFailure
 }
 
-// restarts reports whether a container with that policy restarts after it has ended.
 func restarts(policy corev1.RestartPolicy, ended *corev1.ContainerStateTerminated) bool {
 	switch policy {
 	case corev1.RestartPolicyNever:
@@ -117,7 +124,6 @@ func restarts(policy corev1.RestartPolicy, ended *corev1.ContainerStateTerminate
 	return true
 }
 
-// endText describes how the container ended.
 func (s containerState) endText() string {
 	if s.ended == nil {
 		return "ended"
@@ -133,25 +139,18 @@ func (s containerState) endText() string {
 type nextStep int
 
 const (
-	// stepDone: the log is read to its end.
-	stepDone nextStep = iota
-	// stepWait: the container has to start.
-	stepWait
-	// stepBegin: another instance has to be read.
-	stepBegin
-	// stepFollow: the instance runs.
-	stepFollow
-	// stepRest: the instance has ended; the rest of its log has to be read.
-	stepRest
-	// stepPrevious: like stepRest, but the log is now that of the previous instance.
-	stepPrevious
+	stepDone     nextStep = iota // the log is read to its end
+	stepWait                     // the container has to start
+	stepBegin                    // another instance has to be read
+	stepFollow                   // the instance runs
+	stepRest                     // the instance has ended; the rest of its log has to be read
+	stepPrevious                 // the same, but the log is now that of the previous instance
 )
 
 // progress is how far a tailer is.
 type progress struct {
-	id string // the instance that is read; empty: none yet
-	// complete: it has ended and all of its log was read, or the rest is lost.
-	complete bool
+	id       string // the instance that is read; empty: none yet
+	complete bool   // it has ended and all of its log was read, or the rest is lost
 	before   string // the instance that was read before
 }
 

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
@@ -40,17 +42,10 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 		g.Go(func() error { return run.manage(ctx) })
 	}
 	err := g.Wait()
-	if cause := context.Cause(running); cause != nil {
-		return cause
-	}
-	if err != nil {
+	if err := cmp.Or(context.Cause(running), err); err != nil {
 		return err
 	}
-	return s.allFailed(readers)
-}
-
-// allFailed returns the error of a stream that could read no replica, nil if it could read one.
-func (s *appLog) allFailed(readers []*tailer) error {
+	// A stream fails if it could read no replica.
 	if len(readers) == 0 || slices.ContainsFunc(readers, func(r *tailer) bool { return r.failure == nil }) {
 		return nil
 	}
@@ -66,11 +61,10 @@ type streamRun struct {
 	group  *errgroup.Group
 	follow bool
 
-	known  map[types.UID]bool // pods that are or were read, or belong to another app
-	active map[types.UID]*tailer
-	done   chan *tailer // tailers that have ended
-	// deleted: the Knative Service does not belong to this app any more.
-	deleted bool
+	known   map[types.UID]bool // pods that are or were read, or belong to another app
+	active  map[types.UID]*tailer
+	done    chan *tailer // tailers that have ended
+	deleted bool         // the Knative Service does not belong to this app any more
 	// full and waiting are set when the reader has the note that there are no slots, or no
 	// replicas.
 	full, waiting bool
@@ -97,11 +91,12 @@ func (run *streamRun) start(ctx context.Context, r *tailer) {
 
 // manage starts tailers for new replicas until the stream is finished.
 func (run *streamRun) manage(ctx context.Context) error {
-	watch := run.newPodInformer()
+	informer, changed := run.newPodInformer()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	run.group.Go(func() error {
-		watch.run(watching)
+		// client-go's own log would have a line for each stream; the error handler logs the same.
+		informer.RunWithContext(klog.NewContext(watching, logr.Discard()))
 		return nil
 	})
 	survey := time.Tick(run.src.timing.resync)
@@ -116,8 +111,8 @@ func (run *streamRun) manage(ctx context.Context) error {
 		case r := <-run.done:
 			delete(run.active, r.target.pod.UID)
 			err = run.sendReplicas(ctx)
-		case <-watch.changed:
-			pods := watch.pods()
+		case <-changed:
+			pods := podsOf(informer)
 			for _, pod := range pods {
 				if r := run.active[pod.UID]; r != nil {
 					r.followed.observe(stateOf(pod, pod.UID, r.target.container))
@@ -130,7 +125,12 @@ func (run *streamRun) manage(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		run.wake()
+		for _, r := range run.active {
+			select {
+			case r.wake <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 
@@ -196,7 +196,6 @@ func (run *streamRun) endDeleted(ctx context.Context) error {
 	return run.out.Note(ctx, subjects.LogNoteWaiting, "", fmt.Sprintf("app %s was deleted", run.q.App))
 }
 
-// attach starts tailers for pods that are new.
 func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 	if run.q.Replica != "" || run.deleted {
 		return nil
@@ -216,31 +215,28 @@ func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 		return run.endDeleted(ctx)
 	}
 	run.uids[svc.UID] = true
-	var targets []podContainer
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	noted := run.full
+	run.full = false
+	var started []*tailer
 	for _, pod := range pods {
 		container, ok := chooseContainer(pod, run.q.Container)
 		if !ok || !run.owns(pod) {
 			run.known[pod.UID] = true
 			continue
 		}
-		targets = append(targets, podContainer{pod, container})
-	}
-	run.full = run.full && len(targets) > 0
-	slices.SortFunc(targets, func(a, b podContainer) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
-	var started []*tailer
-	for _, target := range targets {
 		if err := run.lease.take(ctx, 1); err != nil {
-			if !run.full {
-				run.full = true
-				if err := run.out.Note(ctx, subjects.LogNoteReplica, "", fmt.Sprintf("replica %s is not read yet: %s", target.pod.Name, err)); err != nil {
+			run.full = true
+			if !noted {
+				err = run.out.Note(ctx, subjects.LogNoteReplica, "", fmt.Sprintf("replica %s is not read yet: %s", pod.Name, err))
+				if err != nil {
 					return err
 				}
 			}
 			break
 		}
-		run.full = run.full && len(started)+1 < len(targets)
-		r := run.newTailer(target, run.out, true)
-		run.active[target.pod.UID] = r
+		r := run.newTailer(podContainer{pod, container}, run.out, true)
+		run.active[pod.UID] = r
 		started = append(started, r)
 	}
 	if len(started) == 0 {
@@ -260,14 +256,4 @@ func (run *streamRun) sendReplicas(ctx context.Context) error {
 	}
 	slices.Sort(names)
 	return run.out.Replicas(ctx, names)
-}
-
-// wake makes the tailers that wait read the states of their pods.
-func (run *streamRun) wake() {
-	for _, r := range run.active {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
-	}
 }

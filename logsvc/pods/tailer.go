@@ -28,10 +28,8 @@ type tailer struct {
 	listed   bool // the target's pod was just listed
 	cursor   *cursor
 	progress progress
-	// live: lines are written after the stream began.
-	live bool
-	// caughtUp: the Sink has all lines that were written before the stream began.
-	caughtUp bool
+	live     bool   // lines are written after the stream began
+	caughtUp bool   // the Sink has all lines that were written before the stream began
 	endNoted string // the instance whose end was reported
 	outage   outage
 	pause    *backoff.ExponentialBackOff
@@ -45,30 +43,27 @@ type tailer struct {
 // newTailer makes a tailer. A late one reads its log from the beginning, because there was none
 // when the stream began.
 func (s *appLog) newTailer(target podContainer, out logsvc.Sink, late bool) *tailer {
-	t := &tailer{
+	point := resumePoint{tail: s.q.Tail, since: s.q.Since, silent: s.q.Tail == 0, opened: s.opened}
+	if late {
+		point = fromBeginning()
+	}
+	return &tailer{
 		src: s.src, q: s.q, out: out, target: target, listed: true, live: late,
-		cursor: newCursor(),
+		cursor: newCursor(point),
 		pause: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
 		wake: make(chan struct{}, 1),
 	}
-	t.cursor.point = fromBeginning()
-	if !late {
-		t.cursor.point.tail, t.cursor.point.since = s.q.Tail, s.q.Since
-		t.cursor.point.silent, t.cursor.point.opened = s.q.Tail == 0, s.opened
-	}
-	return t
 }
 
 // run returns nil at the end of the log.
 func (t *tailer) run(ctx context.Context, follow bool) error {
-	step := t.readOnce
+	read := t.readOnce
 	if follow {
-		step = t.follow
+		read = t.follow
 	}
-	err := step(ctx)
-	var sink sinkError
-	if errors.As(err, &sink) {
+	err := read(ctx)
+	if sink, ok := errors.AsType[sinkError](err); ok {
 		return sink.error
 	}
 	return err
@@ -77,9 +72,12 @@ func (t *tailer) run(ctx context.Context, follow bool) error {
 // follow reads until no more lines can come.
 func (t *tailer) follow(ctx context.Context) error {
 	for {
-		state, err := t.waitState(ctx)
+		state, err := t.state(ctx)
 		if err != nil {
-			return err
+			if err := t.retry(ctx, err); err != nil {
+				return err
+			}
+			continue
 		}
 		step, id := t.progress.next(state)
 		switch step {
@@ -100,7 +98,6 @@ func (t *tailer) follow(ctx context.Context) error {
 	}
 }
 
-// switchTo starts with another instance of the container.
 func (t *tailer) switchTo(ctx context.Context, state containerState, id string) error {
 	first := t.progress.id == ""
 	t.progress = progress{id: id, before: t.progress.id}
@@ -148,7 +145,6 @@ func (t *tailer) readRunning(ctx context.Context) error {
 	return t.backOff(ctx)
 }
 
-// readEnded reads the rest of the log of an instance that has ended.
 func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 	err := t.readAll(ctx, readOptions{previous: previous, live: t.live, ends: true})
 	if err == nil {
@@ -226,10 +222,7 @@ func (t *tailer) tryReadOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id := state.current
-	if t.q.Previous {
-		id = state.last
-	}
+	id := state.instance(t.q.Previous)
 	switch {
 	case state.gone:
 		return nil
@@ -267,19 +260,6 @@ func (t *tailer) state(ctx context.Context) (containerState, error) {
 	return state, nil
 }
 
-// waitState reads the state of the container until that succeeds.
-func (t *tailer) waitState(ctx context.Context) (containerState, error) {
-	for {
-		state, err := t.state(ctx)
-		if err == nil {
-			return state, nil
-		}
-		if err := t.retry(ctx, err); err != nil {
-			return state, err
-		}
-	}
-}
-
 // waitStart waits until the state of a container that does not run may have changed.
 func (t *tailer) waitStart(ctx context.Context, state containerState) error {
 	t.outage.end()
@@ -288,8 +268,7 @@ func (t *tailer) waitStart(ctx context.Context, state containerState) error {
 		t.cursor.point = fromBeginning()
 	} else if t.endNoted != t.progress.id {
 		t.endNoted = t.progress.id
-		err := t.note(ctx, fmt.Sprintf("container %s %s, waiting for it to start again", t.target.container, state.endText()))
-		if err != nil {
+		if err := t.note(ctx, fmt.Sprintf("container %s %s, waiting for it to start again", t.target.container, state.endText())); err != nil {
 			return err
 		}
 	}
@@ -337,7 +316,6 @@ func (t *tailer) terminal(ctx context.Context, err error) error {
 	return nil
 }
 
-// backOff pauses before the next attempt.
 func (t *tailer) backOff(ctx context.Context) error {
 	select {
 	case <-time.After(t.pause.NextBackOff()):

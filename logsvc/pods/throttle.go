@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 
-	"github.com/appbridge/appbridge/bridge/request"
-
 	"golang.org/x/time/rate"
+
+	"github.com/appbridge/appbridge/bridge/request"
 )
 
 const (
@@ -54,7 +54,6 @@ func (t *throttle) wait(ctx context.Context, project string, bytes, lines int) e
 	return t.rate.WaitN(ctx, t.cost(bytes, lines))
 }
 
-// cost returns how many bytes a read counts.
 func (t *throttle) cost(bytes, lines int) int {
 	return min(max(bytes, lines*minLineBytes), t.rate.Burst())
 }

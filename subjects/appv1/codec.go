@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -11,20 +12,28 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
+// room is what a message is encoded in before its size is known.
+type room struct {
+	spaced  []byte
+	compact bytes.Buffer
+}
+
+var rooms = sync.Pool{New: func() any { return &room{} }}
+
 // Encode writes m in the form that contentType asks for, the same bytes for the same message
 // always, and returns the form that it has: a message that protobuf JSON cannot express (a NaN in a
 // Struct, a duration out of range) comes out binary, since leaving it out would lose it.
 func Encode(m proto.Message, contentType string) (data []byte, got string, err error) {
 	if contentType == subjects.ContentTypeJSON {
-		spaced, err := protojson.Marshal(m)
-		if err == nil {
+		r := rooms.Get().(*room)
+		defer rooms.Put(r)
+		r.compact.Reset()
+		if r.spaced, err = (protojson.MarshalOptions{}).MarshalAppend(r.spaced[:0], m); err == nil {
 			// protojson varies its spacing from build to build on purpose.
-			var buf bytes.Buffer
-			buf.Grow(len(spaced))
-			if err := json.Compact(&buf, spaced); err != nil {
+			if err := json.Compact(&r.compact, r.spaced); err != nil {
 				return nil, "", fmt.Errorf("compact protobuf JSON: %w", err)
 			}
-			return buf.Bytes(), subjects.ContentTypeJSON, nil
+			return bytes.Clone(r.compact.Bytes()), subjects.ContentTypeJSON, nil
 		}
 	}
 	data, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)

@@ -160,7 +160,7 @@ func (i *injection) swallow(ctx context.Context, what string, choose func(contex
 		v.after(context.WithoutCancel(ctx))
 		return ctx.Err()
 	}
-	if !i.swallowedBy(ctx, b, before+v.events) {
+	if !i.swallowedBy(ctx, b, before, v.events) {
 		i.note("no watch of bridge %s brought the event", b.name)
 		v.after(context.WithoutCancel(ctx))
 		return ctx.Err()
@@ -189,14 +189,19 @@ func (i *injection) written(ctx context.Context, do func(context.Context) error)
 	return do(limit)
 }
 
-// swallowedBy waits until so many events were swallowed.
-func (i *injection) swallowedBy(ctx context.Context, b *bridge, n int) bool {
-	return poll(ctx, swallowPatience, func(context.Context) string {
-		if len(b.mute.Swallowed()) < n {
+// swallowedBy waits until n events were swallowed after the first before ones. It reports whether any
+// was: the wait for all of them may end.
+func (i *injection) swallowedBy(ctx context.Context, b *bridge, before, n int) bool {
+	if poll(ctx, swallowPatience, func(context.Context) string {
+		if len(b.mute.Swallowed()) < before+n {
 			return "not swallowed"
 		}
 		return ""
-	}) == nil
+	}) == nil {
+		return true
+	}
+	b.mute.Heal() // so that none is swallowed after this look
+	return len(b.mute.Swallowed()) > before
 }
 
 // hidden is the plant of events that a bridge does not know of.
@@ -243,7 +248,7 @@ func swallowOfLoad(ctx context.Context, i *injection) error {
 	offsets, p, before := i.logEnds(), b.running(), len(b.mute.Swallowed())
 	b.mute.SwallowEvents(1, func(k, name, t string) bool { return k == kind && t == eventType && strings.HasPrefix(name, "app-") })
 	defer b.mute.Heal()
-	if !i.swallowedBy(ctx, b, before+1) {
+	if !i.swallowedBy(ctx, b, before, 1) {
 		i.note("nothing came by that could be swallowed")
 		return ctx.Err()
 	}

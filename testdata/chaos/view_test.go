@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -31,10 +32,10 @@ func TestTruthJudge(t *testing.T) {
 		return &audit.Message{Sequence: 40, Header: h, Data: data}
 	}
 	other := &appv1.App{Status: &appv1.Status{CurrentReplicas: 42}}
-	event := message(kservice.Updated(app, nil))
+	event := message(apptest.Updated(app, nil))
 	entry := message(app, subjects.HeaderEventSequence, "40")
 	marker := message(app, subjects.HeaderEventSequence, "40", subjects.HeaderKVOperation, subjects.KVDelete)
-	deleted := message(kservice.Deleted(app), subjects.CEType, subjects.Deleted.Type())
+	deleted := message(apptest.Deleted(app), subjects.CEType, subjects.Deleted.Type())
 	foreign := &audit.Message{Sequence: 41, Header: nats.Header{}}
 	for _, test := range []struct {
 		name  string
@@ -44,9 +45,9 @@ func TestTruthJudge(t *testing.T) {
 		wrong bool
 	}{
 		{name: "right", truth: there, shown: shown{event, entry}},
-		{name: "an older event", truth: there, shown: shown{message(kservice.Updated(app, nil), subjects.HeaderResourceVersion, "6"), entry}, wrong: true},
-		{name: "of another object", truth: there, shown: shown{message(kservice.Updated(app, nil), subjects.HeaderUID, "u0"), entry}, wrong: true},
-		{name: "another count of replicas in the event", truth: there, shown: shown{message(kservice.Updated(other, nil)), entry}, wrong: true},
+		{name: "an older event", truth: there, shown: shown{message(apptest.Updated(app, nil), subjects.HeaderResourceVersion, "6"), entry}, wrong: true},
+		{name: "of another object", truth: there, shown: shown{message(apptest.Updated(app, nil), subjects.HeaderUID, "u0"), entry}, wrong: true},
+		{name: "another count of replicas in the event", truth: there, shown: shown{message(apptest.Updated(other, nil)), entry}, wrong: true},
 		{name: "another body in the entry", truth: there, shown: shown{event, message(other, subjects.HeaderEventSequence, "40")}, wrong: true},
 		{name: "an entry that was truncated", truth: there, shown: shown{event, message(other, subjects.HeaderEventSequence, "40", subjects.HeaderTruncated, "spec")}},
 		{name: "an older entry", truth: there, shown: shown{event, message(app, subjects.HeaderEventSequence, "39")}, wrong: true},

@@ -180,7 +180,7 @@ func TestAPIProxyHalfOpen(t *testing.T) {
 	app := p.create("unseen")
 	p.expect(p.watch(at), "ADDED "+app.Service().Name)
 	p.silent(old)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	p.proxy.Heal()
 	select {

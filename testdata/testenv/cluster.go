@@ -32,7 +32,7 @@ const DefaultNamespace = "flyte"
 
 // Servers get this long to come up or to go down: seconds on an idle machine,
 // more on a busy one.
-const serverTimeout = 90 * time.Second
+const serverTimeout = 5 * time.Minute
 
 const (
 	etcdName      = "etcd"

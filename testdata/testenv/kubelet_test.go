@@ -23,7 +23,7 @@ import (
 )
 
 // What is awaited in these tests comes within moments, or never.
-const logsTimeout = 30 * time.Second
+const logsTimeout = 5 * time.Minute
 
 // logsEnv is a cluster with one kubelet and a client for its logs.
 type logsEnv struct {

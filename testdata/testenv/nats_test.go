@@ -65,7 +65,7 @@ func publish(ctx context.Context, js jetstream.JetStream, number int) error {
 func healthy(t *testing.T, n *testenv.NATS) {
 	t.Helper()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := n.WaitHealthy(ctx); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // fill publishes until the stream's last sequence is last.
 func fill(t *testing.T, js jetstream.JetStream, stream string, last uint64) {
 	t.Helper()
-	deadline, cancel := context.WithTimeout(t.Context(), time.Minute)
+	deadline, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
 		try, cancel := context.WithTimeout(deadline, time.Second)
@@ -34,7 +34,7 @@ func fill(t *testing.T, js jetstream.JetStream, stream string, last uint64) {
 // lastOf is the last sequence of a stream, once its leader answers.
 func lastOf(t *testing.T, js jetstream.JetStream, name string) uint64 {
 	t.Helper()
-	deadline, cancel := context.WithTimeout(t.Context(), time.Minute)
+	deadline, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
 		try, cancel := context.WithTimeout(deadline, time.Second)
@@ -128,7 +128,7 @@ func TestLimitsOverARestart(t *testing.T) {
 	}
 	large := make([]byte, 8<<10)
 	publish := func() error {
-		deadline, cancel := context.WithTimeout(ctx, time.Minute)
+		deadline, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		defer cancel()
 		for {
 			try, cancel := context.WithTimeout(deadline, time.Second)

@@ -33,7 +33,7 @@ func shell(t *testing.T, c *testenv.Cluster, name, script string) *testenv.Proce
 func said(t *testing.T, p *testenv.Process, what string) {
 	t.Helper()
 	var tail string
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (done bool, err error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (done bool, err error) {
 		tail, err = p.LogTail()
 		return strings.Contains(tail, what), err
 	})
@@ -58,14 +58,14 @@ func TestProcess(t *testing.T) {
 	t.Run("is stopped", func(t *testing.T) {
 		p := shell(t, c, "polite", "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done")
 		said(t, p, "up")
-		if err := p.Stop(10 * time.Second); err != nil {
+		if err := p.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("is stopped and complains", func(t *testing.T) {
 		p := shell(t, c, "grumpy", "trap 'exit 4' TERM; echo up; while :; do sleep 0.01; done")
 		said(t, p, "up")
-		if err := p.Stop(10 * time.Second); err == nil || !strings.Contains(err.Error(), "exit status 4") {
+		if err := p.Stop(time.Minute); err == nil || !strings.Contains(err.Error(), "exit status 4") {
 			t.Errorf("got %v, want exit status 4", err)
 		}
 	})

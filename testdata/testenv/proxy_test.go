@@ -96,7 +96,7 @@ func isTimeout(err error) bool {
 }
 
 const (
-	soon = 10 * time.Second       // for what has to come
+	soon = time.Minute            // for what has to come
 	much = 200 * time.Millisecond // for what must not come
 )
 

@@ -18,27 +18,27 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/appbridge/appbridge/bridge/natsconn"
 )
 
 // minAge is a second although the server allows less: a stream or a bucket that
 // forgets faster than a bridge restarts is a mistyped unit.
 const minAge = time.Second
 
-func checkNotEmpty(s string) error {
-	if s == "" {
+// valid makes a check whose only reason is the text of what is allowed.
+func valid(is func(string) bool) func(string) error {
+	return func(s string) error {
+		if is(s) {
+			return nil
+		}
 		return errForm
 	}
-	return nil
 }
 
 // onlyForm drops check's reason, which repeats the value and what is allowed.
 func onlyForm(check func(string) error) func(string) error {
-	return func(s string) error {
-		if err := check(s); err != nil {
-			return errForm
-		}
-		return nil
-	}
+	return valid(func(s string) bool { return check(s) == nil })
 }
 
 // checkOptional allows the empty text in addition.
@@ -58,12 +58,7 @@ func checkNamespace(s string) error {
 	return nil
 }
 
-func checkObjectName(s string) error {
-	if problems := validation.IsDNS1123Subdomain(s); len(problems) > 0 {
-		return errForm
-	}
-	return nil
-}
+func isObjectName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
 
 const anyNamespace = "*"
 
@@ -86,8 +81,8 @@ func namespaceList() codec[[]string] {
 // urlList is what the NATS client takes: URLs and plain host:port. Its
 // errors quote nothing: a part of the URL may be a password.
 func urlList() codec[[]string] {
-	urls := list("urls", "URLs like nats://host:4222 separated by commas (nats or tls, or all of them ws or wss)", checkNATSURL)
-	urls.show = showURLs
+	urls := list("urls", "URLs like nats://host:4222 separated by commas (nats or tls, or all of them ws or wss)", valid(isNATSURL))
+	urls.show = func(text string) string { return strconv.Quote(natsconn.RedactURLs(text)) }
 	parse := urls.parse
 	urls.parse = func(s string) ([]string, error) {
 		items, err := parse(s)
@@ -103,64 +98,33 @@ func urlList() codec[[]string] {
 	return urls
 }
 
-func checkNATSURL(s string) error {
+func isNATSURL(s string) bool {
 	if !strings.Contains(s, "://") {
 		s = "nats://" + s
 	}
 	u, err := url.Parse(s)
-	if err != nil || u.Hostname() == "" {
-		return errForm
-	}
-	switch u.Scheme {
-	case "nats", "tls", "ws", "wss":
-	default:
-		return errForm
-	}
-	if port := u.Port(); port != "" {
-		return checkPort(port, 1)
-	}
-	return nil
+	return err == nil && u.Hostname() != "" && slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) &&
+		(u.Port() == "" || isPort(u.Port(), 1))
 }
 
-func checkListen(s string) error {
+func isListenAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return errForm
-	}
-	return checkPort(port, 0)
+	return err == nil && isPort(port, 0)
 }
 
-func checkPort(s string, least int) error {
-	if n, err := strconv.Atoi(s); err != nil || n < least || n > 65535 {
-		return errForm
-	}
-	return nil
+func isPort(s string, least int) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= least && n <= 65535
 }
 
-// checkBaseDomain lets everything pass that can stand in a host name,
-// internationalized names included, and catches a URL in its place.
-func checkBaseDomain(s string) error {
-	if s == "" {
-		return nil
-	}
-	if !utf8.ValidString(s) || strings.ContainsAny(s, `/\:?#@[]%*,`) ||
-		strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return errForm
-	}
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" {
-			return errForm
-		}
-	}
-	return nil
+// isBaseDomain lets everything pass that can stand in a host name, internationalized names
+// included, and catches a URL in its place.
+func isBaseDomain(s string) bool {
+	return s == "" || utf8.ValidString(s) && !strings.ContainsAny(s, `/\:?#@[]%*,`) && !slices.Contains(strings.Split(s, "."), "") &&
+		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
-func checkScheme(s string) error {
-	if s != "" && !regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(s) {
-		return errForm
-	}
-	return nil
-}
+var isScheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*)?$`).MatchString
 
 // checkCreds runs what the client would run when it connects, so that a file
 // without a JWT or a seed is found now and not at the first connection.

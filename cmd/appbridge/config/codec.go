@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
+
+// hidden stands for a value that may be a secret.
+const hidden = "(hidden)"
 
 // form describes the text of a value.
 type form struct {
@@ -32,6 +36,14 @@ type codec[T any] struct {
 
 // errForm is the error of a value when the text of what is allowed explains enough.
 var errForm = errors.New("wrong form")
+
+// orForm drops an error's reason, which repeats the value and what is allowed.
+func orForm[T any](value T, err error) (T, error) {
+	if err != nil {
+		return value, errForm
+	}
+	return value, nil
+}
 
 // text is any text that check accepts; check returns the reason.
 func text(kind, want string, check func(string) error) codec[string] {
@@ -63,14 +75,8 @@ func word[T ~string](words ...T) codec[T] {
 
 func toggle() codec[bool] {
 	return codec[bool]{
-		form: form{kind: "", want: "true or false"},
-		parse: func(s string) (bool, error) {
-			v, err := strconv.ParseBool(s)
-			if err != nil {
-				return false, errForm
-			}
-			return v, nil
-		},
+		form:   form{kind: "", want: "true or false"},
+		parse:  func(s string) (bool, error) { return orForm(strconv.ParseBool(s)) },
 		format: strconv.FormatBool,
 	}
 }
@@ -117,11 +123,7 @@ func pointInTime() codec[time.Time] {
 			if s == "" {
 				return time.Time{}, nil
 			}
-			t, err := time.Parse(time.RFC3339Nano, s)
-			if err != nil {
-				return time.Time{}, errForm
-			}
-			return t, nil
+			return orForm(time.Parse(time.RFC3339Nano, s))
 		},
 		format: func(t time.Time) string {
 			if t.IsZero() {
@@ -220,4 +222,14 @@ func withoutPath(err error) error {
 		return pathError.Err
 	}
 	return err
+}
+
+// showPath prints the name of a file that holds a secret, and nothing when the text looks like
+// the secret itself.
+func showPath(text string) string {
+	// An nkey seed is base32 that starts with S, a JWT base64 that starts with a brace.
+	if regexp.MustCompile(`[\n\r]|-----|^\s*(S[A-Z2-7]{50,}|eyJ[A-Za-z0-9_.-]+)\s*$`).MatchString(text) {
+		return hidden
+	}
+	return strconv.Quote(text)
 }

@@ -6,8 +6,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -43,6 +45,7 @@ type Config struct {
 	Deploy             kservice.DeployConfig // empty Namespace: see deployNamespace
 
 	HTTPListen string
+	Pprof      bool
 	LogLevel   string
 	LogFormat  string
 
@@ -50,9 +53,9 @@ type Config struct {
 	Timeout time.Duration // of each wait for an answer
 
 	// Of verify alone.
-	Settle time.Duration
-	Repair bool
-	JSON   bool
+	ConfirmFor time.Duration
+	Repair     bool
+	JSON       bool
 
 	// Of logs alone.
 	Follow        bool
@@ -123,7 +126,7 @@ func Default(command Command) Config {
 		HTTPListen:    "127.0.0.1:8080",
 		LogLevel:      "info",
 		LogFormat:     LogFormatAuto,
-		Settle:        5 * time.Second,
+		ConfirmFor:    5 * time.Second,
 		Timeout:       time.Minute,
 		Tail:          1000,
 		Window:        client.DefaultWindow,
@@ -137,4 +140,61 @@ func Default(command Command) Config {
 		cfg.Timeout = 10 * time.Second
 	}
 	return cfg
+}
+
+// Bridge is the configuration of the bridge. identity names this process in the Lease.
+func (c Config) Bridge(identity string) bridge.Config {
+	cfg := c.Config
+	if allNamespaces(cfg.Namespaces) {
+		cfg.Namespaces = nil
+	}
+	cfg.App = kservice.Config{BaseDomain: c.BaseDomain, Scheme: c.Scheme, Port: int32(c.IngressPort)}
+	cfg.Identity = identity
+	return cfg
+}
+
+// Apps is the configuration of the app operations.
+func (c Config) Apps(version string) appsvc.Config {
+	shared := c.Bridge("")
+	apps := appsvc.Config{
+		Prefix:          c.Prefix,
+		InboxPrefix:     c.LogInboxPrefix,
+		MaxReads:        c.MaxAppReads,
+		MaxPendingReads: c.MaxPendingAppReads,
+		MaxWrites:       c.MaxAppWrites,
+		Version:         version,
+		ClusterName:     c.ClusterName,
+		App:             shared.App,
+		EnableWrites:    c.EnableWrites,
+		Namespaces:      shared.Namespaces,
+		Deploy:          c.Deploy,
+	}
+	apps.Deploy.Namespace = c.deployNamespace()
+	if c.EnableWrites && c.Kube != nil {
+		apps.Deploy.Policy.OwnServiceAccount = ownServiceAccount(c.Kube, c.Namespaces)
+	}
+	return apps
+}
+
+// deployNamespace is the namespace of an app that is deployed for the first time.
+func (c Config) deployNamespace() string {
+	switch {
+	case c.Deploy.Namespace != "":
+		return c.Deploy.Namespace
+	case allNamespaces(c.Namespaces):
+		return defaultNamespace
+	default:
+		return c.Namespaces[0]
+	}
+}
+
+// LogService is the configuration of the log service.
+func (c Config) LogService(version string) logsvc.Config {
+	return logsvc.Config{
+		Prefix:      c.Prefix,
+		MaxStreams:  c.MaxLogStreams,
+		InboxPrefix: c.LogInboxPrefix,
+		Version:     version,
+		ClusterName: c.ClusterName,
+	}
 }

@@ -20,11 +20,11 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 		}
 		return name + " (by default)"
 	}
-	given := func(name, text string) bool { return good[name] && text != "" }
+	given := func(name string) bool { return good[name] && set[name].text != "" }
 
 	if cfg.NATSEmbedded {
 		for _, name := range []string{"nats-url", "nats-creds", "nats-nkey", "nats-tls-ca", "nats-tls-cert", "nats-tls-key"} {
-			if good[name] && set[name].text != "" {
+			if given(name) {
 				found.add("%s contradicts %s: the embedded server is the only one this process connects to, without credentials; leave one of the two out",
 					where(name), where("nats-embedded"))
 			}
@@ -34,32 +34,31 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 				where("stream-replicas"), where("nats-embedded"), cfg.StreamReplicas)
 		}
 	}
-	if given("nats-creds", cfg.NATS.Creds) && given("nats-nkey", cfg.NATS.NKey) {
+	if given("nats-creds") && given("nats-nkey") {
 		found.add("%s contradicts %s: a connection has one identity; leave one of the two out", where("nats-creds"), where("nats-nkey"))
 	}
 	pair := []string{"nats-tls-cert", "nats-tls-key"}
-	texts := []string{cfg.NATS.TLSCert, cfg.NATS.TLSKey}
 	for i, name := range pair {
 		other := pair[1-i]
-		if _, mentioned := set[other]; given(name, texts[i]) && texts[1-i] == "" && (!mentioned || good[other]) {
+		if _, mentioned := set[other]; given(name) && !given(other) && (!mentioned || good[other]) {
 			found.add("%s needs %s: a client certificate goes with its key; set both or none", where(name), other)
 		}
 	}
-	if given(pair[0], texts[0]) && given(pair[1], texts[1]) {
-		if err := checkKeyPair(texts[0], texts[1]); err != nil {
+	if given(pair[0]) && given(pair[1]) {
+		if err := checkKeyPair(cfg.NATS.TLSCert, cfg.NATS.TLSKey); err != nil {
 			found.add("%s contradicts %s: %s; want a certificate and its own key", where(pair[0]), where(pair[1]), err)
 		}
 	}
-	if given("since", set["since"].text) && cfg.Since != 0 && given("since-time", set["since-time"].text) {
+	if given("since") && cfg.Since != 0 && given("since-time") {
 		found.add("%s contradicts %s: both set the beginning; leave one of the two out", where("since"), where("since-time"))
 	}
-	if _, mentioned := set["namespaces"]; given("deploy-namespace", cfg.Deploy.Namespace) && (!mentioned || good["namespaces"]) &&
+	if _, mentioned := set["namespaces"]; given("deploy-namespace") && (!mentioned || good["namespaces"]) &&
 		!allNamespaces(cfg.Namespaces) && !slices.Contains(cfg.Namespaces, cfg.Deploy.Namespace) {
 		found.add("%s contradicts %s: the bridge would not see what it deploys to %q; want one of %s",
 			where("deploy-namespace"), where("namespaces"), cfg.Deploy.Namespace, strings.Join(cfg.Namespaces, ", "))
 	}
 	if stream := subjects.BucketStream(cfg.Bucket); cfg.Stream == stream {
-		names := []string{}
+		var names []string
 		for _, name := range []string{"stream", "bucket"} {
 			if good[name] {
 				names = append(names, where(name))
@@ -93,17 +92,15 @@ func checkNoEmbedded(command Command, set settings, found *problems) {
 // appOperand is the app that the arguments name.
 func appOperand(operands []string, found *problems) subjects.AppID {
 	const want = "want project/domain/app, for example shop/production/search"
-	switch len(operands) {
-	case 0:
+	parts := strings.SplitN(strings.Join(operands, " "), "/", 3)
+	switch {
+	case len(operands) == 0:
 		found.add("no app to print the log of: %s", want)
 		return subjects.AppID{}
-	case 1:
-	default:
+	case len(operands) > 1:
 		found.add("%q: unexpected argument: one app at a time, %s", natsconn.RedactURLs(operands[1]), want)
 		return subjects.AppID{}
-	}
-	parts := strings.SplitN(operands[0], "/", 3)
-	if len(parts) < 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	case len(parts) < 3 || slices.Contains(parts, ""):
 		found.add("%q: not an app: %s", natsconn.RedactURLs(operands[0]), want)
 		return subjects.AppID{}
 	}

@@ -18,7 +18,7 @@ const docsPath = "../../../docs/configuration.md"
 
 // TestDocs: docs/configuration.md says what the table of options says.
 func TestDocs(t *testing.T) {
-	want := renderDocs(Serve.options())
+	want := renderDocs(documented(Serve))
 	if *updateDocs {
 		if err := os.WriteFile(docsPath, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -112,15 +112,15 @@ half a second after the first counts as the same one. SIGHUP that is ignored fro
 
 ## Options of ` + "`appbridge verify`" + `
 
-[verify.md](verify.md) says what it does. Of the options above it takes ` + shared(Verify.options()) + `,
+[verify.md](verify.md) says what it does. Of the options above it takes ` + shared(documented(Verify)) + `,
 with the same variables and keys; its default of ` + "`--log-level` is `" + Default(Verify).LogLevel + "`" + `. It does not run the embedded server: for
 a bridge that does, ` + "`--nats-url`" + ` names the address of ` + "`--nats-embedded-listen`" + `. And of its own:
 `)
-	renderTable(&b, own(Verify.options()))
+	renderTable(&b, own(documented(Verify)))
 	b.WriteString(`
 ## Options of ` + "`appbridge logs project/domain/app`" + `
 
-Of the options above it takes ` + shared(Logs.options()) + `,
+Of the options above it takes ` + shared(documented(Logs)) + `,
 with the same variables and keys, and ` + "`--timeout`" + `; its default of ` + "`--log-level` is `" + Default(Logs).LogLevel + "`, that of `--timeout` `" + shortDuration(Default(Logs).Timeout) + "`" + `. What
 ` + "`verify`" + ` needs for an embedded server it needs as well. It prints what there is and ends, or with ` + "`-f`" + ` goes on.
 Lines go to standard output as they were written, notes of the service to standard error. It ends with 0 at the
@@ -128,8 +128,14 @@ end of the log, when the stream was stopped or has lasted ` + "`--max-duration`"
 its output is gone; with 1 when there is no such app, on a failure and when the stream broke off; with 2 when the
 command line or the configuration is wrong. And of its own:
 `)
-	renderTable(&b, slices.DeleteFunc(Logs.options(), func(o option) bool { return o.commands != Logs }))
+	renderTable(&b, slices.DeleteFunc(documented(Logs), func(o option) bool { return o.commands != Logs }))
 	return b.String()
+}
+
+// documented are the options of a command with the defaults of serve.
+func documented(command Command) []option {
+	initial := Default(Serve)
+	return command.options(&initial)
 }
 
 // shared lists those options that serve takes, too.
@@ -150,7 +156,6 @@ func own(options []option) []option {
 
 // renderTable writes one table for each section.
 func renderTable(b *strings.Builder, options []option) {
-	initial := Default(Serve)
 	title := ""
 	for _, o := range options {
 		if o.section != title {
@@ -167,7 +172,7 @@ func renderTable(b *strings.Builder, options []option) {
 			variable = "-"
 		}
 		value := "-"
-		if text := o.text(&initial); text != "" {
+		if text := o.text(); text != "" {
 			value = "`" + text + "`"
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s. Allowed: %s |\n", cell(flagText), variable, key, cell(value), cell(strings.ToUpper(o.usage[:1])+o.usage[1:]), cell(o.want))

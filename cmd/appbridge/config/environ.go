@@ -17,10 +17,7 @@ func readEnviron(options []option, environ []string, found *problems) settings {
 		}
 	}
 	links := serviceLinks(values)
-	known := map[string]option{}
-	for _, o := range options {
-		known[o.variable()] = o
-	}
+	known := optionsBy(option.variable, options)
 	// Of the tests, which may run a program that inherits their environment.
 	ignored := []string{"APPBRIDGE_CONFORMANCE_DIR", "APPBRIDGE_CLUSTER_BIN"}
 
@@ -30,7 +27,7 @@ func readEnviron(options []option, environ []string, found *problems) settings {
 		switch {
 		case slices.Contains(ignored, name) || links(name):
 		case !ok:
-			found.add("%s: unknown environment variable%s", name, didYouMean(name, optionNames(options, option.variable, nil)))
+			found.add("%s: unknown environment variable%s", name, didYouMean(name, maps.Keys(known)))
 		case values[name] != "":
 			set[o.name] = setting{text: values[name], source: name}
 		}

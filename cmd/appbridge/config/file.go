@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -15,12 +16,7 @@ import (
 
 // fileKeys are the keys of a configuration file in their order, repeated ones included. The
 // decoder's own check (KnownFields) stops at repeated keys and would hide what else is wrong.
-type fileKeys []struct {
-	name   string
-	scalar bool // the key is a name
-	line   int
-	value  *yaml.Node
-}
+type fileKeys []struct{ key, value *yaml.Node }
 
 // UnmarshalYAML implements yaml.Unmarshaler.
 func (k *fileKeys) UnmarshalYAML(node *yaml.Node) error {
@@ -29,9 +25,7 @@ func (k *fileKeys) UnmarshalYAML(node *yaml.Node) error {
 	}
 	*k = make(fileKeys, len(node.Content)/2)
 	for i := range *k {
-		key := node.Content[2*i]
-		(*k)[i].scalar = key.Kind == yaml.ScalarNode
-		(*k)[i].name, (*k)[i].line, (*k)[i].value = key.Value, key.Line, node.Content[2*i+1]
+		(*k)[i].key, (*k)[i].value = node.Content[2*i], node.Content[2*i+1]
 	}
 	return nil
 }
@@ -44,32 +38,28 @@ func readConfigFile(options []option, path string, found *problems) settings {
 		found.add("config: %s: %s", path, err)
 		return nil
 	}
-	known := map[string]option{}
-	for _, o := range options {
-		if !o.notInFile {
-			known[o.name] = o
-		}
-	}
+	known := optionsBy(func(o option) string { return o.name }, options)
+	maps.DeleteFunc(known, func(_ string, o option) bool { return o.notInFile })
 	set := settings{}
 	firstLine := map[string]int{}
-	for _, key := range keys {
-		where := fmt.Sprintf("%s:%s (line %d)", path, natsconn.RedactURLs(key.name), key.line)
-		o, ok := known[key.name]
-		first, repeated := firstLine[key.name]
+	for _, entry := range keys {
+		key := entry.key
+		where := fmt.Sprintf("%s:%s (line %d)", path, natsconn.RedactURLs(key.Value), key.Line)
+		o, ok := known[key.Value]
+		first, repeated := firstLine[key.Value]
 		switch {
-		case !key.scalar:
-			found.add("config: %s: line %d: want the name of an option as the key", path, key.line)
+		case key.Kind != yaml.ScalarNode:
+			found.add("config: %s: line %d: want the name of an option as the key", path, key.Line)
 			continue
 		case !ok:
-			names := optionNames(options, func(o option) string { return o.name }, func(o option) bool { return !o.notInFile })
-			found.add("%s: unknown key%s", where, didYouMean(strings.ToLower(strings.ReplaceAll(key.name, "_", "-")), names))
+			found.add("%s: unknown key%s", where, didYouMean(strings.ToLower(strings.ReplaceAll(key.Value, "_", "-")), maps.Keys(known)))
 			continue
 		case repeated:
 			found.add("%s: duplicate key, the first is on line %d", where, first)
 			continue
 		}
-		firstLine[key.name] = key.line
-		text, err := o.textOf(key.value)
+		firstLine[key.Value] = key.Line
+		text, err := o.textOf(entry.value)
 		switch {
 		case err != nil:
 			found.add("%s: %s from %s: want %s", o.name, err, where, o.want)
@@ -105,7 +95,6 @@ func parseYAML(path string) (fileKeys, error) {
 func (o option) textOf(value *yaml.Node) (*string, error) {
 	var text *string
 	var nodes []yaml.Node
-	var items []*string
 	switch {
 	case value.Decode(&text) == nil:
 		return text, nil
@@ -114,15 +103,12 @@ func (o option) textOf(value *yaml.Node) (*string, error) {
 	case !o.list:
 		return nil, errors.New("a list")
 	}
+	texts := make([]string, len(nodes))
 	for i := range nodes {
 		var item *string
 		if nodes[i].Decode(&item) != nil || item == nil {
 			return nil, fmt.Errorf("a list with an item that is not a text (line %d)", nodes[i].Line)
 		}
-		items = append(items, item)
-	}
-	texts := make([]string, len(items))
-	for i, item := range items {
 		texts[i] = *item
 		if o.item != nil {
 			texts[i] = o.item(*item)

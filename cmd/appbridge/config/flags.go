@@ -2,7 +2,10 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +39,7 @@ func (f *flagText) Set(text string) error {
 // AddFlags gives cmd the flags of command, so that the shell can complete them and their
 // values. [Load] parses them: cobra would report the first wrong flag alone.
 func AddFlags(cmd *cobra.Command, command Command) {
-	options := command.options()
+	options := command.options(new(Config))
 	fs, _ := newFlagSet(options)
 	cmd.Flags().AddFlagSet(fs)
 	for _, o := range options {
@@ -55,8 +58,7 @@ func AddFlags(cmd *cobra.Command, command Command) {
 
 // parseFlags reads the arguments of a command. An argument that cannot be read is a problem
 // and is removed, so that the next one is found too. Only logs takes operands.
-func parseFlags(command Command, args []string, found *problems) (set settings, operands []string, help bool) {
-	options := command.options()
+func parseFlags(command Command, options []option, args []string, found *problems) (set settings, operands []string, help bool) {
 	for {
 		fs, texts := newFlagSet(options)
 		err := fs.Parse(args)
@@ -99,45 +101,35 @@ func newFlagSet(options []option) (*pflag.FlagSet, []*flagText) {
 	return fs, texts
 }
 
-// unknownFlag is the reason why a command does not take a flag.
-func unknownFlag(bad string, known []string) string {
-	for _, o := range allOptions() {
-		if o.flag() == bad {
-			return "a flag of another command"
-		}
-	}
-	return "unknown flag" + didYouMean(bad, known)
-}
-
 // dropBadArgument reports the argument that made parsing end with err and
 // returns the arguments without it and, for an unknown flag, without what
 // looks like its value. It always drops at least one.
 func dropBadArgument(options []option, args []string, err error, found *problems) []string {
-	known := optionNames(options, option.flag, nil)
+	known := optionsBy(option.flag, options)
 	unknown, needsValue := &pflag.NotExistError{}, &pflag.ValueRequiredError{}
+	isUnknown := errors.As(err, &unknown)
 	bad := ""
-	withValue := false
 	switch {
 	case errors.As(err, &needsValue):
 		bad = "--" + needsValue.GetSpecifiedName()
 		if needsValue.GetSpecifiedShortnames() != "" {
 			bad = "-" + needsValue.GetSpecifiedName()
 		}
-		for _, o := range options {
-			if o.flag() == bad || "-"+o.letter == bad {
-				found.add("%s: %s has no value: want %s", o.name, bad, o.want)
-			}
-		}
+		o := needsValue.GetFlag().Value.(*flagText).option
+		found.add("%s: %s has no value: want %s", o.name, bad, o.want)
 		// Only the last argument can lack a value.
 		return args[:len(args)-1]
-	case errors.As(err, &unknown):
-		withValue = true
+	case isUnknown:
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
 			bad, _, _ = strings.Cut("-"+short, "=")
-			found.add("%s: unknown flag%s", natsconn.RedactURLs(bad), didYouMean("-"+bad, known))
+			found.add("%s: unknown flag%s", natsconn.RedactURLs(bad), didYouMean("-"+bad, maps.Keys(known)))
 		} else {
 			bad = "--" + unknown.GetSpecifiedName()
-			found.add("%s: %s", natsconn.RedactURLs(bad), unknownFlag(bad, known))
+			reason := "unknown flag" + didYouMean(bad, maps.Keys(known))
+			if _, other := optionsBy(option.flag, allOptions(new(Config)))[bad]; other {
+				reason = "a flag of another command"
+			}
+			found.add("%s: %s", natsconn.RedactURLs(bad), reason)
 		}
 	default:
 		syntax := &pflag.InvalidSyntaxError{}
@@ -149,11 +141,33 @@ func dropBadArgument(options []option, args []string, err error, found *problems
 	for i, arg := range args {
 		if name, _, inline := strings.Cut(arg, "="); name == bad {
 			end := i + 1
-			if withValue && !inline && end < len(args) && !strings.HasPrefix(args[end], "-") {
+			if isUnknown && !inline && end < len(args) && !strings.HasPrefix(args[end], "-") {
 				end++
 			}
-			return append(append([]string(nil), args[:i]...), args[end:]...)
+			return slices.Concat(args[:i], args[end:])
 		}
 	}
 	return nil
+}
+
+// PrintOptions writes the options of a command by section, for its help text.
+func PrintOptions(w io.Writer, command Command) {
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+	initial := Default(command)
+	title := ""
+	for _, o := range command.options(&initial) {
+		if o.section != title {
+			title = o.section
+			printf("\n%s:\n", title)
+		}
+		printf("  %s\n        %s", o.synopsis(), o.usage)
+		switch value := o.text(); {
+		case value == "" || o.kind == "":
+		case o.quoted:
+			printf(" (default %q)", value)
+		default:
+			printf(" (default %s)", value)
+		}
+		printf("\n")
+	}
 }

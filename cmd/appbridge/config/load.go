@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 )
 
@@ -47,7 +46,7 @@ func Load(command Command, args, environ []string) (Config, error) {
 	var found problems
 	errors.As(err, &found)
 	cfg.findCluster(set, &found)
-	if _, given := set["lease-namespace"]; cfg.LeaderElect && cfg.LeaseNamespace == "" && !given && (command == Serve || cfg.Repair) {
+	if cfg.LeaderElect && set["lease-namespace"].text == "" && (command == Serve || cfg.Repair) {
 		if cfg.LeaseNamespace, err = ownNamespace(); err != nil {
 			found.add("lease-namespace: not set, and this is not a pod that has one: want the name of a namespace for leader-elect (from %s)", set["leader-elect"].source)
 		}
@@ -58,15 +57,16 @@ func Load(command Command, args, environ []string) (Config, error) {
 // load is Load without the cluster. It returns the settings that were given, even with an
 // error. A value that another source overrides is not checked.
 func load(command Command, args, environ []string) (Config, settings, error) {
-	options := command.options()
+	cfg := Default(command)
+	// One file and one environment serve all commands: the options of another command are
+	// known and ignored.
+	all, options := allOptions(&cfg), command.options(&cfg)
 	var found problems
-	flags, operands, help := parseFlags(command, args, &found)
+	flags, operands, help := parseFlags(command, options, args, &found)
 	if help {
 		return Config{}, nil, ErrHelp
 	}
-	// One file and one environment serve all commands: the options of another command are
-	// known and ignored.
-	variables := readEnviron(allOptions(), environ, &found)
+	variables := readEnviron(all, environ, &found)
 
 	set := settings{}
 	maps.Copy(set, variables)
@@ -78,17 +78,16 @@ func load(command Command, args, environ []string) (Config, settings, error) {
 		}
 	}
 
-	cfg := Default(command)
-	good := applySettings(&cfg, options, set, &found)
+	good := applySettings(options, set, &found)
 	if cfg.ConfigFile != "" {
-		keys := readConfigFile(allOptions(), cfg.ConfigFile, &found)
+		keys := readConfigFile(all, cfg.ConfigFile, &found)
 		fresh := settings{}
 		for name, s := range keys {
 			if _, overridden := set[name]; !overridden {
 				set[name], fresh[name] = s, s
 			}
 		}
-		maps.Copy(good, applySettings(&cfg, options, fresh, &found))
+		maps.Copy(good, applySettings(options, fresh, &found))
 	}
 	checkTogether(cfg, set, good, &found)
 	if command&Serve == 0 {
@@ -105,15 +104,14 @@ func load(command Command, args, environ []string) (Config, settings, error) {
 
 // applySettings sets the fields that are named in set, in the order of the
 // table, and returns the names of those that were right.
-func applySettings(cfg *Config, options []option, set settings, found *problems) map[string]bool {
+func applySettings(options []option, set settings, found *problems) map[string]bool {
 	good := map[string]bool{}
 	for _, o := range options {
 		s, ok := set[o.name]
 		if !ok {
 			continue
 		}
-		err := o.set(cfg, s.text)
-		switch {
+		switch err := o.set(s.text); {
 		case err == nil:
 			good[o.name] = true
 		case errors.Is(err, errForm):
@@ -125,13 +123,12 @@ func applySettings(cfg *Config, options []option, set settings, found *problems)
 	return good
 }
 
-func optionNames(options []option, name func(option) string, keep func(option) bool) []string {
-	var names []string
+// optionsBy are options by the name that each has on the command line, in the environment or in the
+// file.
+func optionsBy(name func(option) string, options []option) map[string]option {
+	named := make(map[string]option, len(options))
 	for _, o := range options {
-		if keep == nil || keep(o) {
-			names = append(names, name(o))
-		}
+		named[name(o)] = o
 	}
-	slices.Sort(names)
-	return names
+	return named
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -113,7 +114,7 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
 		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-app-reads=0", "--max-pending-app-reads=-1",
-		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
+		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--pprof=2", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
 		"HOME=/nowhere", "APPBRIDGE_NATS_NKEY=empty", "APPBRIDGE_NATS_TLS_KEY=missing", "APPBRIDGE_BUCKET=a.b",
@@ -158,6 +159,7 @@ default-request-timeout: "1500ms" from --default-request-timeout: want 0 or a du
 max-request-timeout: "0" from --max-request-timeout: want a duration in whole seconds of at least 1s, for example 10s or 1h30m
 default-service-account: "Runner" from APPBRIDGE_DEFAULT_SERVICE_ACCOUNT: want the name of a Kubernetes object
 http-listen: "localhost" from --http-listen: want host:port with a port from 0 (any free one) to 65535
+pprof: "2" from --pprof: want true or false
 log-format: "xml" from APPBRIDGE_LOG_FORMAT: want auto, console or json
 stream: a list from c.yaml:stream (line 6): want letters, digits, - and _
 allow-unsafe-stream: a mapping from c.yaml:allow-unsafe-stream (line 9): want true or false
@@ -189,7 +191,7 @@ log-level: "loud" from c.yaml:log-level (line 16): want debug, info, warn or err
 		t.Errorf("got - want +:\n%s", diff)
 	}
 	missing := []string{"config", "nats-embedded-dir"} // any text is right, apart from none
-	for _, o := range Serve.options() {
+	for _, o := range Serve.options(new(Config)) {
 		if !slices.Contains(missing, o.name) && !strings.Contains(err.Error(), "\n"+o.name+": ") {
 			t.Errorf("no bad value of %s is tried", o.name)
 		}
@@ -369,7 +371,7 @@ func TestServiceLinksOfKubernetesAreIgnored(t *testing.T) {
 }
 
 func TestSuggestions(t *testing.T) {
-	known := optionNames(Serve.options(), option.flag, nil)
+	known := maps.Keys(optionsBy(option.flag, Serve.options(new(Config))))
 	for written, want := range map[string]string{
 		"--nats-ulr": ": did you mean --nats-url?", "--namespace": ": did you mean --namespaces?", "--streams": ": did you mean --stream?",
 		"--nats-emb": ": did you mean --nats-embedded?", "--cluster": ": did you mean --cluster-name?",

@@ -1,40 +1,26 @@
 package config
 
-import "strings"
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+)
 
 // didYouMean is ": did you mean x?" for the nearest known name: one that begins with what was
-// written, else the one with the fewest changes. It is empty when none is near.
-func didYouMean(written string, known []string) string {
-	best := completed(written, known)
-	if best == "" {
-		bestDistance := max(2, len(written)/3) + 1
-		for _, k := range known {
-			if d := editDistance(written, k); d < bestDistance {
-				best, bestDistance = k, d
-			}
-		}
+// written, if all others that do begin with that one, else the one with the fewest changes. It is
+// empty when none is near.
+func didYouMean(written string, known iter.Seq[string]) string {
+	names := slices.Sorted(known)
+	longer := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, written) })
+	if len(longer) > 0 && !slices.ContainsFunc(longer, func(name string) bool { return !strings.HasPrefix(name, longer[0]) }) {
+		return ": did you mean " + longer[0] + "?"
 	}
-	if best == "" {
+	nearest := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(editDistance(written, a), editDistance(written, b)) })
+	if editDistance(written, nearest) > max(2, len(written)/3) {
 		return ""
 	}
-	return ": did you mean " + best + "?"
-}
-
-// completed is the shortest known name that begins with written, if all the
-// others that do begin with that name.
-func completed(written string, known []string) string {
-	shortest := ""
-	for _, k := range known {
-		if strings.HasPrefix(k, written) && (shortest == "" || len(k) < len(shortest)) {
-			shortest = k
-		}
-	}
-	for _, k := range known {
-		if strings.HasPrefix(k, written) && !strings.HasPrefix(k, shortest) {
-			return ""
-		}
-	}
-	return shortest
+	return ": did you mean " + nearest + "?"
 }
 
 // editDistance counts the single-byte insertions, deletions, replacements and

@@ -10,10 +10,9 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// option is one thing that can be configured: by a flag, by an environment
-// variable and by a key of the configuration file. Flags, variables, keys,
-// help text and docs/configuration.md are all made from the same table. A new option is a line of the
-// table here or in tableapps.go, a field of Config, and its default in Default.
+// option is one field of a Config that a flag, an environment variable and a key of the
+// configuration file can set. A new option is a line of the table here, in tableapps.go (app
+// operations) or in tablelogs.go (`logs`), a field of Config, and its default in Default.
 type option struct {
 	name    string // of the flag and of the key
 	letter  string // of the short form of the flag, empty for none
@@ -25,8 +24,8 @@ type option struct {
 	notInFile bool
 	onlyFlag  bool // no variable either: it has to be asked for each time
 
-	set  func(c *Config, text string) error
-	text func(c *Config) string // the value in the form that set takes
+	set  func(text string) error
+	text func() string // the value in the form that set takes
 }
 
 // Command is a subcommand that takes options, or a set of them.
@@ -42,8 +41,8 @@ const (
 	forAll    = forBridge | Logs
 )
 
-func (c Command) String() string {
-	return map[Command]string{Serve: "serve", Verify: "verify", Logs: "logs"}[c]
+func (command Command) String() string {
+	return map[Command]string{Serve: "serve", Verify: "verify", Logs: "logs"}[command]
 }
 
 const variablePrefix = "APPBRIDGE_"
@@ -65,31 +64,34 @@ func (o option) synopsis() string {
 }
 
 // define makes an option from the field it sets and the form of its value.
-func define[T any](name, usage string, field func(*Config) *T, value codec[T]) option {
+func define[T any](name, usage string, field *T, value codec[T]) option {
 	if value.show == nil {
 		value.show = strconv.Quote
 	}
 	return option{
 		name: name, usage: usage, form: value.form,
-		set: func(c *Config, text string) error {
+		set: func(text string) error {
 			v, err := value.parse(text)
 			if err == nil {
-				*field(c) = v
+				*field = v
 			}
 			return err
 		},
-		text: func(c *Config) string { return value.format(*field(c)) },
+		text: func() string { return value.format(*field) },
 	}
 }
 
-func notInFile(o option) option {
-	o.notInFile = true
-	return o
+// notInFile keeps what belongs to one run of a command out of the file.
+func notInFile(options ...option) []option {
+	for i := range options {
+		options[i].notInFile = true
+	}
+	return options
 }
 
-// onlyFlag keeps what changes things out of the environment as well.
+// onlyFlag keeps what changes things out of the environment.
 func onlyFlag(o option) option {
-	o.notInFile, o.onlyFlag = true, true
+	o.onlyFlag = true
 	return o
 }
 
@@ -99,139 +101,129 @@ func short(letter string, o option) option {
 	return o
 }
 
-// onlyNow keeps what belongs to one run of a command out of the file.
-func onlyNow(options ...option) []option {
-	for i := range options {
-		options[i].notInFile = true
-	}
-	return options
+// options are those of a subcommand, for the fields of c.
+func (command Command) options(c *Config) []option {
+	return slices.DeleteFunc(allOptions(c), func(o option) bool { return o.commands&command == 0 })
 }
 
-func section(title string, commands Command, options ...option) []option {
-	for i := range options {
-		options[i].section, options[i].commands = title, commands
-	}
-	return options
-}
-
-// options are those of a subcommand.
-func (c Command) options() []option {
-	return slices.DeleteFunc(allOptions(), func(o option) bool { return o.commands&c == 0 })
-}
-
-// allOptions is the table of every option of every command, in the order of the help text.
-func allOptions() []option {
+// allOptions is the table of every option of every command, in the order of the help text. They
+// set the fields of c.
+func allOptions(c *Config) []option {
 	var all []option
 	add := func(title string, commands Command, options ...option) {
-		all = append(all, section(title, commands, options...)...)
+		for _, o := range options {
+			o.section, o.commands = title, commands
+			all = append(all, o)
+		}
 	}
 
-	add("Configuration file", forAll,
-		notInFile(define("config", "YAML file with the keys below", func(c *Config) *string { return &c.ConfigFile },
-			file("a readable YAML file", func(string) error { return nil }))),
+	add("Configuration file", forAll, notInFile(
+		define("config", "YAML file with the keys below", &c.ConfigFile, file("a readable YAML file", func(string) error { return nil })))...,
 	)
 	add("Kubernetes", forBridge,
 		define("kubeconfig", "kubeconfig of the cluster; none: the pod's service account, else $KUBECONFIG or ~/.kube/config",
-			func(c *Config) *string { return &c.Kubeconfig },
-			file("a kubeconfig that names a cluster", checkKubeconfig)),
-		define("namespaces", "namespaces to watch, * for all", func(c *Config) *[]string { return &c.Namespaces }, namespaceList()),
+			&c.Kubeconfig, file("a kubeconfig that names a cluster", checkKubeconfig)),
+		define("namespaces", "namespaces to watch, * for all", &c.Namespaces, namespaceList()),
 		define("cluster-name", "name of the cluster in the events and in the metadata of stream and bucket",
-			func(c *Config) *string { return &c.ClusterName },
+			&c.ClusterName,
 			text("name", "1 to 128 letters, digits and . _ ~ -", onlyForm(subjects.ValidateClusterName))),
 	)
 	add("NATS", forAll,
-		define("nats-url", "NATS servers to connect to", func(c *Config) *[]string { return &c.NATS.URLs }, urlList()),
-		define("nats-creds", "NATS credentials file (user JWT and seed)", func(c *Config) *string { return &c.NATS.Creds },
+		define("nats-url", "NATS servers to connect to", &c.NATS.URLs, urlList()),
+		define("nats-creds", "NATS credentials file (user JWT and seed)", &c.NATS.Creds,
 			file("a readable NATS credentials file", checkCreds)),
-		define("nats-nkey", "file with the seed of a NATS user nkey", func(c *Config) *string { return &c.NATS.NKey },
+		define("nats-nkey", "file with the seed of a NATS user nkey", &c.NATS.NKey,
 			file("a readable file with the seed of a user nkey", checkNKey)),
-		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", func(c *Config) *string { return &c.NATS.TLSCA },
+		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", &c.NATS.TLSCA,
 			file("a readable PEM file with certificates", checkCA)),
-		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", func(c *Config) *string { return &c.NATS.TLSCert },
+		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", &c.NATS.TLSCert,
 			file("a readable PEM file with a certificate", checkPEM("CERTIFICATE"))),
-		define("nats-tls-key", "PEM file with the key of the client certificate", func(c *Config) *string { return &c.NATS.TLSKey },
+		define("nats-tls-key", "PEM file with the key of the client certificate", &c.NATS.TLSKey,
 			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
 	)
 	add("NATS", Serve,
-		define("nats-embedded", "run a JetStream server in this process instead of connecting to one", func(c *Config) *bool { return &c.NATSEmbedded }, toggle()),
-		define("nats-embedded-dir", "where the embedded server keeps its streams", func(c *Config) *string { return &c.NATSEmbeddedDir },
-			text("folder", "the path of a folder", checkNotEmpty)),
-		define("nats-embedded-listen", "address of the embedded server; it requires no password", func(c *Config) *string { return &c.NATSEmbeddedListen },
-			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+		define("nats-embedded", "run a JetStream server in this process instead of connecting to one", &c.NATSEmbedded, toggle()),
+		define("nats-embedded-dir", "where the embedded server keeps its streams", &c.NATSEmbeddedDir,
+			text("folder", "the path of a folder", valid(func(s string) bool { return s != "" }))),
+		define("nats-embedded-listen", "address of the embedded server; it requires no password", &c.NATSEmbeddedListen,
+			text("host:port", "host:port with a port from 0 (any free one) to 65535", valid(isListenAddress))),
 		define("nats-embedded-max-bytes", "how many bytes the streams of the embedded server may take; 0: three quarters of what they take at the start and what the disk has free then, more when the disk has more",
-			func(c *Config) *int64 { return &c.NATSEmbeddedMaxBytes }, size(0)),
+			&c.NATSEmbeddedMaxBytes, size(0)),
 	)
 	add("Subjects, stream and bucket", forAll,
-		define("prefix", "first tokens of every subject", func(c *Config) *string { return &c.Prefix },
+		define("prefix", "first tokens of every subject", &c.Prefix,
 			text("subject", "tokens of letters, digits, - and _ joined by dots", onlyForm(subjects.ValidatePrefix))),
 	)
 	add("Subjects, stream and bucket", forBridge,
-		define("stream", "name of the event stream", func(c *Config) *string { return &c.Stream },
+		define("stream", "name of the event stream", &c.Stream,
 			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateStream))),
-		define("bucket", "name of the key-value bucket that holds the snapshot", func(c *Config) *string { return &c.Bucket },
+		define("bucket", "name of the key-value bucket that holds the snapshot", &c.Bucket,
 			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateBucket))),
-		define("stream-replicas", "replicas of stream and bucket when they are created", func(c *Config) *int { return &c.StreamReplicas }, number(1, 5)),
-		define("stream-max-age", "how long a created stream keeps events, 0 for ever", func(c *Config) *time.Duration { return &c.StreamMaxAge }, duration(minAge, true)),
-		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", func(c *Config) *int64 { return &c.StreamMaxBytes }, size(0)),
-		define("marker-max-age", "how long the bucket keeps the delete marker of an app, 0 for ever", func(c *Config) *time.Duration { return &c.MarkerMaxAge }, duration(minAge, true)),
-		define("encoding", "form of the messages", func(c *Config) *bridge.Encoding { return &c.Encoding }, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
-		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", func(c *Config) *bool { return &c.AllowUnsafeStream }, toggle()),
+		define("stream-replicas", "replicas of stream and bucket when they are created", &c.StreamReplicas, number(1, 5)),
+		define("stream-max-age", "how long a created stream keeps events, 0 for ever", &c.StreamMaxAge, duration(minAge, true)),
+		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", &c.StreamMaxBytes, size(0)),
+		define("marker-max-age", "how long the bucket keeps the delete marker of an app, 0 for ever", &c.MarkerMaxAge, duration(minAge, true)),
+		define("encoding", "form of the messages", &c.Encoding, word(bridge.EncodingJSON, bridge.EncodingProtobuf)),
+		define("allow-unsafe-stream", "warn instead of stopping when the stream's configuration can lose acknowledged events", &c.AllowUnsafeStream, toggle()),
 	)
 	add("Subjects, stream and bucket", Serve,
-		define("accept-reset", "go on when the cluster's history is not the one that was published, or when the cluster of this cluster-name was rebuilt", func(c *Config) *bool { return &c.AcceptReset }, toggle()),
+		define("accept-reset", "go on when the cluster's history is not the one that was published, or when the cluster of this cluster-name was rebuilt", &c.AcceptReset, toggle()),
 	)
 	add("URL of an app", forBridge,
-		define("base-domain", "domain under which apps are reached; none: apps have no URL", func(c *Config) *string { return &c.BaseDomain },
-			text("domain", "a domain name without scheme, port and path", checkBaseDomain)),
-		define("scheme", "scheme of an app's URL; none: https", func(c *Config) *string { return &c.Scheme },
-			text("scheme", "a URL scheme, for example http or https", checkScheme)),
-		define("ingress-port", "port in an app's URL, 0 for none", func(c *Config) *int { return &c.IngressPort }, number(0, 65535)),
+		define("base-domain", "domain under which apps are reached; none: apps have no URL", &c.BaseDomain,
+			text("domain", "a domain name without scheme, port and path", valid(isBaseDomain))),
+		define("scheme", "scheme of an app's URL; none: https", &c.Scheme,
+			text("scheme", "a URL scheme, for example http or https", valid(isScheme))),
+		define("ingress-port", "port in an app's URL, 0 for none", &c.IngressPort, number(0, 65535)),
 	)
 	add("Queues", Serve,
-		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", func(c *Config) *int { return &c.WatchBufferSize }, number(1, 1_000_000)),
-		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", func(c *Config) *int64 { return &c.PendingBytes }, size(1)),
-		define("flush-timeout", "how long a shutdown waits until what is queued is published", func(c *Config) *time.Duration { return &c.FlushTimeout }, duration(time.Millisecond, false)),
+		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", &c.WatchBufferSize, number(1, 1_000_000)),
+		define("pending-bytes", "memory for the waiting changes of all apps before updates are merged", &c.PendingBytes, size(1)),
+		define("flush-timeout", "how long a shutdown waits until what is queued is published", &c.FlushTimeout, duration(time.Millisecond, false)),
 	)
 	add("Readiness", Serve,
 		define("max-delay", "how old an unpublished change, or an event that the bucket lacks, may be, and how long Kubernetes may be unavailable, before /readyz fails",
-			func(c *Config) *time.Duration { return &c.MaxDelay }, duration(time.Second, false)),
+			&c.MaxDelay, duration(time.Second, false)),
 		define("audit-interval", "how often cluster, informers, stream and bucket are compared while serving, 0 for never",
-			func(c *Config) *time.Duration { return &c.AuditInterval }, duration(time.Second, true)),
+			&c.AuditInterval, duration(time.Second, true)),
 	)
 	add("Leader election", Serve|Verify,
-		define("leader-elect", "publish only while holding a Lease, so that several replicas can run; a repair reads from it what was acknowledged", func(c *Config) *bool { return &c.LeaderElect }, toggle()),
-		define("lease-namespace", "namespace of the Lease; none: the pod's own", func(c *Config) *string { return &c.LeaseNamespace },
+		define("leader-elect", "publish only while holding a Lease, so that several replicas can run; a repair reads from it what was acknowledged", &c.LeaderElect, toggle()),
+		define("lease-namespace", "namespace of the Lease; none: the pod's own", &c.LeaseNamespace,
 			text("namespace", "the name of a namespace", checkOptional(checkNamespace))),
-		define("lease-name", "name of the Lease", func(c *Config) *string { return &c.LeaseName },
-			text("name", "the name of a Kubernetes object", checkObjectName)),
+		define("lease-name", "name of the Lease", &c.LeaseName,
+			text("name", "the name of a Kubernetes object", valid(isObjectName))),
 	)
 	add("Log service and app operations", Serve|Logs,
-		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs asks for the answer there", func(c *Config) *string { return &c.LogInboxPrefix },
+		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs asks for the answer there", &c.LogInboxPrefix,
 			text("subject", "tokens of letters, digits, - and _ joined by dots", onlyForm(subjects.ValidatePrefix))),
 	)
 	add("Log service and app operations", Serve,
-		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", func(c *Config) *int { return &c.MaxLogStreams }, number(1, 1_000_000)),
-		define("max-pod-streams", "Kubernetes log streams open at one time; one project has at most half of them while others have some", func(c *Config) *int { return &c.MaxPodStreams }, number(1, 1_000_000)),
-		define("max-log-rate", "bytes of logs read from Kubernetes in a second, all streams together; 0: no limit", func(c *Config) *int64 { return &c.MaxLogRate }, size(0)),
+		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", &c.MaxLogStreams, number(1, 1_000_000)),
+		define("max-pod-streams", "Kubernetes log streams open at one time; one project has at most half of them while others have some", &c.MaxPodStreams, number(1, 1_000_000)),
+		define("max-log-rate", "bytes of logs read from Kubernetes in a second, all streams together; 0: no limit", &c.MaxLogRate, size(0)),
 	)
-	add("Log service and app operations", Serve, appOptions()...)
+	add("Log service and app operations", Serve, appOptions(c)...)
 	add("This process", Serve,
-		define("http-listen", "address of /metrics, /healthz and /readyz", func(c *Config) *string { return &c.HTTPListen },
-			text("host:port", "host:port with a port from 0 (any free one) to 65535", checkListen)),
+		define("http-listen", "address of /metrics, /healthz and /readyz", &c.HTTPListen,
+			text("host:port", "host:port with a port from 0 (any free one) to 65535", valid(isListenAddress))),
+		define("pprof", "serve the profiles of the Go runtime under /debug/pprof/ of http-listen", &c.Pprof, toggle()),
 	)
 	add("This process", forAll,
-		define("log-level", "least level that is logged", func(c *Config) *string { return &c.LogLevel }, word("debug", "info", "warn", "error")),
-		define("log-format", "form of the log; auto: console on a terminal, else json", func(c *Config) *string { return &c.LogFormat }, word(LogFormatAuto, LogFormatConsole, LogFormatJSON)),
+		define("log-level", "least level that is logged", &c.LogLevel, word("debug", "info", "warn", "error")),
+		define("log-format", "form of the log; auto: console on a terminal, else json", &c.LogFormat, word(LogFormatAuto, LogFormatConsole, LogFormatJSON)),
 	)
 	add("Waiting", Verify|Logs,
-		define("timeout", "how long to wait for NATS, and for Kubernetes and a repair, or for the first message of a log", func(c *Config) *time.Duration { return &c.Timeout }, duration(time.Millisecond, false)),
+		define("timeout", "how long to wait for NATS, and for Kubernetes and a repair, or for the first message of a log", &c.Timeout, duration(time.Millisecond, false)),
 	)
 	add("Comparison", Verify,
-		define("settle", "how long a difference must persist unchanged before it counts; 0 for one look", func(c *Config) *time.Duration { return &c.Settle }, duration(time.Millisecond, true)),
-		onlyFlag(define("repair", "mend what differs; on the command line alone", func(c *Config) *bool { return &c.Repair }, toggle())),
-		notInFile(define("json", "print the report as one JSON object", func(c *Config) *bool { return &c.JSON }, toggle())),
+		define("confirm-for", "how long a difference must persist unchanged before it counts; 0 for one look", &c.ConfirmFor, duration(time.Millisecond, true)),
 	)
-	add("Log request", Logs, logRequestOptions()...)
-	add("Output", Logs, logOutputOptions()...)
+	add("Comparison", Verify, notInFile(
+		onlyFlag(define("repair", "mend what differs; on the command line alone", &c.Repair, toggle())),
+		define("json", "print the report as one JSON object", &c.JSON, toggle()))...,
+	)
+	add("Log request", Logs, notInFile(logRequestOptions(c)...)...)
+	add("Output", Logs, notInFile(logOutputOptions(c)...)...)
 	return all
 }

@@ -70,9 +70,10 @@ func samples(t *testing.T) map[string]string {
 		"default-service-account":  "runner",
 		"endpoint-suffix":          "apps-{{ project }}.{{ domain }}",
 		"http-listen":              ":0",
+		"pprof":                    "true",
 		"log-level":                "debug",
 		"log-format":               "console",
-		"settle":                   "2s",
+		"confirm-for":              "2s",
 		"timeout":                  "30s",
 		"repair":                   "true",
 		"json":                     "true",
@@ -107,8 +108,15 @@ func needs(name string) []string {
 	return nil
 }
 
+// optionOf is the option with that name, for the fields of c.
+func optionOf(c *Config, name string) option {
+	options := allOptions(c)
+	return options[slices.IndexFunc(options, func(o option) bool { return o.name == name })]
+}
+
 func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
-	options, sample := allOptions(), samples(t)
+	initial := Default(Serve)
+	options, sample := allOptions(&initial), samples(t)
 	dir := t.TempDir()
 	ways := map[string]func(o option, names []string) (args, environ []string){
 		"flag": func(_ option, names []string) (args, _ []string) {
@@ -156,8 +164,7 @@ func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
 			t.Errorf("no sample for %s", o.name)
 			continue
 		}
-		initial := Default(Serve)
-		if o.text(&initial) == sample[o.name] {
+		if o.text() == sample[o.name] {
 			t.Errorf("%s: the sample %q is the default", o.name, sample[o.name])
 		}
 		for way, arguments := range ways {
@@ -171,13 +178,13 @@ func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
 				if err != nil {
 					t.Fatalf("load %q %q: %v", args, environ, err)
 				}
-				if got, want := o.text(&got), sample[o.name]; got != want {
+				if got, want := optionOf(&got, o.name).text(), sample[o.name]; got != want {
 					t.Errorf("got %q, want %q", got, want)
 				}
 				want := Default(Serve)
-				for _, other := range options {
+				for _, other := range allOptions(&want) {
 					if _, given := set[other.name]; given {
-						if err := other.set(&want, set[other.name].text); err != nil {
+						if err := other.set(set[other.name].text); err != nil {
 							t.Fatalf("set %s: %v", other.name, err)
 						}
 					}
@@ -198,9 +205,9 @@ func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
 func TestEveryFieldHasAnOption(t *testing.T) {
 	sample := samples(t)
 	fields := map[string]string{}
-	for _, o := range allOptions() {
+	for _, o := range allOptions(new(Config)) {
 		cfg, initial := Default(Serve), Default(Serve)
-		if err := o.set(&cfg, sample[o.name]); err != nil {
+		if err := optionOf(&cfg, o.name).set(sample[o.name]); err != nil {
 			t.Errorf("set %s: %v", o.name, err)
 			continue
 		}
@@ -220,7 +227,7 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 		}
 		fields[changed[0]] = o.name
 	}
-	noOptions := []string{".Kube", ".App", ".Lines", ".Config.App", ".Config.Identity", ".Config.WatchLimits", ".Deploy.Fence.OwnServiceAccount"}
+	noOptions := []string{".Kube", ".App", ".Lines", ".Config.App", ".Config.Identity", ".Config.WatchLimits", ".Deploy.Policy.OwnServiceAccount"}
 	for name := range leaves(reflect.ValueOf(Config{})) {
 		if fields[name] == "" && !slices.Contains(noOptions, name) {
 			t.Errorf("%s has no option", name)
@@ -231,7 +238,7 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 // leaves returns the fields of a Config by their paths, with those of the configurations in it.
 func leaves(v reflect.Value) map[string]any {
 	inner := []reflect.Type{
-		reflect.TypeFor[bridge.Config](), reflect.TypeFor[natsconn.Config](), reflect.TypeFor[kservice.DeployConfig](), reflect.TypeFor[kservice.Fence](),
+		reflect.TypeFor[bridge.Config](), reflect.TypeFor[natsconn.Config](), reflect.TypeFor[kservice.DeployConfig](), reflect.TypeFor[kservice.Policy](),
 	}
 	out := map[string]any{}
 	for i := range v.NumField() {
@@ -249,28 +256,25 @@ func leaves(v reflect.Value) map[string]any {
 
 func TestDefaultsAreAllowed(t *testing.T) {
 	initial := Default(Serve)
-	for _, o := range allOptions() {
-		cfg := Config{}
-		if err := o.set(&cfg, o.text(&initial)); err != nil {
-			t.Errorf("%s: its default %q is refused: %v", o.name, o.text(&initial), err)
+	for _, o := range allOptions(&initial) {
+		set := optionOf(new(Config), o.name)
+		if err := set.set(o.text()); err != nil {
+			t.Errorf("%s: its default %q is refused: %v", o.name, o.text(), err)
 		}
-		if got, want := o.text(&cfg), o.text(&initial); got != want {
+		if got, want := set.text(), o.text(); got != want {
 			t.Errorf("%s: got %q back, want %q", o.name, got, want)
 		}
 		if o.usage == "" || o.want == "" || o.section == "" {
 			t.Errorf("%s: usage %q, want %q, section %q: all are needed", o.name, o.usage, o.want, o.section)
 		}
 	}
-	if err := initial.Bridge("me").Validate(); err != nil {
-		t.Errorf("the bridge refuses the defaults: %v", err)
-	}
 }
 
 func TestBridgeConfig(t *testing.T) {
 	sample := samples(t)
 	cfg := Default(Serve)
-	for _, o := range Serve.options() {
-		if err := o.set(&cfg, sample[o.name]); err != nil {
+	for _, o := range Serve.options(&cfg) {
+		if err := o.set(sample[o.name]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -291,7 +295,7 @@ func TestHelpNamesEveryOption(t *testing.T) {
 	for _, command := range []Command{Serve, Verify, Logs} {
 		var text strings.Builder
 		PrintOptions(&text, command)
-		for _, o := range command.options() {
+		for _, o := range command.options(new(Config)) {
 			if !strings.Contains(text.String(), "  "+o.synopsis()+"\n") {
 				t.Errorf("the help text of %s lacks %s", command, o.flag())
 			}

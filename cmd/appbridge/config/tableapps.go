@@ -15,31 +15,31 @@ import (
 )
 
 // appOptions are the options of the app operations.
-func appOptions() []option {
+func appOptions(c *Config) []option {
 	return []option{
-		define("max-app-reads", "requests for app operations that change nothing served at one time; one project has at most half while others have some", func(c *Config) *int { return &c.MaxAppReads }, number(1, 1_000_000)),
-		define("max-pending-app-reads", "such requests that wait for their turn, for 2s at most", func(c *Config) *int { return &c.MaxPendingAppReads }, number(0, 1_000_000)),
-		define("max-app-writes", "requests that change apps served at one time; one project has at most half while others have some", func(c *Config) *int { return &c.MaxAppWrites }, number(1, 1_000_000)),
-		define("enable-writes", "serve the operations that change apps", func(c *Config) *bool { return &c.EnableWrites }, toggle()),
+		define("max-app-reads", "requests for app operations that change nothing served at one time; one project has at most half while others have some", &c.MaxAppReads, number(1, 1_000_000)),
+		define("max-pending-app-reads", "such requests that wait for their turn, for 2s at most", &c.MaxPendingAppReads, number(0, 1_000_000)),
+		define("max-app-writes", "requests that change apps served at one time; one project has at most half while others have some", &c.MaxAppWrites, number(1, 1_000_000)),
+		define("enable-writes", "serve the operations that change apps", &c.EnableWrites, toggle()),
 		define("deploy-namespace", "namespace of an app that is deployed for the first time; none: the first of namespaces, "+defaultNamespace+" when all are watched",
-			func(c *Config) *string { return &c.Deploy.Namespace },
+			&c.Deploy.Namespace,
 			text("namespace", "the name of a namespace that is watched", checkOptional(checkNamespace))),
 		define("default-request-timeout", "how long a request to an app may take when the app does not say; 0: what Knative has for it; not held to max-request-timeout",
-			func(c *Config) *time.Duration { return &c.Deploy.DefaultRequestTimeout }, wholeSeconds(true)),
+			&c.Deploy.DefaultRequestTimeout, wholeSeconds(true)),
 		define("max-request-timeout", "how long a request to an app may take at most, regardless of the app",
-			func(c *Config) *time.Duration { return &c.Deploy.MaxRequestTimeout }, wholeSeconds(false)),
-		define("default-env", "environment variables of every app that is deployed; those of the app win", func(c *Config) *map[string]string { return &c.Deploy.DefaultEnv },
+			&c.Deploy.MaxRequestTimeout, wholeSeconds(false)),
+		define("default-env", "environment variables of every app that is deployed; those of the app win", &c.Deploy.DefaultEnv,
 			variables()),
-		define("default-service-account", "service account of an app that names none", func(c *Config) *string { return &c.Deploy.DefaultServiceAccount },
-			text("name", "the name of a Kubernetes object", checkOptional(checkObjectName))),
+		define("default-service-account", "service account of an app that names none", &c.Deploy.DefaultServiceAccount,
+			text("name", "the name of a Kubernetes object", checkOptional(valid(isObjectName)))),
 		define("allowed-service-accounts", "further service accounts that an app may name, beside default and default-service-account; never that of appbridge itself",
-			func(c *Config) *[]string { return &c.Deploy.Fence.ServiceAccounts },
-			optional(list("names", "names of Kubernetes objects separated by commas", checkObjectName))),
+			&c.Deploy.Policy.ServiceAccounts,
+			optional(list("names", "names of Kubernetes objects separated by commas", valid(isObjectName)))),
 		define("allowed-references", "Secrets, ConfigMaps and PersistentVolumeClaims that an app may refer to: {project} and {domain} stand for those of the app, * for text without a dot",
-			func(c *Config) *[]kservice.Reference { return &c.Deploy.Fence.References }, references()),
+			&c.Deploy.Policy.References, references()),
 		define("endpoint-suffix", "how the host name of an app inside of the cluster goes on after the app's name, in the pattern that apps get to reach each other",
-			func(c *Config) *string { return &c.Deploy.SuffixTemplate },
-			text("template", "letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML", checkEndpointSuffix)),
+			&c.Deploy.SuffixTemplate,
+			text("template", "letters, digits, - and . around {{ project }} and {{ domain }}, as they may stand in a host name; quoted in YAML", valid(isEndpointSuffix))),
 	}
 }
 
@@ -171,11 +171,8 @@ func splitEscaped(text string) ([]string, error) {
 	return append(items, item.String()), nil
 }
 
-// checkEndpointSuffix tries a template on names that are fine everywhere.
-func checkEndpointSuffix(s string) error {
+// isEndpointSuffix tries a template on names that are fine everywhere.
+func isEndpointSuffix(s string) bool {
 	host := "app-" + strings.NewReplacer("{{ project }}", "p", "{{ domain }}", "d").Replace(s)
-	if len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
-		return errForm
-	}
-	return nil
+	return isObjectName(strings.ToLower(host))
 }

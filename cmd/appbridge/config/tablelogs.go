@@ -45,32 +45,32 @@ func or[T comparable](word string, value T, other codec[T]) codec[T] {
 const maxTail = 1_000_000_000
 
 // logRequestOptions are what `appbridge logs` asks of the log service.
-func logRequestOptions() []option {
-	return onlyNow(
-		short("f", define("follow", "go on with what will be written", func(c *Config) *bool { return &c.Follow }, toggle())),
-		define("tail", "lines of each replica to begin with; all with since or since-time, unless it is given as well", func(c *Config) *int { return &c.Tail }, or("all", allLines, number(0, maxTail))),
-		define("since", "leave out what is older, 0 for nothing; start: all since the container started", func(c *Config) *time.Duration { return &c.Since }, or("start", SinceStart, duration(time.Millisecond, true))),
-		define("since-time", "leave out what was written before", func(c *Config) *time.Time { return &c.SinceTime }, pointInTime()),
-		define("replica", "name of one replica (pod); none: all of them", func(c *Config) *string { return &c.Replica },
-			text("pod", "the name of a pod", checkOptional(checkObjectName))),
-		short("c", define("container", "name of the container; none: that of the app", func(c *Config) *string { return &c.Container },
-			text("name", "the name of a container", checkOptional(checkObjectName)))),
-		short("p", define("previous", "the container as it was before its last restart", func(c *Config) *bool { return &c.Previous }, toggle())),
-		define("timestamps", "put the time before each line", func(c *Config) *bool { return &c.Timestamps }, toggle()),
-		define("include", "only lines that match", func(c *Config) *string { return &c.Include }, expression()),
-		define("exclude", "no lines that match", func(c *Config) *string { return &c.Exclude }, expression()),
-		define("max-duration", "end after this time, 0 for never", func(c *Config) *time.Duration { return &c.MaxDuration }, duration(time.Millisecond, true)),
-		define("window", "messages that the service sends ahead; 0: without acknowledgements at a slower pace, which a service in another NATS account needs", func(c *Config) *int { return &c.Window }, number(0, client.MaxWindow)),
-	)
+func logRequestOptions(c *Config) []option {
+	return []option{
+		short("f", define("follow", "go on with what will be written", &c.Follow, toggle())),
+		define("tail", "lines of each replica to begin with; all with since or since-time, unless it is given as well", &c.Tail, or("all", allLines, number(0, maxTail))),
+		define("since", "leave out what is older, 0 for nothing; start: all since the container started", &c.Since, or("start", SinceStart, duration(time.Millisecond, true))),
+		define("since-time", "leave out what was written before", &c.SinceTime, pointInTime()),
+		define("replica", "name of one replica (pod); none: all of them", &c.Replica,
+			text("pod", "the name of a pod", checkOptional(valid(isObjectName)))),
+		short("c", define("container", "name of the container; none: that of the app", &c.Container,
+			text("name", "the name of a container", checkOptional(valid(isObjectName))))),
+		short("p", define("previous", "the container as it was before its last restart", &c.Previous, toggle())),
+		define("timestamps", "put the time before each line", &c.Timestamps, toggle()),
+		define("include", "only lines that match", &c.Include, expression()),
+		define("exclude", "no lines that match", &c.Exclude, expression()),
+		define("max-duration", "end after this time, 0 for never", &c.MaxDuration, duration(time.Millisecond, true)),
+		define("window", "messages that the service sends ahead; 0: without acknowledgements at a slower pace, which a service in another NATS account needs", &c.Window, number(0, client.MaxWindow)),
+	}
 }
 
 // logOutputOptions are how `appbridge logs` prints.
-func logOutputOptions() []option {
-	return onlyNow(
-		define("color", "colors; auto: on a terminal, unless NO_COLOR is set", func(c *Config) *When { return &c.Color }, word(WhenAuto, WhenAlways, WhenNever)),
-		define("replica-prefix", "the replica before each line; auto: as soon as there has been more than one", func(c *Config) *When { return &c.ReplicaPrefix }, word(WhenAuto, WhenAlways, WhenNever)),
-		define("raw-output", "on a terminal, too, print the bytes of the log as they are; otherwise only colors pass, and other control characters are shown escaped", func(c *Config) *bool { return &c.RawOutput }, toggle()),
-	)
+func logOutputOptions(c *Config) []option {
+	return []option{
+		define("color", "colors; auto: on a terminal, unless NO_COLOR is set", &c.Color, word(WhenAuto, WhenAlways, WhenNever)),
+		define("replica-prefix", "the replica before each line; auto: as soon as there has been more than one", &c.ReplicaPrefix, word(WhenAuto, WhenAlways, WhenNever)),
+		define("raw-output", "on a terminal, too, print the bytes of the log as they are; otherwise only colors pass, and other control characters are shown escaped", &c.RawOutput, toggle()),
+	}
 }
 
 // expression is a regular expression, or empty for none.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -34,6 +35,8 @@ func story(t testing.TB) *world {
 	do("scale-2", func() { a.scale(2) })
 	do("scale-3", func() { a.scale(3) })
 	do("scale-1", func() { a.scale(1) })
+	do("scale-4", func() { a.scale(4) })
+	do("scale-1b", func() { a.scale(1) })
 	gone.edit()
 	do("edit-2", a.edit)
 	a.merging = true
@@ -285,7 +288,7 @@ func TestFaults(t *testing.T) {
 		}, want: "drift"},
 		{name: "wrong old app", steps: func(w *world) {
 			w.steps[w.at("edit-4")].message = func(m *audit.Message) {
-				m.Data = w.encode(kservice.Updated(w.decode(m.Data).GetUpdateEvent().GetUpdatedApp(), nil))
+				m.Data = w.encode(apptest.Updated(w.decode(m.Data).GetUpdateEvent().GetUpdatedApp(), nil))
 			}
 		}, want: "drift"},
 		{name: "no payload", steps: func(w *world) {

@@ -311,7 +311,7 @@ func TestRemoved(t *testing.T) {
 // TestCleanWorldsWithLosses: rollbacks at random, named, leave nothing wrong.
 func TestCleanWorldsWithLosses(t *testing.T) {
 	taken := 0
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		w := newWorld(t)
 		for i := range 1 + rng.IntN(8) {

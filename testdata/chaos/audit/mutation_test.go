@@ -128,7 +128,7 @@ func (w *world) mutate(rng *rand.Rand) string {
 
 func TestEveryMutationIsFound(t *testing.T) {
 	done := map[string]int{}
-	for seed := range uint64(150) {
+	for seed := range uint64(75) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		w := randomWorld(t, rng, 1+rng.IntN(5), 150)
 		what := ""
@@ -149,7 +149,7 @@ func TestEveryMutationIsFound(t *testing.T) {
 // TestGarbage feeds what makes no sense; it must not panic.
 func TestGarbage(t *testing.T) {
 	audit.Check(audit.Input{})
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := randomWorld(t, rng, 1+rng.IntN(4), 60)
 		in := w.render()

@@ -152,7 +152,7 @@ func (w *walk) replicaSteps(e *event, i int, svc *kservice.Service, revision *re
 		if name != "" && next.number > revision.number {
 			break
 		}
-		counts := s > 0 && next.replicas != known.states[s-1].replicas && next.number > w.counted[ready]
+		counts := s > 0 && known.counts(s) && next.number > w.counted[ready]
 		own := name == "" && next.revision == nil && i == w.pos
 		if counts && !own && !w.counts[[2]string{ready, next.version}] {
 			owed = append(owed, next)

@@ -41,7 +41,7 @@ func randomWorld(t testing.TB, rng *rand.Rand, apps, changes int) *world {
 
 func TestCleanWorlds(t *testing.T) {
 	var sum audit.Report
-	for seed := range uint64(30) {
+	for seed := range uint64(15) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		w := randomWorld(t, rng, 1+rng.IntN(12), 400)
 		if seed%2 == 1 {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -147,15 +148,15 @@ func (w *world) event(in *audit.Input, s *step, prev *published, sequence uint64
 	}
 	switch now.kind {
 	case subjects.Created:
-		payload = kservice.Created(now.app)
+		payload = apptest.Created(now.app)
 	case subjects.Updated:
 		var old *appv1.App
 		if prev != nil && !strings.Contains(s.truncated, subjects.TruncatedOldApp) {
 			old = prev.app
 		}
-		payload = kservice.Updated(now.app, old)
+		payload = apptest.Updated(now.app, old)
 	case subjects.Deleted:
-		payload = kservice.Deleted(now.app)
+		payload = apptest.Deleted(now.app)
 	}
 	var before uint64
 	if known != nil {

@@ -56,6 +56,20 @@ func (t *truth) revision(name types.NamespacedName, c *Change) error {
 	return nil
 }
 
+// counts reports whether a bridge must have seen another count at a state than before it. Where it was
+// not shown the states before, that includes the last count that it was shown.
+func (r *revisions) counts(s int) bool {
+	for before := s - 1; before >= 0; before-- {
+		switch {
+		case r.states[before].replicas == r.states[s].replicas:
+			return false
+		case !r.states[before].swallowed:
+			return true
+		}
+	}
+	return true
+}
+
 func decodeRevision(name types.NamespacedName, object *unstructured.Unstructured) (*kservice.Revision, error) {
 	status, _, err := unstructured.NestedFieldNoCopy(object.Object, "status")
 	if err != nil {

@@ -48,6 +48,8 @@ func TestSwallowed(t *testing.T) {
 		{"the beginning of a life that came and went", []string{"create-3", "edit-7", "delete-3"}, []string{"create-3", "edit-7"}, ""},
 		{"the middle of a life that came and went", []string{"create-3", "edit-7", "delete-3"}, []string{"edit-7"}, "lost"},
 		{"a replica count", []string{"scale-3"}, []string{"scale-3"}, ""},
+		{"a replica count, and then the one before again", []string{"scale-4", "scale-1b"}, []string{"scale-4"}, ""},
+		{"the one before again, and the count between is missing", []string{"scale-4", "scale-1b"}, []string{"scale-1b"}, "lost"},
 		{"another replica count", []string{"scale-3"}, []string{"scale-2"}, "lost"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -69,18 +69,18 @@ func (n Named) None(cfg kservice.DeployConfig) bool {
 	})
 }
 
-// Fence allows what the app names, and nothing else.
-func (n Named) Fence(tb testing.TB) kservice.Fence {
+// Policy allows what the app names, and nothing else.
+func (n Named) Policy(tb testing.TB) kservice.Policy {
 	tb.Helper()
-	fence := kservice.Fence{ServiceAccounts: n.Accounts}
+	policy := kservice.Policy{ServiceAccounts: n.Accounts}
 	for _, text := range n.References {
 		reference, err := kservice.ParseReference(text)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		fence.References = append(fence.References, reference)
+		policy.References = append(policy.References, reference)
 	}
-	return fence
+	return policy
 }
 
 // Names reads what the apps of all steps name.

@@ -1,15 +1,30 @@
 package suite
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
-const natsTimeout = 60 * time.Second
+// FreePort is a port of 127.0.0.1 that stays free while its server is down: it is none of those
+// that the system takes for connections.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	address, err := testenv.FreeAddress("")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	listen, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return listen.Port
+}
 
 // NATS runs a NATS server in this process until the end of the test: at 127.0.0.1, at a free port
 // unless opts has one. opts may be nil.
@@ -20,7 +35,7 @@ func NATS(tb testing.TB, opts *server.Options) *server.Server {
 	}
 	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
 	if opts.Port == 0 {
-		opts.Port = server.RANDOM_PORT
+		opts.Port = FreePort(tb)
 	}
 	s, err := server.NewServer(opts)
 	if err != nil {
@@ -31,7 +46,7 @@ func NATS(tb testing.TB, opts *server.Options) *server.Server {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	if !s.ReadyForConnections(natsTimeout) {
+	if !s.ReadyForConnections(Patience) {
 		tb.Fatal("the NATS server does not accept connections")
 	}
 	return s

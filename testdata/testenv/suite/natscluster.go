@@ -2,12 +2,10 @@ package suite
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -24,20 +22,10 @@ func NewNATSCluster(tb testing.TB) *NATSCluster {
 	tb.Helper()
 	Slow(tb, "uses three servers")
 	c := &NATSCluster{tb: tb}
-	// The ports stay reserved until all are known.
 	var ports []int
-	var listeners []net.Listener
-	for range 6 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		listeners = append(listeners, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	for _, l := range listeners {
-		if err := l.Close(); err != nil {
-			tb.Fatal(err)
+	for len(ports) < 6 {
+		if port := FreePort(tb); !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
 	}
 	var routes []*url.URL
@@ -71,7 +59,7 @@ func (c *NATSCluster) Start(i int) {
 	}
 	c.Servers[i] = s
 	s.Start()
-	if !s.ReadyForConnections(natsTimeout) {
+	if !s.ReadyForConnections(Patience) {
 		c.tb.Fatal("the NATS server does not accept connections")
 	}
 }
@@ -85,7 +73,7 @@ func (c *NATSCluster) Stop(i int) {
 // Poll tries op until it succeeds.
 func (c *NATSCluster) Poll(what string, op func() error) {
 	c.tb.Helper()
-	Eventually(c.tb, time.Minute, what, op)
+	Eventually(c.tb, Patience, what, op)
 }
 
 // URL is the address of all servers.

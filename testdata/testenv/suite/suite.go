@@ -78,13 +78,12 @@ func Main(m *testing.M, stop func() error) {
 var ErrFatal = errors.New("this will not get better")
 
 // Eventually polls until check returns nil, and fails the test when that takes
-// longer than the limit.
+// longer than the limit. Checks may be expensive: the longer it takes, the longer
+// are the pauses between them.
 func Eventually(tb testing.TB, limit time.Duration, what string, check func() error) {
 	tb.Helper()
 	deadline := time.Now().Add(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(pause+pause/4, 50*time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
@@ -93,7 +92,7 @@ func Eventually(tb testing.TB, limit time.Duration, what string, check func() er
 			tb.Fatalf("%s: %v", what, err)
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-tb.Context().Done():
 			tb.Fatalf("%s: %v", what, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,7 +18,7 @@ import (
 )
 
 // Patience bounds every wait. Nothing is expected to come near it.
-const Patience = 90 * time.Second
+const Patience = 5 * time.Minute
 
 // World is what users of appbridge have around them: a cluster with a kubelet,
 // the program as it is built, and the tools that the README uses.
@@ -33,12 +34,14 @@ type World struct {
 
 	home      string
 	instances []*Instance
+	started   *atomic.Int64 // instances on this cluster, by every world
+	beside    bool          // the cluster is another world's
 }
 
 // StartWorld starts a cluster with a kubelet, and builds appbridge. Whoever starts
 // a world has to Stop it.
 func StartWorld(ctx context.Context, opts testenv.Options) (*World, error) {
-	w := &World{}
+	w := &World{started: new(atomic.Int64)}
 	var err error
 	if w.Cluster, err = testenv.Start(ctx, opts); err != nil {
 		return nil, err
@@ -80,13 +83,24 @@ func (w *World) furnish(ctx context.Context) (err error) {
 	return nil
 }
 
-// Stop ends every appbridge, the last one first, and the cluster.
+// Beside is a world on the same cluster: its bridges and NATS server are its own. It has to be
+// stopped before w.
+func (w *World) Beside() *World {
+	return &World{
+		Cluster: w.Cluster, Kubelet: w.Kubelet, Bin: w.Bin, KubeconfigPath: w.KubeconfigPath, home: w.home, started: w.started, beside: true,
+	}
+}
+
+// Stop ends every appbridge, the last one first, and the cluster if it is this world's.
 func (w *World) Stop() error {
 	var errs []error
 	for len(w.instances) > 0 {
 		last := len(w.instances) - 1
 		errs = append(errs, w.instances[last].Stop(Patience))
 		w.instances = w.instances[:last]
+	}
+	if w.beside {
+		return errors.Join(errs...)
 	}
 	if w.Kubelet != nil {
 		errs = append(errs, w.Kubelet.Close())
@@ -99,7 +113,7 @@ func (w *World) Stop() error {
 // endpoints that each has. The first one runs the world's NATS server, unless the
 // world has one already.
 func (w *World) Serve(ctx context.Context, services map[string]int, options ...string) (*Instance, error) {
-	name := fmt.Sprintf("appbridge-%d", len(w.instances)+1)
+	name := fmt.Sprintf("appbridge-%d", w.started.Add(1))
 	dir, err := w.Dir(name)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,177 @@
+package kservice
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
+
+const (
+	defaultAccount = "default" // the service account of a pod that names none
+	runAsField     = "app.spec.securityContext.runAs.k8sServiceAccount"
+	noOption       = "no option allows it"
+)
+
+// Policy bounds the objects that an app may refer to. The zero value allows no Secret, no
+// ConfigMap, no volume claim, and no service account except "default" and the configured default.
+type Policy struct {
+	// ServiceAccounts are further service accounts that an app may run as.
+	ServiceAccounts []string
+	// OwnServiceAccount is the service account of this program. No app may run as it. Empty:
+	// this program has none in the namespaces of apps.
+	OwnServiceAccount string
+	// References are patterns for what an app may refer to; see [CheckReferences].
+	References []Reference
+}
+
+// policyCheck checks one app against the policy, and collects the denials.
+type policyCheck struct {
+	id     subjects.AppID
+	cfg    DeployConfig
+	denied *Problems
+	// accountField is the field of the app that gives its pods the service account.
+	accountField string
+}
+
+func (c *policyCheck) deny(field, value, reason string) {
+	c.denied.Add(field, Quote(value)+": "+reason)
+}
+
+// account checks the name of a service account.
+func (c *policyCheck) account(field, name string) {
+	switch policy := c.cfg.Policy; {
+	case name == policy.OwnServiceAccount:
+		c.deny(field, name, "the service account of appbridge itself, "+noOption)
+	case name == defaultAccount, name == c.cfg.DefaultServiceAccount, slices.Contains(policy.ServiceAccounts, name):
+	default:
+		c.deny(field, name, "not in --allowed-service-accounts")
+	}
+}
+
+// reference checks the name of an object of a kind.
+func (c *policyCheck) reference(field, kind, name string) {
+	if !slices.ContainsFunc(c.cfg.Policy.References, func(r Reference) bool { return r.matches(kind, name, c.id) }) {
+		c.deny(field, name, "no pattern of --allowed-references matches this "+kind)
+	}
+}
+
+// group checks a secret of a group. Flyte's webhook puts the parts of it into paths and into the
+// templates of Vault, where "../" or "}}" would lead out of the group.
+func (c *policyCheck) group(field string, secret *appv1.Secret) {
+	c.reference(field+".group", kindSecret, secret.GetGroup())
+	if strings.ContainsAny(secret.GetGroup(), "\"`{}\\") {
+		c.deny(field+".group", secret.GetGroup(), "quotes, braces and backslashes reach beyond the group, "+noOption)
+	}
+	for _, part := range [][2]string{{".groupVersion", secret.GetGroupVersion()}, {".key", secret.GetKey()}} {
+		if name, text := part[0], part[1]; text != "" && len(validation.IsConfigMapKey(text)) > 0 {
+			c.deny(field+name, text, "not only letters, digits, -, _ and ., "+noOption)
+		}
+	}
+}
+
+// pod checks every field that a pod spec sets. What the table does not know is denied.
+func (c *policyCheck) pod(spec *corev1.PodSpec) {
+	if spec.ServiceAccountName == "" && spec.DeprecatedServiceAccount == "" {
+		c.account(c.accountField, defaultAccount)
+	}
+	c.walk(reflect.ValueOf(spec), podSpecField)
+}
+
+func (c *policyCheck) walk(v reflect.Value, path string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		c.walk(v.Elem(), path)
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.walk(v.Index(i), path+"["+strconv.Itoa(i)+"]")
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[corev1.Toleration]() {
+			c.toleration(v.Interface().(corev1.Toleration), path)
+		}
+		if !leaf(v.Type()) {
+			c.fields(v.Type().Name(), v, path)
+		}
+	}
+}
+
+// leaf reports whether a type, none of a pod spec's own, is a value in itself.
+func leaf(t reflect.Type) bool {
+	return slices.Contains([]reflect.Type{
+		reflect.TypeFor[resource.Quantity](), reflect.TypeFor[intstr.IntOrString](), reflect.TypeFor[metav1.LabelSelector](),
+	}, t)
+}
+
+// fields checks the fields of a struct. owner is the type that they count as fields of.
+func (c *policyCheck) fields(owner string, v reflect.Value, path string) {
+	for i := range v.NumField() {
+		value, field := v.Field(i), v.Type().Field(i)
+		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 || value.Kind() == reflect.Map && value.Len() == 0 {
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" && field.Anonymous {
+			c.fields(owner, value, path)
+			continue
+		}
+		c.field(owner+"."+name, value, path+"."+name)
+	}
+}
+
+func (c *policyCheck) field(key string, v reflect.Value, path string) {
+	switch class := classes()[key]; class {
+	case classInside:
+		c.walk(v, path)
+	case classAccount:
+		if path == podSpecField+".serviceAccountName" {
+			path = c.accountField
+		}
+		c.account(path, v.String())
+	case classSecret, classConfigMap, classClaim:
+		c.reference(path, string(class), v.String())
+	case classHost:
+		c.host(key, v, path)
+	case classOther:
+		c.denied.Add(path, "reaches beyond the app, "+noOption)
+	default:
+		c.denied.Add(path, "not known to stay within the app, "+noOption)
+	}
+}
+
+// host denies what reaches the node, but for the values that do not.
+func (c *policyCheck) host(key string, v reflect.Value, path string) {
+	allowed := strings.Fields(harmless[key])
+	switch {
+	case len(allowed) == 0:
+		c.denied.Add(path, "reaches the node, "+noOption)
+	case v.Kind() == reflect.Pointer:
+		c.host(key, v.Elem(), path)
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			c.host(key, v.Index(i), path+"["+strconv.Itoa(i)+"]")
+		}
+	default:
+		if value := fmt.Sprint(v); !slices.Contains(allowed, value) {
+			c.deny(path, value, "reaches the node, "+noOption+"; want "+strings.Join(allowed, ", "))
+		}
+	}
+}
+
+// toleration denies what lets a pod onto nodes of the control plane. One without a key tolerates
+// every taint.
+func (c *policyCheck) toleration(t corev1.Toleration, path string) {
+	if t.Key == "" || strings.HasPrefix(t.Key, nodeRolePrefix) {
+		c.deny(path+".key", t.Key, "tolerates the taints of the control plane, "+noOption)
+	}
+}

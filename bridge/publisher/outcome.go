@@ -1,0 +1,253 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/retry"
+	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// drain waits for the answers to everything that was sent, and leaves it in p.again.
+func (p *Publisher) drain(ctx context.Context) {
+	defer func() { p.again, p.flights = append(p.flights, p.again...), nil }()
+	for _, f := range p.flights {
+		if f.answer.outcome != outcomeUnknown {
+			continue // the answer that stopped the pipeline
+		}
+		select {
+		case ack := <-f.ok:
+			f.answered(ack, nil)
+		case err := <-f.failed:
+			f.answered(nil, err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// confirm reads from the stream's leader which events landed, until it answers, and leaves those to
+// send again in p.again. An error ends the session.
+func (p *Publisher) confirm(ctx context.Context) error {
+	return retry.Do(ctx, func() error {
+		if p.nc.IsClosed() {
+			return retry.Permanent(store.ErrClosed)
+		}
+		look, cancel := context.WithTimeout(ctx, store.JetStreamTimeout)
+		defer cancel()
+		err := p.look(look)
+		if endsSession(err) {
+			return retry.Permanent(err)
+		}
+		return err
+	}, func(err error, _ time.Duration) {
+		p.noteTrouble(err)
+		p.log.Debug("cannot read from the stream's leader", zap.Error(err))
+	})
+}
+
+// look is one try to confirm.
+func (p *Publisher) look(ctx context.Context) error {
+	acknowledged := p.known.Witness().Stream // first: others may append meanwhile
+	stream, err := p.js.Stream(ctx, p.cfg.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: %w", store.ErrGone, err)
+	}
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", p.cfg.Stream, err)
+	}
+	info := stream.CachedInfo()
+	last := info.State.LastSeq
+	if err := checkEnd(p.cfg.Stream, last, acknowledged, p.accounted); err != nil {
+		return err
+	}
+	p.first = info.State.FirstSeq
+	p.maxMsgSize.Store(int64(info.Config.MaxMsgSize))
+	if err := p.account(ctx, last); err != nil {
+		return err
+	}
+	p.accounted, p.chain = last, last
+	return p.sortOut(ctx)
+}
+
+// account identifies the messages up to last that are not accounted for yet.
+func (p *Publisher) account(ctx context.Context, last uint64) error {
+	acknowledged := map[uint64]bool{}
+	sent := map[string]*flight{}
+	for _, f := range p.again {
+		acknowledged[f.landed] = f.landed > 0
+		sent[f.ev.Msg.Header.Get(subjects.HeaderMsgID)] = f
+	}
+	messages, err := p.read(ctx, last, acknowledged)
+	if err != nil {
+		return err
+	}
+	others := map[subjects.AppID]*store.Message{}
+	for _, m := range messages {
+		if m == nil {
+			continue // acknowledged, or removed since
+		}
+		var ev *app.Event
+		f := sent[m.Header.Get(subjects.HeaderMsgID)]
+		if f != nil {
+			ev = f.ev
+		}
+		id, of, r := identify(m, ev, p.cfg.Subjects)
+		switch of {
+		case originThis:
+			f.found(r)
+		case originForeign:
+			p.queue.noteForeign(id, m.Sequence) // a refused event's fence is moved behind it later
+		case originOther:
+			others[id] = m
+		}
+	}
+	if len(others) > 0 {
+		return &OtherWriterError{others}
+	}
+	for _, f := range p.again {
+		// A try that has not landed by now can only land at the present end of the stream.
+		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c < last })
+	}
+	return nil
+}
+
+// read reads the messages up to last that are not accounted for, without those acknowledged, in the
+// order of the stream.
+func (p *Publisher) read(ctx context.Context, last uint64, acknowledged map[uint64]bool) ([]*store.Message, error) {
+	messages := make([]*store.Message, last-p.accounted)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(store.ReadWindow)
+	for i := range messages {
+		sequence := p.accounted + 1 + uint64(i)
+		if acknowledged[sequence] {
+			continue
+		}
+		g.Go(func() error {
+			m, err := store.MessageAt(ctx, p.nc, p.cfg.Stream, sequence)
+			if errors.Is(err, store.ErrNoMessage) {
+				return nil
+			}
+			messages[i] = m
+			return err
+		})
+	}
+	return messages, g.Wait()
+}
+
+// found notes that the event has landed. The record is that of the message: another bridge may have
+// written it.
+func (f *flight) found(r *app.Record) { f.ev.Record, f.landed = r, r.Sequence }
+
+// sortOut does the next step of every event whose fate is known now.
+func (p *Publisher) sortOut(ctx context.Context) error {
+	left := p.again
+	p.again = nil
+	for i, f := range left {
+		if err := p.decide(ctx, f); err != nil {
+			p.again = append(p.again, left[i:]...)
+			return err
+		}
+	}
+	return nil
+}
+
+// decide puts f into p.again unless it is done.
+func (p *Publisher) decide(ctx context.Context, f *flight) error {
+	next := fate{
+		landed: f.landed > 0, answer: f.answer, open: len(f.tries) > 0,
+		first: len(p.again) == 0, fenceGone: p.isGone(f.ev.Fence),
+	}.next()
+	var err error
+	switch next {
+	case stepReadOriginal:
+		err = p.readOriginal(ctx, f)
+	case stepEncodeAgain:
+		if !p.remake(f, f.answer.err) {
+			return nil
+		}
+	case stepReadLast:
+		err = p.readLast(ctx, f)
+	}
+	switch {
+	case err != nil:
+		return err
+	case f.ev == nil:
+		p.finish(f, nil)
+	case f.landed > 0:
+		p.stored(f)
+	default:
+		p.again = append(p.again, f)
+	}
+	return nil
+}
+
+// readLast reads the app's last message from the stream's leader and moves the fence there. The
+// fence moves back only while this bridge is confirmed to lead. No other bridge has appended: the
+// append expects the end of the stream too, and every message up to there is accounted for.
+func (p *Publisher) readLast(ctx context.Context, f *flight) error {
+	filter := f.ev.Msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
+	m, err := store.LastMessage(ctx, p.nc, p.cfg.Stream, filter)
+	if err != nil && !errors.Is(err, store.ErrNoMessage) {
+		return err
+	}
+	fence, at := f.ev.Fence, uint64(0)
+	if m != nil {
+		at = m.Sequence
+	}
+	_, of, r := identify(m, f.ev, p.cfg.Subjects)
+	switch afterLast(fence, of, at) {
+	case stepDone:
+		f.found(r)
+		return nil
+	case stepEndSession:
+		return &OtherWriterError{map[subjects.AppID]*store.Message{f.id: m}}
+	}
+	if at < fence && (p.confirmed != p.first || fence >= p.first) {
+		if err := p.cfg.Leads(ctx); err != nil {
+			return fmt.Errorf("confirm that this bridge leads: %w", err)
+		}
+		p.confirmed = p.first
+	}
+	f.ev.Fence = at
+	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(at, 10))
+	return nil
+}
+
+// readOriginal reads the earlier message that has the id of f's event. It sets f.ev to nil if there
+// is nothing to publish.
+func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
+	at := f.answer.sequence
+	m, err := store.MessageAt(ctx, p.nc, p.cfg.Stream, at)
+	if err != nil && !errors.Is(err, store.ErrNoMessage) {
+		return err
+	}
+	_, of, r := identify(m, f.ev, p.cfg.Subjects)
+	switch afterOriginal(f.prev.Fence(), of, at) {
+	case stepDone:
+		f.found(r)
+	case stepNewID:
+		p.log.Info("the stream still rejects the id of a removed event; publishing with another id",
+			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
+		f.prev = f.prev.MovedTo(at)
+		f.tries, f.answer = nil, answer{}
+		if publish, err := p.prepare(f); err != nil || !publish {
+			f.ev = nil // prepare has logged it
+			return nil
+		}
+		return p.readLast(ctx, f)
+	case stepEndSession:
+		return &OtherWriterError{map[subjects.AppID]*store.Message{f.id: m}}
+	}
+	return nil
+}
