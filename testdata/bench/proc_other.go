@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+import "syscall"
+
+func child() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
