@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -114,6 +117,37 @@ func TestPendingEndsWithThePresent(t *testing.T) {
 	}
 	if changes, ok := p.following(nil, nil, noneLost); ok {
 		t.Errorf("%d changes remain of an app that is gone", len(changes))
+	}
+}
+
+// TestPendingEndsWithTheCount: a newer version of the Revision, or the same one in another list, is
+// no change of the app while the count is the same.
+func TestPendingEndsWithTheCount(t *testing.T) {
+	t.Parallel()
+	svc := testService("u1", "2", "True")
+	counting := func(version string, count int32) *kservice.Revision {
+		return &kservice.Revision{
+			ObjectMeta: metav1.ObjectMeta{Name: "r", ResourceVersion: version}, Status: kservice.RevisionStatus{ActualReplicas: &count},
+		}
+	}
+	p := Pending{Changes: []*Change{
+		NewUpsert(State{Service: svc, Revision: counting("3", 1)}, true), NewUpsert(State{Service: svc, Revision: counting("4", 2)}, false),
+	}}
+	for _, test := range []struct {
+		name string
+		now  State
+		want bool
+	}{
+		{"the same version in another list", State{Service: svc, Revision: counting("4", 2)}, true},
+		{"the Service in another list", State{Service: testService("u1", "2", "True"), Revision: counting("4", 2)}, true},
+		{"a newer version with the same count", State{Service: svc, Revision: counting("5", 2)}, true},
+		{"another count", State{Service: svc, Revision: counting("5", 3)}, false},
+		{"no Revision", State{Service: svc}, false},
+		{"another object", State{Service: testService("u2", "2", "True"), Revision: counting("4", 2)}, false},
+	} {
+		if changes, ok := p.following(nil, &test.now, noneLost); ok != test.want || (ok && len(changes) != 2) {
+			t.Errorf("%s: got %d changes, %t, want %t", test.name, len(changes), ok, test.want)
+		}
 	}
 }
 

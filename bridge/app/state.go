@@ -33,6 +33,13 @@ func (st State) recordedBy(r *Record) bool {
 		r.Revision == revision && r.revisionVersion == version
 }
 
+// sameApp reports whether there is no change from one state to the other: the Revision may be a newer
+// version with the same count.
+func (st State) sameApp(other State) bool {
+	a, b := st.Service, other.Service
+	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && Replicas(st) == Replicas(other)
+}
+
 // Replicas is the count that the App of a state has: a stopped app has 0.
 func Replicas(st State) int32 {
 	if st.Revision == nil || st.Revision.Status.ActualReplicas == nil || st.Service.Stopped {
