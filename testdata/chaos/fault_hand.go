@@ -267,6 +267,7 @@ func removeLastEvent(ctx context.Context, i *injection) error {
 		i.mu.Lock()
 		i.removed = append(i.removed, subjects.LostRange{From: event.Sequence, To: event.Sequence})
 		i.mu.Unlock()
+		i.events.note(*event) // a reader that is behind does not get it any more
 		return i.removeMessage(ctx, subjects.DefaultStream, event.Sequence)
 	})
 	return err
