@@ -275,6 +275,9 @@ func (i *injection) tapped(ctx context.Context) bool {
 		err = i.events.tap(limit)
 	}
 	if err == nil {
+		err = i.events.read(limit)
+	}
+	if err == nil {
 		err = i.events.heard(limit)
 	}
 	if err != nil && ctx.Err() == nil {

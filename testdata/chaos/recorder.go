@@ -134,6 +134,22 @@ func (r *recorder) atEnd(ctx context.Context) string {
 	return ""
 }
 
+// read waits until everything that the stream has now was read. A stream that was made a moment ago
+// has messages that came before the tap.
+func (r *recorder) read(ctx context.Context) error {
+	stream, err := r.js.Stream(ctx, subjects.DefaultStream)
+	if err != nil {
+		return err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	return poll(ctx, storageTimeout, func(context.Context) string {
+		if position := r.position.Load(); position < last {
+			return fmt.Sprintf("the stream ends at sequence %d, read is %d", last, position)
+		}
+		return ""
+	})
+}
+
 // entries reads the newest message of every key of the bucket.
 func (r *recorder) entries(ctx context.Context) ([]audit.Message, error) {
 	consumer, err := r.js.OrderedConsumer(ctx, subjects.BucketStream(subjects.DefaultBucket), jetstream.OrderedConsumerConfig{
