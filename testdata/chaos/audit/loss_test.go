@@ -268,6 +268,32 @@ func TestEndOfSurvivorPurged(t *testing.T) {
 	w.wants(t, audit.Check(in))
 }
 
+// TestUnseenEndOfSurvivorPurged: the delete that a rollback left does not say which of several ends it
+// shows, and is gone from the stream for another reason.
+func TestUnseenEndOfSurvivorPurged(t *testing.T) {
+	w := newWorld(t)
+	a := w.app("checkout")
+	a.create()
+	w.gap(func() {
+		a.label(false)
+		a.label(true)
+		a.delete()
+	})
+	begin := len(w.steps)
+	a.create()
+	a.edit()
+	w.away = true
+	a.delete()
+	a.create()
+	w.away = false
+	w.rollBack(len(w.steps)-begin, false)
+	again := w.steps[len(w.steps)-1]
+	again.forgotten, again.synthesized = true, false // it was pending
+	in := w.render()
+	in.Losses[0].First = uint64(begin) + 1
+	w.wants(t, audit.Check(in))
+}
+
 // removedStory is a world in which a purge takes an update, and a delete and a
 // create, before they were projected: what is told then goes on from the bucket.
 func removedStory(t testing.TB) *world {

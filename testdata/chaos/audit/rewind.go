@@ -167,7 +167,10 @@ func (w *walk) otherWays(e *event) []*walk {
 				break // nor is the end owed of what nobody knows
 			}
 		}
-		way.last, way.repeat, way.pos = nil, 0, max(-1, way.pos-1)
+		way.last, way.repeat = nil, 0
+		if way.pos >= 0 && !w.states[way.pos].gone {
+			way.pos-- // it may be told again
+		}
 		ways = append(ways, way)
 	}
 	if w.undone != nil && e.kind == subjects.Deleted {
