@@ -34,7 +34,7 @@ func startAPIProxy(t *testing.T, c *testenv.Cluster, opts testenv.APIProxyOption
 	})
 	client := must[*dynamic.DynamicClient](t)(dynamic.NewForConfig(p.Config()))
 	for _, resource := range []string{"services", "revisions"} { // refused while their storage comes up
-		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 60*time.Second, true, func(ctx context.Context) (bool, error) {
+		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 			_, err := client.Resource(servingv1.SchemeGroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
 			return err == nil, nil
 		}); err != nil {
@@ -72,7 +72,7 @@ func (p *proxied) next(w watch.Interface) string {
 			p.t.Fatalf("got %v", e)
 		}
 		return string(e.Type) + " " + o.GetName()
-	case <-time.After(60 * time.Second):
+	case <-time.After(5 * time.Minute):
 		p.t.Fatal("no event")
 		return ""
 	}

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -52,6 +54,8 @@ type Options struct {
 	Assets string
 	// Logf, when set, logs what takes time. It may be testing.T's.
 	Logf func(format string, args ...any)
+
+	address func() (string, error) // chooses addresses; nil: the guard
 }
 
 // Cluster is a running etcd and API server. Its methods may be called from
@@ -101,24 +105,30 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	for _, name := range []string{"service", "revision", "configuration", "route"} {
 		c.crds = append(c.crds, filepath.Join(serving, "config", "core", "300-resources", name+".yaml"))
 	}
-	if c.guard, err = newGuard(); err != nil {
-		return nil, err
-	}
-	if err := c.start(ctx, bin, opts); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the cluster: %w", err), c.Stop())
+	err = startAgain(func() (err error) {
+		if c.guard, err = newGuard(); err != nil {
+			return err
+		}
+		if err := c.start(ctx, bin, opts); err != nil {
+			return errors.Join(err, c.Stop())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the cluster: %w", err)
 	}
 	c.logf("cluster: serves at %s after %s", c.Config.Host, since(began))
 	return c, nil
 }
 
 func (c *Cluster) start(ctx context.Context, bin string, opts Options) error {
-	if err := c.configure(bin, opts.Audit); err != nil {
+	if err := c.configure(bin, opts); err != nil {
 		return err
 	}
 	began := time.Now()
 	cfg, err := c.env.Start()
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, c.serverLogs())
+		return errors.Join(fmt.Errorf("%w\n%s", err, c.serverLogs()), inUse(c.logFile(etcdName)), inUse(c.logFile(apiServerName)))
 	}
 	c.up = true
 	c.Config = cfg
@@ -143,7 +153,7 @@ func (c *Cluster) start(ctx context.Context, bin string, opts Options) error {
 
 // configure prepares envtest: our binaries, our folder, our certificates'
 // place, so that an API server comes back with the same ones.
-func (c *Cluster) configure(bin string, audit bool) error {
+func (c *Cluster) configure(bin string, opts Options) error {
 	existing := false // an environment variable must not point tests at a real cluster
 	c.env = &envtest.Environment{
 		UseExistingCluster:       &existing,
@@ -158,6 +168,9 @@ func (c *Cluster) configure(bin string, audit bool) error {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
+	}
+	if err := c.listen(etcd, api, opts); err != nil {
+		return err
 	}
 	var err error
 	if etcd.Path, err = c.guard.wrap(etcdName, filepath.Join(bin, etcdName)); err != nil {
@@ -179,10 +192,31 @@ func (c *Cluster) configure(bin string, audit bool) error {
 	// The client of a cluster for one user gains nothing from fair queuing, and
 	// the server is up sooner without.
 	api.Configure().Set("enable-priority-and-fairness", "false")
-	if audit {
+	if opts.Audit {
 		return c.configureAudit()
 	}
 	return nil
+}
+
+// listen chooses the addresses of both servers. envtest's own choice could be taken by a connection
+// while a server is down.
+func (c *Cluster) listen(etcd *envtest.Etcd, api *envtest.APIServer, opts Options) error {
+	choose := opts.address
+	if choose == nil {
+		choose = c.guard.address
+	}
+	var addresses [3]string
+	for i := range addresses {
+		var err error
+		if addresses[i], err = choose(); err != nil {
+			return err
+		}
+	}
+	etcd.URL = &url.URL{Scheme: "http", Host: addresses[0]}
+	etcd.Configure().Set("listen-peer-urls", "http://"+addresses[1])
+	var err error
+	api.SecureServing.Address, api.SecureServing.Port, err = net.SplitHostPort(addresses[2])
+	return err
 }
 
 func (c *Cluster) logFile(name string) string { return filepath.Join(c.guard.dir, name+".log") }

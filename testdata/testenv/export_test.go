@@ -1,6 +1,10 @@
 package testenv
 
-import "path/filepath"
+import (
+	"errors"
+	"path/filepath"
+	"syscall"
+)
 
 // Traces are the folder and the processes of a cluster.
 func Traces(c *Cluster) (dir string, pids []int, err error) {
@@ -41,4 +45,33 @@ func NATSLoseParent(n *NATS) error {
 	err := n.guard.close()
 	n.guard = nil
 	return err
+}
+
+// LockPort reserves a port for this process as ReserveAddress does, whether or not it is free.
+func LockPort(port int) error {
+	reserved.mu.Lock()
+	defer reserved.mu.Unlock()
+	return errors.Join(reserved.open(), reserved.lock(port, syscall.F_WRLCK))
+}
+
+// takenFirst gives out an address that is in use as number n, and free ones before and after.
+func takenFirst(taken string, n int) func() (string, error) {
+	return func() (string, error) {
+		if n--; n == 0 {
+			return taken, nil
+		}
+		return FreeAddress("")
+	}
+}
+
+// WithTakenAddress has the first start find its third address in use: that of the monitor.
+func (o NATSOptions) WithTakenAddress(taken string) NATSOptions {
+	o.address = takenFirst(taken, 3)
+	return o
+}
+
+// WithTakenAddress has the first start find its second address in use: that of etcd for peers.
+func (o Options) WithTakenAddress(taken string) Options {
+	o.address = takenFirst(taken, 2)
+	return o
 }

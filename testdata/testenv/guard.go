@@ -28,6 +28,7 @@ type guard struct {
 	dir   string
 	cmd   *exec.Cmd
 	alive *os.File // closing it, or the end of this process, sets the guard off
+	ports []func() // releases them
 }
 
 // newGuard makes a fresh folder and starts the process that watches over it.
@@ -116,9 +117,45 @@ func (g *guard) ended(name string) error {
 	return nil
 }
 
+// address reserves an address for a server until close. The server keeps it over restarts.
+func (g *guard) address() (string, error) {
+	address, release, err := ReserveAddress()
+	if err == nil {
+		g.ports = append(g.ports, release)
+	}
+	return address, err
+}
+
 // close sets the guard off, for what is left, and waits until it has finished.
 func (g *guard) close() error {
-	return errors.Join(g.alive.Close(), g.cmd.Wait())
+	err := errors.Join(g.alive.Close(), g.cmd.Wait())
+	for _, release := range g.ports {
+		release()
+	}
+	g.ports = nil
+	return err
+}
+
+// errAddressInUse is the error of a server that found its address taken, by a program that does not
+// reserve what it takes.
+var errAddressInUse = errors.New("address already in use")
+
+// inUse returns errAddressInUse if a server's log has that.
+func inUse(log string) error {
+	if text, err := os.ReadFile(log); err == nil && strings.Contains(string(text), errAddressInUse.Error()) {
+		return errAddressInUse
+	}
+	return nil
+}
+
+// startAgain starts servers, a few times while the address of one is in use: each start has others.
+func startAgain(start func() error) error {
+	const tries = 5
+	for try := 1; ; try++ {
+		if err := start(); !errors.Is(err, errAddressInUse) || try == tries {
+			return err
+		}
+	}
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -21,6 +21,8 @@ type NATSOptions struct {
 	Account bool
 	// Logf, when set, is told what takes time. It may be testing.T's.
 	Logf func(format string, args ...any)
+
+	address func() (string, error) // chooses addresses; nil: the guard
 }
 
 // NATS is one nats-server or a cluster of three, with JetStream on disk. Its
@@ -61,17 +63,32 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	n := &NATS{bin: path, logf: opts.Logf, account: opts.Account, routes: map[[2]int]*Proxy{}}
+	var n *NATS
+	err = startAgain(func() (err error) {
+		n, err = startNATS(ctx, path, opts)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
+	}
+	n.logf("nats: %d servers serve at %s after %s", n.Size(), n.URL(), since(began))
+	return n, nil
+}
+
+func startNATS(ctx context.Context, path string, opts NATSOptions) (n *NATS, err error) {
+	n = &NATS{bin: path, logf: opts.Logf, account: opts.Account, routes: map[[2]int]*Proxy{}}
 	if n.logf == nil {
 		n.logf = func(string, ...any) {}
 	}
 	if n.guard, err = newGuard(); err != nil {
-		return nil, fmt.Errorf("start NATS: %w", err)
+		return nil, err
+	}
+	if opts.address == nil {
+		opts.address = n.guard.address
 	}
 	if err := n.start(ctx, opts); err != nil {
-		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), n.Close())
+		return nil, errors.Join(err, n.Close())
 	}
-	n.logf("nats: %d servers serve at %s after %s", n.Size(), n.URL(), since(began))
 	return n, nil
 }
 
@@ -134,7 +151,7 @@ func (n *NATS) Start(ctx context.Context, i int) error {
 	s.process = process
 	s.mu.Unlock()
 	if err := s.waitAccepts(ctx, process); err != nil {
-		return fmt.Errorf("start %s: %w\n%s", s.name, err, quoteLog(s.name, s.log))
+		return errors.Join(fmt.Errorf("start %s: %w\n%s", s.name, err, quoteLog(s.name, s.log)), inUse(s.log))
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (n *NATS) configure(opts NATSOptions) error {
 		s.config, s.log, s.data = file(".conf"), file(".log"), file("-data")
 		var err error
 		for _, addr := range []*string{&s.client, &s.cluster, &s.monitor} {
-			if *addr, err = freeAddress(); err != nil {
+			if *addr, err = opts.address(); err != nil {
 				return err
 			}
 		}

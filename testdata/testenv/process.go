@@ -3,7 +3,6 @@ package testenv
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -142,16 +141,4 @@ func quoteLog(name, path string) string {
 		return ""
 	}
 	return fmt.Sprintf("--- end of %s's log\n%s", name, text)
-}
-
-// FreeAddress is the wanted address (empty: any), or one with another port of
-// the loopback interface when somebody listens there. It stays free for a
-// program that comes and goes.
-func FreeAddress(wanted string) (string, error) {
-	if wanted != "" {
-		if listener, err := net.Listen("tcp", wanted); err == nil {
-			return wanted, listener.Close()
-		}
-	}
-	return freeAddress()
 }

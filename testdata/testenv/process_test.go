@@ -2,7 +2,6 @@ package testenv_test
 
 import (
 	"context"
-	"net"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -33,7 +32,7 @@ func shell(t *testing.T, c *testenv.Cluster, name, script string) *testenv.Proce
 func said(t *testing.T, p *testenv.Process, what string) {
 	t.Helper()
 	var tail string
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (done bool, err error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, soon, true, func(context.Context) (done bool, err error) {
 		tail, err = p.LogTail()
 		return strings.Contains(tail, what), err
 	})
@@ -110,28 +109,5 @@ func TestProcessLosesParent(t *testing.T) {
 	}
 	if err := p.Exit(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("got %v, want that it was killed", err)
-	}
-}
-
-func TestFreeAddress(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := testenv.FreeAddress(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if other == taken.Addr().String() {
-		t.Errorf("got %s, which is taken", other)
-	}
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := testenv.FreeAddress(taken.Addr().String()); err != nil || got != taken.Addr().String() {
-		t.Errorf("got %s, %v, want the free one that was asked for", got, err)
-	}
-	if got, err := testenv.FreeAddress(""); err != nil || !strings.HasPrefix(got, "127.0.0.1:") {
-		t.Errorf("got %s, %v, want one of the loopback interface", got, err)
 	}
 }

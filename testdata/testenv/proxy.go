@@ -15,6 +15,7 @@ import (
 // them. Its methods may be called from several goroutines.
 type Proxy struct {
 	addr, target string
+	release      func() // of addr
 	server       *toxiproxy.ApiServer
 
 	mu     sync.Mutex
@@ -34,13 +35,13 @@ type line struct {
 // NewProxy listens on a loopback address of its own and forwards to the target,
 // host:port, which need not be there yet. Close ends it.
 func NewProxy(target string) (*Proxy, error) {
-	addr, err := freeAddress()
+	addr, release, err := ReserveAddress()
 	if err != nil {
 		return nil, fmt.Errorf("proxy to %s: %w", target, err)
 	}
 	toxics.Register(gateType, new(gate))
 	p := &Proxy{
-		addr: addr, target: target,
+		addr: addr, target: target, release: release,
 		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 	}
 	return p, p.Heal()
@@ -89,6 +90,7 @@ func (p *Proxy) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut()
+	p.release()
 	p.closed = true
 	return nil
 }

@@ -313,7 +313,7 @@ func TestNothingStaysBehind(t *testing.T) {
 	if err := testenv.LoseParent(c); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(soon)
 	for _, pid := range pids {
 		for syscall.Kill(pid, 0) == nil {
 			if time.Now().After(deadline) {

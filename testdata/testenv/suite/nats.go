@@ -11,14 +11,15 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
-// FreePort is a port of 127.0.0.1 that stays free while its server is down: it is none of those
-// that the system takes for connections.
+// FreePort is a port of 127.0.0.1 that is reserved until the end of the test, also while its server
+// is down: no other test takes it, and the system takes it for no connection.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	address, err := testenv.FreeAddress("")
+	address, release, err := testenv.ReserveAddress()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(release)
 	listen, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		tb.Fatal(err)
@@ -36,6 +37,9 @@ func NATS(tb testing.TB, opts *server.Options) *server.Server {
 	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
 	if opts.Port == 0 {
 		opts.Port = FreePort(tb)
+	}
+	if opts.AuthTimeout == 0 {
+		opts.AuthTimeout = Patience.Seconds() // else a client that the machine holds up is refused
 	}
 	s, err := server.NewServer(opts)
 	if err != nil {

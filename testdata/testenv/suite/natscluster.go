@@ -23,10 +23,8 @@ func NewNATSCluster(tb testing.TB) *NATSCluster {
 	Slow(tb, "uses three servers")
 	c := &NATSCluster{tb: tb}
 	var ports []int
-	for len(ports) < 6 {
-		if port := FreePort(tb); !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
+	for range 6 {
+		ports = append(ports, FreePort(tb))
 	}
 	var routes []*url.URL
 	for _, port := range ports[:3] {
