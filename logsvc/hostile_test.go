@@ -2,6 +2,7 @@ package logsvc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -125,6 +126,11 @@ func TestExpressionBurst(t *testing.T) {
 // seconds goes on.
 func TestBlip(t *testing.T) {
 	t.Parallel()
+	untilInTime(t, func() bool { return blip(t) })
+}
+
+func blip(t *testing.T) (inTime bool) {
+	t.Helper()
 	writes := make(chan string)
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
 		for {
@@ -148,6 +154,7 @@ func TestBlip(t *testing.T) {
 	if msg := in.next(); string(msg.Data) != "one\n" || msg.Header.Get(subjects.HeaderLogSeq) != "2" {
 		t.Fatalf("got %q %v", msg.Data, msg.Header)
 	}
+	began := time.Now()
 	if err := in.sub.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
@@ -155,15 +162,23 @@ func TestBlip(t *testing.T) {
 		t.Fatal(err)
 	}
 	writes <- "two"
+	late := false // the service had noticed that nobody listens, and keeps the line
 	b.eventually("the server reports that nobody listened", func() error {
-		if n := b.metric("appbridge_log_lines_undelivered_total"); n != 1 {
+		n := b.metric("appbridge_log_lines_undelivered_total")
+		if late = n == 0 && time.Since(began) > 2*time.Second; n != 1 && !late {
 			return fmt.Errorf("%v lines", n)
 		}
 		return nil
 	})
+	if late {
+		return false
+	}
 	writes <- "three"
-	testPause(t, 3*time.Second) // clients reconnect after 2 s
+	testPause(t, 2*time.Second) // clients reconnect after that
 	in = b.inbox(in.subject)
+	if time.Since(began) > 4*time.Second {
+		return false // the stream may have ended
+	}
 	if msg := in.next(); string(msg.Data) != "three\n" || msg.Header.Get(subjects.HeaderLogSeq) != "4" {
 		t.Fatalf("got %q %v", msg.Data, msg.Header)
 	}
@@ -171,14 +186,20 @@ func TestBlip(t *testing.T) {
 	if _, end := in.all(); end.Header.Get(subjects.HeaderLogEnd) != "eof" || end.Header.Get(subjects.HeaderLogLines) != "2" {
 		t.Errorf("the end is %v", end.Header)
 	}
+	return true
 }
 
 // A reader with a window that was gone for seconds gets what it has not acknowledged again.
 func TestBlipWindow(t *testing.T) {
 	t.Parallel()
+	untilInTime(t, func() bool { return blipWindow(t) })
+}
+
+func blipWindow(t *testing.T) (inTime bool) {
+	t.Helper()
 	const n = 2000
 	b := newBench(t, numbered(n))
-	reader := dial(t, b.server.ClientURL(), nats.ReconnectWait(3*time.Second), nats.CustomReconnectDelay(nil))
+	reader := dial(t, b.server.ClientURL(), nats.ReconnectWait(2500*time.Millisecond), nats.CustomReconnectDelay(nil))
 	gone := &bench{t: t, server: b.server, nc: reader, names: b.names}
 	in := gone.tail(`{"format":"raw","window":2}`)
 	first := in.next()
@@ -186,6 +207,7 @@ func TestBlipWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	if err := b.server.DisconnectClientByID(id); err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +215,11 @@ func TestBlipWindow(t *testing.T) {
 		if reader.Stats().Reconnects == 0 {
 			return fmt.Errorf("%s", reader.Status())
 		}
-		return reader.Publish(first.Reply, nil)
+		return errors.Join(reader.Publish(first.Reply, nil), reader.Flush())
 	})
+	if time.Since(began) > 4500*time.Millisecond {
+		return false // the stream may have ended
+	}
 	got, next := []byte(nil), uint64(2)
 	for {
 		msg := in.next()
@@ -214,6 +239,7 @@ func TestBlipWindow(t *testing.T) {
 		}
 	}
 	checkNumbered(t, got, n)
+	return true
 }
 
 // While other projects have requests one has at most half of them, and its newest stream

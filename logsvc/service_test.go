@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,7 +83,7 @@ type bench struct {
 
 func dial(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1)}, opts...)
+	opts = append([]nats.Option{nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1)}, opts...)
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +157,17 @@ func listens(nc *nats.Conn, wait time.Duration) error {
 	return nil
 }
 
+// untilInTime tells a story again and again until it was in time: a machine that stalls for longer
+// than the service waits shows nothing.
+func untilInTime(t *testing.T, story func() (inTime bool)) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !story(); {
+		if time.Now().After(deadline) {
+			t.Fatal("it was never in time")
+		}
+	}
+}
+
 func (b *bench) eventually(what string, check func() error) {
 	b.t.Helper()
 	suite.Eventually(b.t, patience, what, check)
@@ -177,6 +189,7 @@ type inbox struct {
 	subject string
 	sub     *nats.Subscription
 	msgs    chan *nats.Msg
+	last    uint64 // the highest number that nextNew has returned
 }
 
 func (b *bench) inbox(subject string) *inbox {
@@ -222,6 +235,36 @@ func (in *inbox) next() *nats.Msg {
 		in.t.Fatal("nothing comes")
 		return nil
 	}
+}
+
+// nextNew is the next message that did not come before: what a reader with a window does not
+// acknowledge in time comes again.
+func (in *inbox) nextNew() *nats.Msg {
+	in.t.Helper()
+	for {
+		msg := in.next()
+		if !in.again(msg) {
+			return msg
+		}
+	}
+}
+
+// again reports whether a message came before.
+func (in *inbox) again(msg *nats.Msg) bool {
+	in.t.Helper()
+	number := msg.Header.Get(subjects.HeaderLogSeq)
+	if number == "" {
+		return false
+	}
+	seq, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	if seq <= in.last {
+		return true
+	}
+	in.last = seq
+	return false
 }
 
 // all is every message up to the end.

@@ -354,7 +354,7 @@ func TestSlowReader(t *testing.T) {
 	in := b.tail(`{"window": 4}`)
 	var got []*nats.Msg
 	for range 4 {
-		got = append(got, in.next())
+		got = append(got, in.nextNew())
 	}
 	ack := func(m *nats.Msg) {
 		if err := b.nc.Publish(m.Reply, nil); err != nil {
@@ -363,7 +363,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	for len(got) < 10 { // past what existed
 		ack(got[len(got)-4])
-		got = append(got, in.next())
+		got = append(got, in.nextNew())
 	}
 	select {
 	case <-wrote:
