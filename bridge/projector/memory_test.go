@@ -16,6 +16,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // announced appends an event as the publisher of p's session does. stored is called in place of
@@ -57,11 +58,13 @@ func TestBodiesFromMemory(t *testing.T) {
 		}
 	}
 	type stored = func(p *Projector, ev *app.Event, at uint64)
-	tests := []struct {
+	type test struct {
 		name    string
 		stored  stored
 		fetched int
-	}{
+	}
+	const unanswered = "no acknowledgement"
+	tests := []test{
 		{"the same event", func(p *Projector, ev *app.Event, at uint64) { p.NoteStored(at, ev) }, 0},
 		{"other headers of JetStream", set(subjects.HeaderExpectedLastSequence, "7"), 0},
 		{"a header more", set(subjects.HeaderSynthesized, subjects.FlagTrue), 1},
@@ -80,7 +83,7 @@ func TestBodiesFromMemory(t *testing.T) {
 			p.NoteStored(at+1, ev)
 		}, 1},
 		{"a duplicate, or found in the stream", func(p *Projector, _ *app.Event, at uint64) { p.NoteStored(at, nil) }, 1},
-		{"no acknowledgement", func(*Projector, *app.Event, uint64) {}, 1},
+		{unanswered, func(*Projector, *app.Event, uint64) {}, 1},
 		{"of another connection", func(p *Projector, ev *app.Event, at uint64) {
 			before := p.connection()
 			p.memory.mu.Lock()
@@ -108,15 +111,7 @@ func TestBodiesFromMemory(t *testing.T) {
 	r := newRig(t)
 	for name := range r.event("2", &app.Record{Sequence: 1, Kind: subjects.Created, UID: "u1", Status: "PENDING"}).Msg.Header {
 		if store.Carried(name) {
-			tests = append(tests, struct {
-				name    string
-				stored  stored
-				fetched int
-			}{"another " + name, set(name, "x"), 1}, struct {
-				name    string
-				stored  stored
-				fetched int
-			}{"without " + name, set(name), 1})
+			tests = append(tests, test{"another " + name, set(name, "x"), 1}, test{"without " + name, set(name), 1})
 		}
 	}
 	for _, test := range tests {
@@ -125,7 +120,10 @@ func TestBodiesFromMemory(t *testing.T) {
 			r := newRig(t)
 			first := r.append(r.event("1", nil))
 			p, snap := r.newProjector(zap.NewNop())
-			p.memory.wait = 2 * time.Second // a busy machine
+			p.memory.wait = suite.Patience
+			if test.name == unanswered {
+				p.memory.wait = 50 * time.Millisecond
+			}
 			r.run(p, snap)
 			r.reflects(p, first.Sequence)
 			fetched := counted(t, r.metrics.fetched)
@@ -139,13 +137,12 @@ func TestBodiesFromMemory(t *testing.T) {
 			if _, differs := r.differs(testID); differs != (test.fetched == 0) {
 				t.Errorf("the entry differs from the stream: %t", differs)
 			}
-			p.memory.mu.Lock()
-			defer p.memory.mu.Unlock()
-			for _, e := range p.memory.events {
-				if e.sequence <= last.Sequence {
-					t.Errorf("sequence %d is still in memory", e.sequence)
-				}
-			}
+			// It forgets an event after it has sent the write.
+			r.poll("an event that is projected stays in memory", func() bool {
+				p.memory.mu.Lock()
+				defer p.memory.mu.Unlock()
+				return !slices.ContainsFunc(p.memory.events, func(e remembered) bool { return e.sequence <= last.Sequence })
+			})
 		})
 	}
 }
@@ -185,7 +182,7 @@ func TestEntriesOfMemoryAndStream(t *testing.T) {
 				r := newRig(t)
 				r.encoder.Form, r.bucket.ContentType = form, form
 				p, snap := r.newProjector(zap.NewNop())
-				p.memory.wait = time.Minute
+				p.memory.wait = suite.Patience
 				r.run(p, snap)
 				created := r.sameEntry(p, r.event("1", nil))
 				update := r.event("2", created)
@@ -236,7 +233,7 @@ func TestRemovedBeforeFetch(t *testing.T) {
 	r := newRig(t)
 	first := r.append(r.event("1", nil))
 	p, snap := r.newProjector(zap.NewNop())
-	p.memory.wait = time.Minute
+	p.memory.wait = suite.Patience
 	done := make(chan error, 1)
 	go func() { done <- p.Run(t.Context(), snap) }()
 	r.reflects(p, first.Sequence)
@@ -285,7 +282,7 @@ func TestFetchesInOrder(t *testing.T) {
 	r.project() // else only the last message of each subject is read
 	fetched := counted(t, r.metrics.fetched)
 	p, snap := r.newProjector(zap.NewNop())
-	p.memory.wait = time.Minute
+	p.memory.wait = suite.Patience
 	own := 0
 	var last *app.Record
 	for i := range 300 {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // A foreign write to the bucket does not stop the projection.
@@ -38,7 +38,7 @@ func TestProjectionGoesOn(t *testing.T) {
 			}
 		}
 	}
-	wait, stop := context.WithTimeout(ctx, 30*time.Second)
+	wait, stop := context.WithTimeout(ctx, suite.Patience)
 	defer stop()
 	if err := p.WaitWritten(wait, prev.Sequence); err != nil {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // A stream that ends with somebody else's message gives the projection nothing
@@ -26,9 +27,7 @@ func TestProjectorRestartsBehindForeignMessage(t *testing.T) {
 	}
 	r.reflects(p, first.Sequence+1)
 	for range 6 {
-		p.lookAgain(errForeignWrite)
-		r.poll("it does not start over", func() bool { return p.failures.Load() > 0 })
-		r.poll("starting over counts as a failure for good", func() bool { return p.failures.Load() == 0 })
+		r.startOver(p)
 	}
 }
 
@@ -71,7 +70,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 	r.run(p, snap)
 	select {
 	case <-p.CaughtUp:
-	case <-time.After(20 * time.Second):
+	case <-time.After(suite.Patience):
 		t.Fatal("it does not catch up")
 	}
 	records := taken(p)
@@ -131,7 +130,7 @@ func TestRebuild(t *testing.T) {
 	p := r.follow()
 	select {
 	case <-p.CaughtUp:
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		t.Fatal("it does not catch up")
 	}
 	r.reflects(p, last)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // laggingJetStream places consumers on a replica that has nothing past
@@ -95,7 +97,7 @@ func TestLoadWaitsForTheReplica(t *testing.T) {
 	}
 	r.project()
 	behind := &laggingJetStream{JetStream: r.js, ends: 3}
-	behind.onIdle = func(n int32) { behind.caughtUp.Store(n == 2) }
+	behind.onIdle = func(n int32) { behind.caughtUp.Store(n >= 2) }
 	b := *r.bucket
 	b.JS = behind
 	snap, err := b.Load(t.Context())
@@ -157,7 +159,7 @@ func TestCaughtUpWithTheLeader(t *testing.T) {
 	p := r.follow()
 	select {
 	case <-p.CaughtUp:
-	case <-time.After(20 * time.Second):
+	case <-time.After(suite.Patience):
 		t.Fatal("it does not catch up")
 	}
 	select {

@@ -42,7 +42,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	nc := connectTo(t, suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func newRig(t testing.TB) *rig {
 // connectTo is a connection, as a bridge makes it, until the test is over.
 func connectTo(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(natsconn.Options("test", zap.NewNop()), opts...)...)
+	nc, err := nats.Connect(url, append(append(natsconn.Options("test", zap.NewNop()), nats.Timeout(suite.Patience)), opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func (r *rig) project() *Projector {
 	p := New(r.projectorConfig(zap.NewNop()), snap)
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx, snap) }()
-	wait, stop := context.WithTimeout(ctx, 30*time.Second)
+	wait, stop := context.WithTimeout(ctx, suite.Patience)
 	defer stop()
 	info, err := r.stream.Info(wait)
 	if err == nil {
@@ -215,7 +215,7 @@ func (r *rig) start(p *Projector, snap *store.Snapshot) (stop func()) {
 
 func (r *rig) reflects(p *Projector, sequence uint64) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	if err := p.WaitWritten(ctx, sequence); err != nil {
 		r.t.Fatalf("the bucket does not get to sequence %d: %v", sequence, err)
@@ -225,14 +225,21 @@ func (r *rig) reflects(p *Projector, sequence uint64) {
 // poll waits until ok.
 func (r *rig) poll(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-deadline:
-			r.t.Fatal(what)
+	suite.Eventually(r.t, suite.Patience, what, func() error {
+		if !ok() {
+			return errors.New("not yet")
 		}
-	}
+		return nil
+	})
+}
+
+// startOver has a projector read the bucket again, and waits until it has nothing left to write.
+func (r *rig) startOver(p *Projector) {
+	r.t.Helper()
+	before := counted(r.t, p.metrics.restarts)
+	p.lookAgain(errForeignWrite)
+	r.poll("it does not start over", func() bool { return counted(r.t, p.metrics.restarts) > before })
+	r.poll("starting over counts as a failure for good", func() bool { return p.failures.Load() == 0 })
 }
 
 func counted(t testing.TB, c prometheus.Counter) int {
@@ -270,7 +277,7 @@ func taken(p *Projector) map[subjects.AppID]*app.Record {
 // runUntil runs a projector until the bucket reflects sequence or it ends by itself.
 func (r *rig) runUntil(p *Projector, snap *store.Snapshot, sequence uint64) error {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx, snap) }()

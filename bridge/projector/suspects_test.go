@@ -117,9 +117,7 @@ func TestForgedUnderRunningProjector(t *testing.T) {
 				}
 				// Another look finds nothing to do.
 				end := r.bucketEnd()
-				p.lookAgain(errForeignWrite)
-				r.poll("it does not start over", func() bool { return p.failures.Load() > 0 })
-				r.poll("it does not go on", func() bool { return p.failures.Load() == 0 })
+				r.startOver(p)
 				if got := r.bucketEnd(); got != end {
 					t.Errorf("the bucket's stream ends at %d, it had ended at %d", got, end)
 				}
