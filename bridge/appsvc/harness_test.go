@@ -119,6 +119,7 @@ type setup struct {
 	kube       *rest.Config
 	// writeTimeout of the service, and its queueTimeout and readTimeout; 0: its own, and much.
 	writeTimeout, queueTimeout, readTimeout time.Duration
+	cacheTimeout                            time.Duration // 0: the service's own
 }
 
 // world is a service at work and somebody who asks it.
@@ -134,7 +135,7 @@ type world struct {
 
 func dial(t testing.TB, url string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(url, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +203,9 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	}
 	if s.writeTimeout > 0 {
 		w.service.SetWriteTimeout(s.writeTimeout)
+	}
+	if s.cacheTimeout > 0 {
+		w.service.SetCacheTimeout(s.cacheTimeout)
 	}
 	w.service.SetReadTimeouts(cmp.Or(s.queueTimeout, patience), cmp.Or(s.readTimeout, patience))
 	w.stop = background(t, w.service.Run)

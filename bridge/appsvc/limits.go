@@ -29,7 +29,7 @@ const (
 )
 
 // timeouts are the constants of those names, except in tests.
-type timeouts struct{ queue, read, write time.Duration }
+type timeouts struct{ queue, read, write, cache time.Duration }
 
 // limits share among projects what is served at one time. A list of everything counts as a
 // project of its own, with an empty name.

@@ -129,7 +129,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 // Who has the answer to a write reads what was written.
 func TestReadYourWrite(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newPlace(t, func(s *setup) { s.cacheTimeout = patience })
 	for i := range 20 {
 		id := subjects.AppID{Project: "shop", Domain: "dev", Name: fmt.Sprintf("app-%d", i)}
 		version := ""

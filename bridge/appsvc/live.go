@@ -136,7 +136,7 @@ func (s *Service) appNow(ctx context.Context, r *apiRequest, now *live, wrap fun
 // and then reads from this replica reads its own write.
 func (s *Service) awaitCache(ctx context.Context, has func() bool) {
 	// Without the change in time, the requester may read an older version.
-	_ = wait.PollUntilContextTimeout(ctx, cacheInterval, cacheTimeout, true, func(context.Context) (bool, error) { return has(), nil })
+	_ = wait.PollUntilContextTimeout(ctx, cacheInterval, s.timeouts.cache, true, func(context.Context) (bool, error) { return has(), nil })
 }
 
 // atLeast reports whether version a is b or later. It is false if they are not comparable.

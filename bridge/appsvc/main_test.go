@@ -51,7 +51,7 @@ func newNamespace(t *testing.T, c *testenv.Cluster) string {
 }
 
 // newPlace makes a place.
-func newPlace(t *testing.T) *place {
+func newPlace(t *testing.T, change ...func(*setup)) *place {
 	t.Helper()
 	c := cluster.Get(t)
 	p := &place{Cluster: c, namespace: newNamespace(t, c)}
@@ -60,6 +60,9 @@ func newPlace(t *testing.T) *place {
 	p.world = serve(t, func(s *setup) {
 		s.url, s.cache, s.kube = server.ClientURL(), p.bridge, admin(c)
 		s.cfg.Namespaces, s.cfg.Deploy.Namespace = []string{p.namespace}, p.namespace
+		for _, c := range change {
+			c(s)
+		}
 	})
 	return p
 }
@@ -75,7 +78,7 @@ func admin(c *testenv.Cluster) *rest.Config {
 // can be read.
 func startBridge(t *testing.T, url string, c *testenv.Cluster, namespace string) *bridge.Bridge {
 	t.Helper()
-	nc, err := nats.Connect(url, natsconn.Options("bridge", zap.NewNop())...)
+	nc, err := nats.Connect(url, append(natsconn.Options("bridge", zap.NewNop()), nats.Timeout(patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -234,9 +234,9 @@ func (s *site) operate(nc *nats.Conn, id subjects.AppID) error {
 }
 
 // attempt runs the app service as a user and uses all of it: requests from the same
-// and from another account, and `nats micro`. It returns what the server refused, and what does not
-// work within the given time. It waits until the server has refused what the user lacks: an
-// operation that does not need it may be answered before.
+// and from another account, and `nats micro`, each of which may take a quarter of wait. It returns
+// what the server refused, and what does not work. It waits until the server has refused what the
+// user lacks: an operation that does not need it may be answered before.
 func (s *site) attempt(cache appsvc.Cache, user string, lacks *right, wait time.Duration) (*violations, error) {
 	s.t.Helper()
 	nc, refused := s.user(user)
@@ -262,7 +262,7 @@ func (s *site) attempt(cache appsvc.Cache, user string, lacks *right, wait time.
 		}
 		return a, a.err()
 	}
-	deadline := time.Now().Add(wait)
+	deadline := time.Now().Add(patience)
 	check := func() error {
 		var errs []error
 		for who, nc := range map[string]*nats.Conn{"here": admin, "from another account": guest} {
@@ -275,7 +275,12 @@ func (s *site) attempt(cache appsvc.Cache, user string, lacks *right, wait time.
 		}
 		return errors.Join(errs...)
 	}
-	pending := func(err error) bool { return err != nil || lacks != nil && !refused.of(*lacks) }
+	pending := func(err error) bool {
+		if lacks != nil {
+			return !refused.of(*lacks)
+		}
+		return err != nil
+	}
 	for err = check(); pending(err) && time.Now().Before(deadline); err = check() {
 		<-time.After(10 * time.Millisecond)
 	}

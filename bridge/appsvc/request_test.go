@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -303,7 +302,7 @@ func FuzzRequest(f *testing.F) {
 		answer, err := w.nc.RequestMsg(&nats.Msg{
 			Subject: all[uint(subject)%uint(len(all))], Data: body,
 			Header: nats.Header{subjects.HeaderContentType: {forms[uint(form)%uint(len(forms))]}},
-		}, 10*time.Second)
+		}, patience)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,6 +151,7 @@ func TestPodsNotKnown(t *testing.T) {
 type blocked struct {
 	asked    chan struct{} // one item for each request that waits
 	released chan struct{}
+	endless  bool // a request waits also after its own time is over
 }
 
 func newBlocked() *blocked {
@@ -159,10 +160,14 @@ func newBlocked() *blocked {
 
 func (b *blocked) RoundTrip(r *http.Request) (*http.Response, error) {
 	b.asked <- struct{}{}
+	done := r.Context().Done()
+	if b.endless {
+		done = nil
+	}
 	select {
 	case <-b.released:
 		return nil, errors.New("released")
-	case <-r.Context().Done():
+	case <-done:
 		return nil, r.Context().Err()
 	}
 }
@@ -174,20 +179,7 @@ func (b *blocked) config() *rest.Config {
 // begin begins a stop of the app, and returns when it waits for Kubernetes.
 func (w *world) begin(b *blocked) *nats.Subscription {
 	w.t.Helper()
-	inbox := w.nc.NewInbox()
-	sub, err := w.nc.SubscribeSync(inbox)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.nc.PublishRequest(w.subject(subjects.APIStop, checkout), inbox, nil); err != nil {
-		w.t.Fatal(err)
-	}
-	select {
-	case <-b.asked:
-	case <-time.After(patience):
-		w.t.Fatal("Kubernetes is not asked")
-	}
-	return sub
+	return w.sendUntil(w.subject(subjects.APIStop, checkout), b.asked)
 }
 
 func (w *world) next(sub *nats.Subscription) *nats.Msg {
@@ -202,6 +194,7 @@ func (w *world) next(sub *nats.Subscription) *nats.Msg {
 func TestMaxWrites(t *testing.T) {
 	t.Parallel()
 	kube, cache := newBlocked(), &memory{}
+	kube.endless = true
 	cache.add(cached(t, checkout))
 	w := serve(t, func(s *setup) {
 		s.cfg.MaxWrites, s.kube, s.cache, s.queueTimeout = 1, kube.config(), cache, 50*time.Millisecond

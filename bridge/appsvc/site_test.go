@@ -55,7 +55,7 @@ func newSite(t *testing.T, c *testenv.Cluster, namespace, url string) *site {
 // dial connects a client, which is closed with the test.
 func (s *site) dial(opts ...nats.Option) *nats.Conn {
 	s.t.Helper()
-	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1)}, opts...)
+	opts = append([]nats.Option{nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1)}, opts...)
 	nc, err := nats.Connect(s.url, opts...)
 	if err != nil {
 		s.t.Fatal(err)

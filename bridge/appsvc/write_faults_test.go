@@ -293,21 +293,29 @@ func TestKubernetesAway(t *testing.T) {
 		}
 	}
 
-	inbox := w.nc.NewInbox()
-	sub, err := w.nc.SubscribeSync(inbox)
-	p.must(err)
 	request, _, err := appv1.Encode(deployment("registry.example.com/hello:2"), subjects.ContentTypeJSON)
 	p.must(err)
-	before := w.metric("appbridge_api_write_retries_total")
-	p.must(w.nc.PublishRequest(w.subject(subjects.APIDeploy, checkout), inbox, request))
-	soon(t, "it is tried again", func() error {
-		if w.metric("appbridge_api_write_retries_total") < before+2 {
-			return errNotYet
+	for deadline := time.Now().Add(patience); ; {
+		p.must(proxy.Cut())
+		inbox := w.nc.NewInbox()
+		sub, err := w.nc.SubscribeSync(inbox)
+		p.must(err)
+		before, began := w.metric("appbridge_api_write_retries_total"), time.Now()
+		p.must(w.nc.PublishRequest(w.subject(subjects.APIDeploy, checkout), inbox, request))
+		soon(t, "it is tried again", func() error {
+			if w.metric("appbridge_api_write_retries_total") < before+2 {
+				return errNotYet
+			}
+			return nil
+		})
+		p.must(proxy.Heal())
+		answer := w.next(sub)
+		if time.Since(began) > 3*time.Second && answer.Header.Get(subjects.HeaderServiceErrorCode) != "" && time.Now().Before(deadline) {
+			continue // a busy machine: it was not back in time
 		}
-		return nil
-	})
-	p.must(proxy.Heal())
-	w.outcome(w.next(sub), subjects.OutcomeUpdated)
+		w.outcome(answer, subjects.OutcomeUpdated)
+		return
+	}
 }
 
 // A right that is missing is named.
@@ -374,8 +382,7 @@ func TestLateForItsTurn(t *testing.T) {
 			return nil, errors.New("nothing there")
 		})}
 	})
-	first := w.send(w.subject(subjects.APIStop, checkout))
-	<-entered
+	first := w.sendUntil(w.subject(subjects.APIStop, checkout), entered)
 	w.refused(w.ask(w.subject(subjects.APIStop, subjects.AppID{Project: "p", Domain: "d", Name: "a"}), "", nil), subjects.CodeDeadlineExceeded, "not done within 200ms")
 	close(pass)
 	w.refused(w.next(first), subjects.CodeDeadlineExceeded)

@@ -66,7 +66,10 @@ func TestWritesOff(t *testing.T) {
 	}
 	after := w.kubernetesHeard(t)
 	for _, request := range after[len(before):] {
-		t.Errorf("while the bridge was read, Kubernetes was asked: %s", request)
+		// Watches begin again, and rights are checked, now and then.
+		if verb, what, _ := strings.Cut(request, " "); verb != "watch" && !strings.HasPrefix(what, "/apis/authorization.k8s.io/") {
+			t.Errorf("while the bridge was read, Kubernetes was asked: %s", request)
+		}
 	}
 	if len(after) < 3 {
 		t.Errorf("Kubernetes has heard of the bridge %d times: this test tests nothing", len(after))

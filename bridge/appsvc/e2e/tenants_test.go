@@ -134,7 +134,7 @@ func (t *tenantOf) twin(of subjects.AppID) subjects.AppID {
 func (o *tenantOf) prepare(t *testing.T, w *world, url, other string) {
 	t.Helper()
 	var err error
-	o.nc, err = nats.Connect(url, nats.CustomInboxPrefix("_INBOX."+o.project), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	o.nc, err = nats.Connect(url, nats.Timeout(patience), nats.CustomInboxPrefix("_INBOX."+o.project), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			o.mu.Lock()
 			defer o.mu.Unlock()

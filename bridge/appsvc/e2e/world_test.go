@@ -94,7 +94,7 @@ func newWorld(ctx context.Context, opts testenv.Options, url string, options ...
 // connect is a connection of a test that speaks Go.
 func (w *world) connect(t *testing.T) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(w.NATS)
+	nc, err := nats.Connect(w.NATS, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (a answer) message(t *testing.T, m proto.Message) {
 // also when the request is refused, since then it was answered, too.
 func (w *world) types(t *testing.T, subject, body string) answer {
 	t.Helper()
-	c := w.Start(t, fmt.Sprintf(`nats req %s '%s'`, subject, body))
+	c := w.Start(t, fmt.Sprintf(`nats req --timeout=5m %s '%s'`, subject, body))
 	a := answer{body: strings.TrimSpace(c.Wait()), header: nats.Header{}}
 	for _, found := range regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d ([A-Za-z-]+): (.*)$`).FindAllStringSubmatch(c.Stderr(), -1) {
 		a.header[found[1]] = append(a.header[found[1]], found[2])
