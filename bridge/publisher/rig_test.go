@@ -29,7 +29,7 @@ import (
 // dial is a connection, as a bridge makes it, until the test is over.
 func dial(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(natsconn.Options("test", zap.NewNop()), opts...)...)
+	nc, err := nats.Connect(url, append(append(natsconn.Options("test", zap.NewNop()), nats.Timeout(suite.Patience)), opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func newStageOfThree(t *testing.T) (*suite.NATSCluster, *stage) {
 // newStageOn makes the stream. try runs what may have to wait for the servers.
 func newStageOn(t *testing.T, nc *nats.Conn, replicas int, try func(what string, op func() error)) *stage {
 	t.Helper()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,19 +155,35 @@ func (r *stage) after(p *Publisher) *Publisher {
 // published everything.
 func (r *stage) publish(p *Publisher) error {
 	r.t.Helper()
+	filled := make(chan struct{})
+	close(filled)
+	return r.publishAll(p, filled)
+}
+
+// publishAll is publish, with a queue that is being filled until filled is closed.
+func (r *stage) publishAll(p *Publisher, filled <-chan struct{}) error {
+	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
+	ended := func(err error) error {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		return err
+	}
+	select {
+	case <-filled:
+	case err := <-done:
+		return ended(err)
+	}
 	select {
 	case <-p.queue.Empty():
 		cancel()
 		return <-done
 	case err := <-done:
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		return err
+		return ended(err)
 	}
 }
 
