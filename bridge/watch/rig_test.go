@@ -30,7 +30,7 @@ import (
 )
 
 // waitLimit bounds every wait. Nothing is expected to come near it.
-const waitLimit = 60 * time.Second
+const waitLimit = suite.Patience
 
 var (
 	cluster    suite.Cluster

@@ -53,7 +53,8 @@ func TestPlainListWithoutAnswer(t *testing.T) {
 	if _, err := lw.ListWithContext(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := reopened(t, group, watch.CauseInitialList), 1; got != want {
+	// On a busy machine the second one may take too long, too.
+	if got, want := reopened(t, group, watch.CauseInitialList), int(tries.Load())-1; got != want || got == 0 {
 		t.Errorf("%d lists were cancelled, want %d", got, want)
 	}
 }
@@ -148,33 +149,36 @@ func TestListThatEndsEarly(t *testing.T) {
 func TestSuspect(t *testing.T) {
 	for _, bookmarks := range []bool{true, false} {
 		t.Run(fmt.Sprint("bookmarks ", bookmarks), func(t *testing.T) {
-			group := watch.NewGroup(watch.Limits{NoBookmark: 100 * time.Millisecond}, zap.NewNop())
-			opened := make(chan *apiwatch.FakeWatcher, 100)
+			const limit = 500 * time.Millisecond
+			group := watch.NewGroup(watch.Limits{NoBookmark: limit}, zap.NewNop())
+			shows := apiwatch.Added
+			if bookmarks {
+				shows = apiwatch.Bookmark
+			}
 			lw := group.Add(&toolscache.ListWatch{
 				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (apiwatch.Interface, error) {
 					w := apiwatch.NewFakeWithChanSize(10, false)
-					opened <- w
+					w.Action(shows, bookmark("8"))
 					return w, nil
 				},
 			}, watch.Options{Kind: "Service", Namespace: "flyte"})
-			open := func() (apiwatch.Interface, *apiwatch.FakeWatcher) {
+			// open returns a watch that has just shown something.
+			open := func() apiwatch.Interface {
+				began := time.Now()
 				w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(w.Stop)
-				return w, <-opened
+				if _, ok := <-w.ResultChan(); !ok {
+					t.Fatal("the watch shows nothing")
+				}
+				if _, _, _, suspect := group.Suspect(); suspect && time.Since(began) < limit {
+					t.Error("a watch is suspect that has just shown something")
+				}
+				return w
 			}
-			w, server := open()
-			if bookmarks {
-				server.Action(apiwatch.Bookmark, bookmark("8"))
-			} else {
-				server.Add(bookmark("8"))
-			}
-			<-w.ResultChan()
-			if _, _, _, suspect := group.Suspect(); suspect {
-				t.Error("a watch is suspect that has just shown something")
-			}
+			w := open()
 			if _, more := <-w.ResultChan(); more {
 				t.Fatal("the watch shows something")
 			}
@@ -185,12 +189,7 @@ func TestSuspect(t *testing.T) {
 			if bookmarks && (kind != "Service" || namespace != "flyte" || since.IsZero()) {
 				t.Errorf("got %s in %s since %v", kind, namespace, since)
 			}
-			w, server = open()
-			server.Add(bookmark("9"))
-			<-w.ResultChan()
-			if _, _, _, suspect := group.Suspect(); suspect {
-				t.Error("a watch is suspect that shows something again")
-			}
+			open()
 		})
 	}
 }
@@ -200,6 +199,8 @@ func TestSuspect(t *testing.T) {
 func TestSlowReflectorIsNoSilence(t *testing.T) {
 	group := watch.NewGroup(watch.Limits{NoBookmark: 60 * time.Millisecond}, zap.NewNop())
 	server := apiwatch.NewFakeWithChanSize(10, false)
+	server.Add(bookmark("1"))
+	server.Add(bookmark("2"))
 	lw := group.Add(&toolscache.ListWatch{
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (apiwatch.Interface, error) { return server, nil },
 	}, watch.Options{})
@@ -208,8 +209,6 @@ func TestSlowReflectorIsNoSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	server.Add(bookmark("1"))
-	server.Add(bookmark("2"))
 	busy := time.NewTimer(200 * time.Millisecond)
 	<-busy.C
 	for range 2 {

@@ -23,13 +23,17 @@ const (
 	msgRelist    = "an informer lists again"
 )
 
-// none is a limit that no test reaches.
-const none = time.Hour
+const (
+	// none is a limit that no test reaches.
+	none = time.Hour
+	// noProgress is one that only a list without an end reaches.
+	noProgress = 3 * time.Second
+)
 
 // An API server that never ends a list by watch: a plain list follows, and only the
 // first informer waits for it.
 func TestListWithoutEnd(t *testing.T) {
-	r := newRig(t, watch.Limits{NoProgress: 600 * time.Millisecond, NoBookmark: none}, testenv.APIProxyOptions{})
+	r := newRig(t, watch.Limits{NoProgress: noProgress, NoBookmark: none}, testenv.APIProxyOptions{})
 	r.create("one")
 	r.proxy.DropEndBookmark()
 	first := r.start()
@@ -54,7 +58,7 @@ func TestListWithoutEnd(t *testing.T) {
 
 // The same while other events keep coming.
 func TestBusyListWithoutEnd(t *testing.T) {
-	r := newRig(t, watch.Limits{NoProgress: 600 * time.Millisecond, NoBookmark: none}, testenv.APIProxyOptions{})
+	r := newRig(t, watch.Limits{NoProgress: noProgress, NoBookmark: none}, testenv.APIProxyOptions{})
 	r.create("one")
 	r.proxy.DropEndBookmark()
 	i := r.start()
@@ -112,7 +116,7 @@ func (r *rig) delete(svc *servingv1.Service) {
 
 // The list of a relist does not end: the informer must not wait for it either.
 func TestRelistWithoutEnd(t *testing.T) {
-	r := newRig(t, watch.Limits{NoProgress: 600 * time.Millisecond, NoBookmark: none, Remember: time.Millisecond}, testenv.APIProxyOptions{})
+	r := newRig(t, watch.Limits{NoProgress: noProgress, NoBookmark: none, Remember: time.Millisecond}, testenv.APIProxyOptions{})
 	i := r.start()
 	i.waitSynced()
 	r.proxy.DropEndBookmark()
