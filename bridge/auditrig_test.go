@@ -40,7 +40,7 @@ type lively struct {
 
 func newLively(t testing.TB, url string) *lively {
 	t.Helper()
-	nc, err := nats.Connect(url, natsconn.Options("test", zap.NewNop())...)
+	nc, err := nats.Connect(url, append(natsconn.Options("test", zap.NewNop()), nats.Timeout(suite.Patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}

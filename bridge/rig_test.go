@@ -42,7 +42,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	nc := connectTo(t, suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func newRig(t *testing.T) *rig {
 // connectTo is a connection, as a bridge makes it, until the test is over.
 func connectTo(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(natsconn.Options("test", zap.NewNop()), opts...)...)
+	nc, err := nats.Connect(url, append(append(natsconn.Options("test", zap.NewNop()), nats.Timeout(suite.Patience)), opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

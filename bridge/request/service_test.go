@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait. Nothing is expected to come near it.
-const patience = 60 * time.Second
+const patience = suite.Patience
 
 // runner is a service with one endpoint, "ask", and a client.
 type runner struct {
@@ -37,7 +37,7 @@ func run(t *testing.T, begin func(nc *nats.Conn, ctx context.Context, r *request
 	t.Helper()
 	s := suite.NATS(t, nil)
 	connect := func() *nats.Conn {
-		nc, err := nats.Connect(s.ClientURL())
+		nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience))
 		if err != nil {
 			t.Fatal(err)
 		}

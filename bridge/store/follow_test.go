@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connectTo is a connection, as a bridge makes it, until the test is over.
 func connectTo(t *testing.T, url string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, natsconn.Options("test", zap.NewNop())...)
+	nc, err := nats.Connect(url, append(natsconn.Options("test", zap.NewNop()), nats.Timeout(suite.Patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 			case <-f.Ok():
 			case err := <-f.Err():
 				t.Fatal(err)
-			case <-time.After(time.Minute):
+			case <-time.After(suite.Patience):
 				t.Fatal("no acknowledgement")
 			}
 		}
@@ -126,7 +126,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 	loads := 0
 	c.Poll("the replica catches up", func() error {
 		peer := replica() // before the load, so that one more follows the end
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 		defer cancel()
 		snap, err := b.Load(ctx)
 		if err != nil {
