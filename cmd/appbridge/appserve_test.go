@@ -73,7 +73,7 @@ func TestServeAnswersForApps(t *testing.T) {
 			cfg.Prefix, cfg.ClusterName, cfg.EnableWrites = names.Prefix(), "blue", writes
 			core, logs := observer.New(zapcore.InfoLevel)
 			s := startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
-			nc, err := nats.Connect(s.natsURLs[0])
+			nc, err := nats.Connect(s.natsURLs[0], nats.Timeout(suite.Patience))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func TestEmbeddedServerKeepsItsStreams(t *testing.T) {
@@ -32,7 +33,7 @@ func TestEmbeddedServerKeepsItsStreams(t *testing.T) {
 		if !strings.HasPrefix(e.url, "nats://127.0.0.1:") || strings.HasSuffix(e.url, ":0") || strings.HasSuffix(e.url, ":-1") {
 			t.Errorf("got URL %q, want one with the real port", e.url)
 		}
-		nc, err := nats.Connect(e.url)
+		nc, err := nats.Connect(e.url, nats.Timeout(suite.Patience))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func TestEmbeddedServerLimit(t *testing.T) {
 // fillStream publishes so many bytes, or less when the server takes no more.
 func fillStream(t *testing.T, e *embedded, size int) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(e.url)
+	nc, err := nats.Connect(e.url, nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

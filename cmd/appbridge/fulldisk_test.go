@@ -178,7 +178,7 @@ func TestFullDisk(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NATSEmbeddedDir = filepath.Join(disk.dir, "data")
 	s := startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
-	nc, err := nats.Connect(s.natsURLs[0], nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(s.natsURLs[0], nats.Timeout(suite.Patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

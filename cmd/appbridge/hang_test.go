@@ -117,7 +117,7 @@ func (p *hangingProxy) serve(client net.Conn) {
 // more then, and reads nothing of it.
 func askServices(t *testing.T, url string, flood bool) {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 		}},
 		{name: "bridge waits for an answer", want: unflushed, run: func(ctx context.Context, nc *nats.Conn) error {
 			<-ctx.Done()
-			if _, err := nc.Request("nobody", nil, time.Minute); err == nil {
+			if _, err := nc.Request("nobody", nil, time.Hour); err == nil {
 				return errors.New("got an answer")
 			}
 			return unflushed
@@ -221,13 +221,8 @@ func TestServeStopsWhileNATSHangs(t *testing.T) {
 			}
 			close(start)
 			logs.TakeAll() // what was said while there was news
-			began := time.Now()
 			s.stop()
-			err := s.wait(t)
-			// What hangs without an end of ours takes a minute or for ever.
-			if took, limit := time.Since(began), flushTimeout+20*time.Second; took > limit {
-				t.Errorf("the stop took %s, want %s at most", took, limit)
-			}
+			err := s.wait(t) // what hangs without an end of ours takes longer than that
 			if !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
@@ -253,7 +248,7 @@ func TestServeStopsDuringTheFirstTries(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.NATSEmbedded, cfg.NATS.URLs = false, nil
-	for range 20 { // together they take longer than the test waits
+	for range 200 { // together they take longer than the test waits
 		proxy := startHangingProxy(t, "")
 		close(proxy.hung)
 		cfg.NATS.URLs = append(cfg.NATS.URLs, proxy.url())
@@ -275,7 +270,7 @@ func TestServeStopsDuringTheFirstTries(t *testing.T) {
 		if err != nil {
 			t.Errorf("got %v after a clean stop", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(suite.Patience):
 		t.Errorf("the stop waits for all tries; it ended with %v", <-ended)
 	}
 }

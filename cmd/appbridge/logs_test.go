@@ -247,10 +247,10 @@ func TestLogsFailures(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no server", []string{"--nats-url", "nats://" + unusedAddress(t), "--timeout", "1500ms", "--log-level", "error"}, " did not answer within 1.5s: dial tcp "},
+		{"no server", []string{"--nats-url", "nats://" + unusedAddress(t), "--timeout", "4s", "--log-level", "error"}, " did not answer within 4s: dial tcp "},
 		{"refused", []string{"--nats-url", "nats://u:wrong@" + locked.Addr().String()}, "appbridge: NATS at nats://" + locked.Addr().String() + " refuses this client: "},
 		{"no service", []string{"--nats-url", s.ClientURL()}, "appbridge: nobody serves logs on flyte.apps.logs.tail.shop.production.search: no bridge with this prefix is connected"},
-		{"no answer", []string{"--nats-url", silent.ClientURL(), "--timeout", "300ms"}, "appbridge: no answer on flyte.apps.logs.tail.shop.production.search within 300ms\n"},
+		{"no answer", []string{"--nats-url", silent.ClientURL(), "--timeout", "4s"}, "appbridge: no answer on flyte.apps.logs.tail.shop.production.search within 4s\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, stdout, stderr := runLogs(t, append(test.args, "shop/production/search")...)

@@ -37,7 +37,7 @@ func serveLogs(t *testing.T, s *server.Server, script func(*logService)) *logSer
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})
-	nc, err := nats.Connect(s.ClientURL(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(suite.Patience), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -306,7 +306,7 @@ func TestProgram(t *testing.T) {
 	if status, body := get(t, "http://"+address+"/readyz"); status != 503 || body == "\n" || body == "ok\n" {
 		t.Errorf("got /readyz %d %q, want 503 and a reason", status, body)
 	}
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Error(err)
 	}

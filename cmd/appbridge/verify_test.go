@@ -24,6 +24,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // fakeKubernetes is an API server without a single Knative Service.
@@ -147,8 +148,8 @@ func TestVerifyFailures(t *testing.T) {
 	})
 	t.Run("NATS", func(t *testing.T) {
 		kubeconfig := configtest.WriteKubeconfig(t, t.TempDir(), fakeKubernetes(t))
-		code, stdout, stderr := runVerify(t, "--kubeconfig", kubeconfig, "--nats-url", nobody, "--timeout", "300ms", "--json")
-		if code != exitFailure || !strings.Contains(stderr, "appbridge: the comparison failed: NATS did not answer within 300ms: ") {
+		code, stdout, stderr := runVerify(t, "--kubeconfig", kubeconfig, "--nats-url", nobody, "--timeout", "4s", "--json") // Kubernetes has to answer within that
+		if code != exitFailure || !strings.Contains(stderr, "appbridge: the comparison failed: NATS did not answer within 4s: ") {
 			t.Errorf("got exit code %d, stderr %q", code, stderr)
 		}
 		var report struct {
@@ -158,7 +159,7 @@ func TestVerifyFailures(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 			t.Fatal(err)
 		}
-		if report.Differences == nil || report.Notes == nil || report.Repairs == nil || !strings.HasPrefix(report.Error, "NATS did not answer within 300ms: ") {
+		if report.Differences == nil || report.Notes == nil || report.Repairs == nil || !strings.HasPrefix(report.Error, "NATS did not answer within 4s: ") {
 			t.Errorf("got %s", stdout)
 		}
 	})
@@ -193,7 +194,7 @@ func TestVerifyCannotWrite(t *testing.T) {
 // makeEmpty makes the stream and the bucket of a bridge of the fake cluster.
 func makeEmpty(t *testing.T, url string) {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
