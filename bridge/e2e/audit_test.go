@@ -124,7 +124,7 @@ func TestAuditFindsNothing(t *testing.T) {
 	}{
 		{"by default", func(*world, *bridge.Config) {}},
 		{"markers removed", func(_ *world, cfg *bridge.Config) { cfg.MarkerMaxAge = time.Second }},
-		{"events removed for their age", streamOf(func(c *jetstream.StreamConfig) { c.MaxAge = 2 * time.Second })},
+		{"events removed for their age", streamOf(func(c *jetstream.StreamConfig) { c.MaxAge = 5 * time.Second })},
 		{"events removed for their number", streamOf(func(c *jetstream.StreamConfig) { c.MaxMsgs = 20 })},
 		{"one event a subject", func(w *world, cfg *bridge.Config) {
 			cfg.AllowUnsafeStream = true

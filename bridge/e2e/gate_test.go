@@ -209,19 +209,6 @@ func says(t *testing.T, err error, want ...string) {
 	}
 }
 
-// within is eventually with a deadline that is part of what is promised.
-func within(t *testing.T, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	eventually(t, what, func() error {
-		err := check()
-		if err != nil && time.Now().After(deadline) {
-			return fmt.Errorf("%w: not within %s: %w", errFatal, limit, err)
-		}
-		return err
-	})
-}
-
 // notReady waits until the bridge gives a reason that contains all of want.
 func (r *running) notReady(want ...string) {
 	r.t.Helper()

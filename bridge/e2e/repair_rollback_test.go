@@ -42,7 +42,7 @@ func TestRepairAfterARollback(t *testing.T) {
 	w.downNATS()
 	w.restore(copied, subjects.DefaultStream, subjects.BucketStream(subjects.DefaultBucket))
 	w.upNATS(port)
-	report, err := w.verify(cfg, audit.Options{ConfirmFor: time.Second, Timeout: 20 * time.Second, Repair: true})
+	report, err := w.verify(cfg, audit.Options{ConfirmFor: time.Second, Timeout: patience, Repair: true})
 	t.Logf("verify --repair: %v, %+v", err, report.Repairs)
 	for sequence, now := range w.messages(subjects.DefaultStream) {
 		if then := before[sequence]; then != nil && !sameMessage(then, now) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -20,9 +21,9 @@ func newWorldAt(t *testing.T, url string) *world {
 	t.Helper()
 	w := &world{Cluster: cluster.Get(t), t: t, namespace: fmt.Sprintf("ns-%d", namespaces.Add(1))}
 	must[any](t)(nil, w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
-	w.nc = must[*nats.Conn](t)(nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)))
+	w.nc = must[*nats.Conn](t)(nats.Connect(url, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)))
 	t.Cleanup(w.nc.Close)
-	w.js = must[jetstream.JetStream](t)(jetstream.New(w.nc))
+	w.js = must[jetstream.JetStream](t)(jetstream.New(w.nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout)))
 	return w
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -184,7 +183,7 @@ func TestBucketRepaired(t *testing.T) {
 			events := w.waitFor(0, "created one", "created two", "created gone", "deleted gone", "updated two", "created three")
 			w.converged(events)
 			damage(w)
-			within(t, 15*time.Second, "the bucket is repaired", func() error {
+			eventually(t, "the bucket is repaired", func() error {
 				if _, err := w.js.KeyValue(t.Context(), subjects.DefaultBucket); err != nil {
 					return err
 				}

@@ -38,7 +38,7 @@ const quick = 50 * time.Millisecond
 func (w *world) verify(cfg bridge.Config, opts audit.Options) (*audit.Report, error) {
 	w.t.Helper()
 	log := zap.NewNop()
-	nc := must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), natsconn.Options("verify", log)...))
+	nc := must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), append(natsconn.Options("verify", log), nats.Timeout(patience))...))
 	defer nc.Close()
 	eventually(w.t, "connected", func() error {
 		if !nc.IsConnected() {
@@ -47,7 +47,7 @@ func (w *world) verify(cfg bridge.Config, opts audit.Options) (*audit.Report, er
 		return nil
 	})
 	if opts.Timeout == 0 {
-		opts.Timeout = 30 * time.Second
+		opts.Timeout = patience
 	}
 	kube := rest.CopyConfig(w.Config)
 	kube.QPS = -1

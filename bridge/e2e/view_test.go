@@ -257,7 +257,7 @@ func TestViewWithoutRights(t *testing.T) {
 			waiting = false
 		case <-tick.C:
 		}
-		if err := r.bridge.Ready(); err != nil {
+		if err := r.bridge.Ready(); err != nil && strings.Contains(err.Error(), "pods") {
 			t.Fatalf("for want of pods it is not ready: %v", err)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -87,13 +88,13 @@ func (w *world) port() int { return w.server.Addr().(*net.TCPAddr).Port }
 
 func (w *world) connect() {
 	w.t.Helper()
-	nc, err := nats.Connect(w.server.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(w.server.ClientURL(), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.nc = nc
 	w.t.Cleanup(nc.Close)
-	if w.js, err = jetstream.New(nc); err != nil {
+	if w.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout)); err != nil {
 		w.t.Fatal(err)
 	}
 }
