@@ -29,7 +29,7 @@ func TestTail(t *testing.T) {
 	})
 	c := newCollector()
 	var dropped int64
-	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Tail: new(5), Format: subjects.LogFormatRaw}, func(m *Message) error {
+	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience, Tail: new(5), Format: subjects.LogFormatRaw}, func(m *Message) error {
 		dropped += m.Dropped
 		return c.take(m)
 	}, quick())
@@ -54,7 +54,7 @@ func TestTail(t *testing.T) {
 		select {
 		case seq := <-v.acks:
 			acks[seq] = true
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("got acknowledgements of %v, want all five", acks)
 		}
 	}
@@ -120,7 +120,6 @@ func TestErrorsAndEnds(t *testing.T) {
 			v.fail(subjects.CodeNotFound, "no app shop/production/search")
 			v.end(subjects.LogEndError, 0)
 		}, notFound, "no app shop/production/search (404 NotFound)"},
-		{"refused without an end", func(v *service) { v.fail(subjects.CodeNotFound, "no app shop/production/search") }, notFound, ""},
 		{"fails later", func(v *service) {
 			v.lines(1, "a\n")
 			v.message(2, "away", subjects.HeaderServiceError, "away", subjects.HeaderServiceErrorCode, "502")
@@ -143,7 +142,7 @@ func TestErrorsAndEnds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := suite.NATS(t, nil)
 			serve(t, s, test.script)
-			_, err := tail(t.Context(), connect(t, s), Request{App: testApp()}, newCollector().take, quick())
+			_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, newCollector().take, quick())
 			if test.text != "" && (err == nil || err.Error() != test.text) {
 				t.Errorf("got error %v, want %q", err, test.text)
 			}
@@ -159,6 +158,18 @@ func TestErrorsAndEnds(t *testing.T) {
 	}
 }
 
+// TestErrorWithoutEnd: an error ends the stream also when no end follows.
+func TestErrorWithoutEnd(t *testing.T) {
+	s := suite.NATS(t, nil)
+	serve(t, s, func(v *service) { v.fail(subjects.CodeNotFound, "no app shop/production/search") })
+	timing := quick()
+	timing.end = 100 * time.Millisecond
+	_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, newCollector().take, timing)
+	if diff := cmp.Diff(err, error(&Error{Code: subjects.CodeNotFound, Text: "no app shop/production/search"})); diff != "" {
+		t.Errorf("got - want +:\n%s", diff)
+	}
+}
+
 // TestWindow: nothing is acknowledged before its handler has returned, and what
 // is sent again meanwhile is acknowledged only once it was handled.
 func TestWindow(t *testing.T) {
@@ -169,7 +180,7 @@ func TestWindow(t *testing.T) {
 		}
 	})
 	entered, leave := make(chan struct{}, 16), make(chan struct{})
-	done := start(t.Context(), connect(t, s), Request{App: testApp(), Window: 3}, func(*Message) error {
+	done := start(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience, Window: 3}, func(*Message) error {
 		entered <- struct{}{}
 		<-leave
 		return nil
@@ -212,7 +223,7 @@ func TestSlowHandler(t *testing.T) {
 	timing := quick()
 	timing.keepAlive = 20 * time.Millisecond
 	leave := make(chan struct{})
-	done := start(t.Context(), connect(t, s), Request{App: testApp()}, func(m *Message) error {
+	done := start(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, func(m *Message) error {
 		if string(m.Body) == "y\n" {
 			<-leave
 		}
@@ -224,7 +235,7 @@ func TestSlowHandler(t *testing.T) {
 		seq := uint64(0)
 		select {
 		case seq = <-v.acks:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the second message is not acknowledged")
 		}
 		if seq == 2 {
@@ -244,7 +255,7 @@ func TestSlowFirstMessage(t *testing.T) {
 	timing := quick()
 	timing.keepAlive = 20 * time.Millisecond
 	leave := make(chan struct{})
-	done := start(t.Context(), connect(t, s), Request{App: testApp()}, func(m *Message) error {
+	done := start(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, func(m *Message) error {
 		if m.Kind == Lines {
 			<-leave
 		}
@@ -273,7 +284,7 @@ func TestPacedSlowHandler(t *testing.T) {
 		close(sent)
 	})
 	got := 0
-	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Window: Paced}, func(m *Message) error {
+	end, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience, Window: Paced}, func(m *Message) error {
 		<-sent
 		if m.Kind == Lines {
 			if got++; string(m.Body) != strconv.Itoa(got)+"\n" {
@@ -317,7 +328,7 @@ func TestPaced(t *testing.T) {
 		v.end(subjects.LogEndEOF, 500)
 	})
 	lines := 0
-	_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Window: Paced}, func(m *Message) error {
+	_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience, Window: Paced}, func(m *Message) error {
 		lines += strings.Count(string(m.Body), "\n")
 		return nil
 	}, quick())
@@ -338,7 +349,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := newCollector()
-	done := start(ctx, connect(t, s), Request{App: testApp()}, c.take, quick())
+	done := start(ctx, connect(t, s), Request{App: testApp(), Timeout: patience}, c.take, quick())
 	c.wait(t, 1)
 	cancel()
 	if o := wait(t, done); !errors.Is(o.err, context.Canceled) {
@@ -346,7 +357,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	select {
 	case <-v.stopped:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("the service was not told to stop")
 	}
 }
@@ -355,13 +366,13 @@ func TestHandlerFails(t *testing.T) {
 	s := suite.NATS(t, nil)
 	v := serve(t, s, func(v *service) { v.lines(1, "x\n") })
 	full := errors.New("disk full")
-	_, err := tail(t.Context(), connect(t, s), Request{App: testApp()}, func(*Message) error { return full }, quick())
+	_, err := tail(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, func(*Message) error { return full }, quick())
 	if !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
 	}
 	select {
 	case <-v.stopped:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("the service was not told to stop")
 	}
 	select {
@@ -380,7 +391,7 @@ func TestManyMessages(t *testing.T) {
 	nc := connect(t, s)
 	var bytes, calls int
 	more := 0
-	done := start(t.Context(), nc, Request{App: testApp(), Window: window}, func(m *Message) error {
+	done := start(t.Context(), nc, Request{App: testApp(), Timeout: patience, Window: window}, func(m *Message) error {
 		if m.Kind == Lines {
 			calls++
 			bytes += len(m.Body)
@@ -389,8 +400,8 @@ func TestManyMessages(t *testing.T) {
 			more++
 		}
 		return nil
-	}, defaultTiming())
-	deadline := time.After(10 * time.Second)
+	}, quick())
+	deadline := time.After(patience)
 	for asked := false; !asked; {
 		select {
 		case <-time.After(time.Millisecond):

@@ -27,11 +27,12 @@ import (
 func quickFollow() timing {
 	t := quick()
 	t.resumes = true
+	t.quiet, t.gone = 60*time.Millisecond, 150*time.Millisecond // another stream is cheap
 	return t
 }
 
 func quickPause() *backoff.ExponentialBackOff {
-	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond), backoff.WithMaxInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(20*time.Second))
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond), backoff.WithMaxInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(patience))
 }
 
 // startFollow runs follow in the background.
@@ -74,7 +75,7 @@ func (c *collector) lines() []string {
 // until waits until it has n lines.
 func (c *collector) until(t *testing.T, n int) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience)
 	for len(c.lines()) < n {
 		select {
 		case <-c.seen:
@@ -94,7 +95,7 @@ type replica struct {
 func startReplica(t *testing.T, url string, source logsvc.LogStreamer) *replica {
 	t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectBufSize(-1), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect(url, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectBufSize(-1), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func startReplica(t *testing.T, url string, source logsvc.LogStreamer) *replica 
 
 func awaitService(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	for {
 		var info micro.Info
 		msg, err := nc.Request("$SRV.INFO."+logsvc.ServiceName, nil, time.Second)
@@ -155,7 +156,7 @@ func TestFollowRollout(t *testing.T) {
 			source := newPods("pod-a", "pod-b")
 			serving := startReplica(t, s.ClientURL(), source)
 			c := newCollector()
-			req.App, req.Follow = testApp(), new(true)
+			req.App, req.Follow, req.Timeout = testApp(), new(true), 20*time.Second // a replica that stops may not answer
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			timing := quickFollow()
@@ -228,7 +229,7 @@ func TestFollowReconnect(t *testing.T) {
 	c := newCollector()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	done := startFollow(ctx, nc, Request{App: testApp(), Follow: new(true), Tail: new(5)}, c.take, quickFollow())
+	done := startFollow(ctx, nc, Request{App: testApp(), Timeout: patience, Follow: new(true), Tail: new(5)}, c.take, quickFollow())
 	c.until(t, 2)
 	source.write("pod-a", "a1")
 	source.write("pod-b", "b1")
@@ -236,7 +237,7 @@ func TestFollowReconnect(t *testing.T) {
 	if err := p.Cut(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience)
 	for source.streams() > 0 {
 		select {
 		case <-time.After(5 * time.Millisecond):
@@ -311,7 +312,7 @@ func TestFollowAsks(t *testing.T) {
 		}
 	})
 	c := newCollector()
-	end, err := follow(t.Context(), connect(t, s), Request{App: testApp(), Follow: new(true), Tail: new(7), Include: "x", MaxDuration: time.Hour}, c.take, quickFollow(), quickPause())
+	end, err := follow(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience, Follow: new(true), Tail: new(7), Include: "x", MaxDuration: time.Hour}, c.take, quickFollow(), quickPause())
 	if err != nil || end != (End{Reason: subjects.LogEndEOF, Lines: 6}) {
 		t.Errorf("got %+v, %v", end, err)
 	}
@@ -360,7 +361,7 @@ func TestFollowSinceStart(t *testing.T) {
 		}
 	})
 	c := newCollector()
-	if _, err := follow(t.Context(), connect(t, s), Request{App: testApp(), SinceStart: true}, c.take, quickFollow(), quickPause()); err != nil {
+	if _, err := follow(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience, SinceStart: true}, c.take, quickFollow(), quickPause()); err != nil {
 		t.Fatal(err)
 	}
 	v.mu.Lock()
@@ -466,7 +467,7 @@ func TestFollowEnds(t *testing.T) {
 				}
 			})
 			c := newCollector()
-			test.req.App = testApp()
+			test.req.App, test.req.Timeout = testApp(), patience
 			_, err := follow(t.Context(), connect(t, s), test.req, c.take, quickFollow(), quickPause())
 			if got := fmt.Sprint(err); got != test.err && (err != nil || test.err != "") {
 				t.Errorf("got error %v, want %q", err, test.err)
@@ -478,29 +479,33 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
+// steps is a clock that goes on whenever it is read.
+type steps struct{ now time.Time }
+
+func (c *steps) Now() time.Time {
+	c.now = c.now.Add(20 * time.Millisecond)
+	return c.now
+}
+
 // TestFollowGivesUp: nobody serves logs any more.
 func TestFollowGivesUp(t *testing.T) {
 	s := suite.NATS(t, nil)
-	source := newPods("pod-a")
-	source.write("pod-a", "a")
-	r := startReplica(t, s.ClientURL(), source)
-	c := newCollector()
-	done := make(chan error, 1)
-	pause := quickPause()
-	pause.MaxElapsedTime = 100 * time.Millisecond
-	go func() {
-		_, err := follow(t.Context(), connect(t, s), Request{App: testApp()}, c.take, quickFollow(), pause)
-		done <- err
-	}()
-	c.until(t, 1)
-	r.stop()
-	select {
-	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "could not be resumed") || !strings.Contains(err.Error(), "nobody serves logs on flyte.apps.logs.tail.shop.production.search") {
-			t.Errorf("got %v", err)
+	serve(t, s, func(v *service) {
+		v.lines(1, stamped(0, "a"))
+		v.mu.Lock()
+		err := errors.Join(v.tailSub.Unsubscribe(), v.nc.Flush())
+		v.mu.Unlock()
+		if err != nil {
+			v.t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("it does not give up")
+		v.end(subjects.LogEndShutdown, 1)
+	})
+	c := newCollector()
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond), backoff.WithMaxInterval(10*time.Millisecond),
+		backoff.WithMaxElapsedTime(100*time.Millisecond), backoff.WithClockProvider(&steps{time.Now()}))
+	_, err := follow(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, c.take, quickFollow(), pause)
+	if err == nil || !strings.Contains(err.Error(), "could not be resumed") || !strings.Contains(err.Error(), "nobody serves logs on flyte.apps.logs.tail.shop.production.search") {
+		t.Errorf("got %v", err)
 	}
 	want := "waiting []: # appbridge: the log stream was interrupted (nobody serves logs on flyte.apps.logs.tail.shop.production.search), trying to go on\n"
 	if !slices.Contains(c.text(), want) {
@@ -515,7 +520,7 @@ func TestFollowStops(t *testing.T) {
 	source.write("pod-a", "a")
 	startReplica(t, s.ClientURL(), source)
 	full := errors.New("disk full")
-	_, err := follow(t.Context(), connect(t, s), Request{App: testApp()}, func(m *Message) error {
+	_, err := follow(t.Context(), connect(t, s), Request{App: testApp(), Timeout: patience}, func(m *Message) error {
 		if m.Kind == Lines {
 			return full
 		}
@@ -526,7 +531,7 @@ func TestFollowStops(t *testing.T) {
 	}
 	nc := connect(t, s)
 	c := newCollector()
-	done := startFollow(t.Context(), nc, Request{App: testApp(), Follow: new(true)}, c.take, quickFollow())
+	done := startFollow(t.Context(), nc, Request{App: testApp(), Timeout: patience, Follow: new(true)}, c.take, quickFollow())
 	c.until(t, 1)
 	nc.Close()
 	if o := wait(t, done); !errors.Is(o.err, nats.ErrConnectionClosed) {

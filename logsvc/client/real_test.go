@@ -90,7 +90,7 @@ func runService(t *testing.T, nc *nats.Conn, source logsvc.LogStreamer) {
 			t.Error(err)
 		}
 	})
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	for {
 		var info micro.Info
 		msg, err := nc.Request("$SRV.INFO."+logsvc.ServiceName, nil, time.Second)
@@ -135,7 +135,7 @@ func TestWithTheService(t *testing.T) {
 	nc := connect(t, s)
 	c := counter{}
 	began := time.Now()
-	end, err := Tail(t.Context(), nc, Request{App: testApp(), Format: subjects.LogFormatRaw, Follow: new(false)}, c.take)
+	end, err := Tail(t.Context(), nc, Request{App: testApp(), Timeout: patience, Format: subjects.LogFormatRaw, Follow: new(false)}, c.take)
 	if err != nil || end.Reason != subjects.LogEndEOF || end.Lines != groups*group || c.next != groups*group {
 		t.Errorf("got %d lines, end %+v, error %v; want %d lines", c.next, end, err, groups*group)
 	}
@@ -146,7 +146,7 @@ func TestWithTheService(t *testing.T) {
 	if !errors.As(err, &failure) || failure.Code != subjects.CodeNotFound || err.Error() != "no app shop/production/x (404 NotFound)" {
 		t.Errorf("got %v", err)
 	}
-	if _, err = Tail(t.Context(), nc, Request{App: testApp(), Include: "("}, c.take); !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument {
+	if _, err = Tail(t.Context(), nc, Request{App: testApp(), Timeout: patience, Include: "("}, c.take); !errors.As(err, &failure) || failure.Code != subjects.CodeInvalidArgument {
 		t.Errorf("got %v", err)
 	}
 }
@@ -161,7 +161,7 @@ func TestServerRestarts(t *testing.T) {
 	nc := connect(t, s)
 	done := make(chan error, 1)
 	go func() {
-		_, err := Tail(t.Context(), nc, Request{App: testApp(), Format: subjects.LogFormatRaw}, c.take)
+		_, err := Tail(t.Context(), nc, Request{App: testApp(), Timeout: patience, Format: subjects.LogFormatRaw}, c.take)
 		done <- err
 	}()
 	<-c.some
@@ -173,7 +173,7 @@ func TestServerRestarts(t *testing.T) {
 		if err != nil || c.next != groups*group {
 			t.Errorf("got %d lines and %v, want %d lines", c.next, err, groups*group)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the stream does not end")
 	}
 }

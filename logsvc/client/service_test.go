@@ -14,9 +14,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 const testStream = "stream-1"
+
+// patience bounds every wait. Nothing is expected to come near it.
+const patience = suite.Patience
 
 func testApp() subjects.AppID {
 	return subjects.AppID{Project: "shop", Domain: "production", Name: "search"}
@@ -25,7 +29,7 @@ func testApp() subjects.AppID {
 func connect(t *testing.T, s *server.Server) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.ReconnectBufSize(-1), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +60,7 @@ type service struct {
 	ackSub  *nats.Subscription
 
 	mu       sync.Mutex
+	tailSub  *nats.Subscription // of the requests
 	requests []wireRequest
 	reply    string
 }
@@ -86,7 +91,8 @@ func serve(t *testing.T, s *server.Server, script func(*service)) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = v.nc.Subscribe(tailing, func(m *nats.Msg) {
+	v.mu.Lock()
+	v.tailSub, err = v.nc.Subscribe(tailing, func(m *nats.Msg) {
 		var w wireRequest
 		if err := json.Unmarshal(m.Data, &w); err != nil {
 			t.Errorf("request %q: %v", m.Data, err)
@@ -96,6 +102,7 @@ func serve(t *testing.T, s *server.Server, script func(*service)) *service {
 		v.mu.Unlock()
 		script(v)
 	})
+	v.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +179,7 @@ func (v *service) wantAcks(want ...uint64) {
 			if got != want {
 				v.t.Fatalf("got an acknowledgement of %d, want %d", got, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			v.t.Fatalf("got no acknowledgement of %d", want)
 		}
 	}
@@ -215,17 +222,18 @@ func (c *collector) wait(t *testing.T, n int) {
 	for range n {
 		select {
 		case <-c.seen:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("waited in vain for %d messages, got %q", n, c.all())
 		}
 	}
 }
 
-// quick is a timing for tests.
+// quick is a timing for tests: it checks often, and gives up nothing. A test of what follows when a
+// time is over makes that time short.
 func quick() timing {
 	return timing{
-		check: 5 * time.Millisecond, quiet: 60 * time.Millisecond, answer: 50 * time.Millisecond,
-		gone: 150 * time.Millisecond, gap: 300 * time.Millisecond, end: 100 * time.Millisecond, keepAlive: time.Minute,
+		check: 5 * time.Millisecond, quiet: patience, answer: time.Second,
+		gone: patience, gap: patience, end: patience, keepAlive: patience,
 	}
 }
 
@@ -249,7 +257,7 @@ func wait(t *testing.T, done <-chan outcome) outcome {
 	select {
 	case o := <-done:
 		return o
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the stream does not end")
 		return outcome{}
 	}
