@@ -58,10 +58,10 @@ func connect(t *testing.T) *nats.Conn {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 	})
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("server not ready")
 	}
-	nc, err := nats.Connect(srv.ClientURL(), nats.NoReconnect())
+	nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute), nats.NoReconnect())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func connect(t *testing.T) *nats.Conn {
 // and strangest id, in every way in which an event and an entry are used.
 func TestServerTakesEverySubject(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	nc := connect(t)
 	js, err := jetstream.New(nc)
@@ -162,7 +162,7 @@ func roundTrip(
 			t.Errorf("delete consumer: %v", err)
 		}
 	}()
-	read, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
+	read, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
 	if err != nil {
 		t.Fatalf("read event: %v", err)
 	}
@@ -211,7 +211,7 @@ func roundTrip(
 // that are named as they are. A reader that wants them as well adds a filter.
 func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	nc := connect(t)
 	js, err := jetstream.New(nc)
@@ -295,7 +295,7 @@ func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
 			}
 		})
 	}
-	if msg, err := live.NextMsg(10 * time.Second); err != nil || msg.Subject != events["lost"] {
+	if msg, err := live.NextMsg(time.Minute); err != nil || msg.Subject != events["lost"] {
 		t.Errorf("a subscriber of the project lost receives %v, %v, want %s", msg, err, events["lost"])
 	}
 
@@ -323,7 +323,7 @@ func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
 // Stream and bucket take all metadata of the contract, also added later, and with many ranges.
 func TestServerTakesMetadata(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	js, err := jetstream.New(connect(t))
 	if err != nil {

@@ -21,7 +21,7 @@ func TestAbandoned(t *testing.T) {
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
 	pod.Write("hello")
-	nc, err := nats.Connect(w.NATS)
+	nc, err := nats.Connect(w.NATS, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func TestReplicas(t *testing.T) {
 		return nil
 	})
 	for range 20 {
-		if got := w.Start(t, "nats req --raw "+subjectOf(t, subjects.LogGet, id)+" ''").Wait(); strings.TrimSpace(got) != "hello" {
+		if got := w.Start(t, "nats req --raw --timeout=5m "+subjectOf(t, subjects.LogGet, id)+" ''").Wait(); strings.TrimSpace(got) != "hello" {
 			t.Fatalf("got %q", got)
 		}
 	}

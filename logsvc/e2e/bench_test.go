@@ -69,7 +69,7 @@ func BenchmarkStreams(b *testing.B) {
 		var readers errgroup.Group
 		for range streams {
 			readers.Go(func() error {
-				nc, err := nats.Connect(w.NATS)
+				nc, err := nats.Connect(w.NATS, nats.Timeout(patience))
 				if err != nil {
 					return err
 				}

@@ -197,7 +197,7 @@ func TestHundred(t *testing.T) {
 	first, second := w.Start(t, line), w.Start(t, line)
 	first.WaitFor("hello\n")
 	second.WaitFor("hello\n")
-	nc, err := nats.Connect(w.NATS)
+	nc, err := nats.Connect(w.NATS, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func TestFrozenClient(t *testing.T) {
 			asked := time.Now()
 			quiet.Write(fmt.Sprintf("quiet %d", i))
 			reader.WaitFor(fmt.Sprintf("quiet %d\n", i))
-			if d := time.Since(asked); d > 20*time.Second {
+			if d := time.Since(asked); d > time.Minute {
 				t.Errorf("a line of another app took %s", d)
 			}
 			stats, err := w.stats(t.Context())

@@ -112,7 +112,7 @@ func services() map[string]int { return map[string]int{logsvc.ServiceName: 3} }
 
 // stats is what `nats micro stats` says.
 func (w *world) stats(ctx context.Context) (logsvc.Stats, error) {
-	cmd := exec.CommandContext(ctx, "nats", "req", "--raw", "$SRV.STATS."+logsvc.ServiceName, "")
+	cmd := exec.CommandContext(ctx, "nats", "req", "--raw", "--timeout=5m", "$SRV.STATS."+logsvc.ServiceName, "")
 	out, err := w.Prepare(cmd).Output()
 	if err != nil {
 		return logsvc.Stats{}, err

@@ -105,11 +105,11 @@ func TestDocumentedRole(t *testing.T) {
 	for right, k := range lacking {
 		t.Run("not "+right, func(t *testing.T) {
 			verb, _, _ := strings.Cut(right, " ")
-			want := "lacks the right " + verb + " on "
+			want, wait := "lacks the right "+verb+" on ", suite.Patience
 			if right == "get services" {
-				want = "nothing comes of " // a new replica, whose app could not be looked at again
+				want, wait = "nothing comes of ", 3*time.Second // a new replica, whose app could not be looked at again
 			}
-			if err := a.follow(t, k, 3*time.Second); err == nil || !strings.Contains(err.Error(), want) {
+			if err := a.follow(t, k, wait); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
 		})

@@ -33,8 +33,9 @@ func TestThrottleShares(t *testing.T) {
 	if err := throttle.wait(t.Context(), "one", 1<<10, 1); err != nil {
 		t.Fatal(err)
 	}
-	if between := others.Load() - before; between > 3 {
-		t.Errorf("%d reads of the other project came first, want 3 at most", between)
+	// Its turn is the next one, and this goroutine may run a little later. Else all come first.
+	if between := others.Load() - before; between > streams/4 {
+		t.Errorf("%d reads of the other project came first, want %d at most", between, streams/4)
 	}
 	all.Wait()
 }

@@ -120,7 +120,7 @@ func TestStubWatch(t *testing.T) {
 			select {
 			case e := <-w.ResultChan():
 				got = append(got, fmt.Sprintf("%s %s", e.Type, e.Object.(*servingv1.Service).ResourceVersion))
-			case <-time.After(20 * time.Second):
+			case <-time.After(5 * time.Minute):
 				t.Fatalf("got %v and nothing more", got)
 			}
 		}
