@@ -68,13 +68,11 @@ func PodStatus(pod *corev1.Pod) (status, reason string) {
 		}
 		return replicaPending, "Pending"
 	case corev1.PodFailed:
-		if pod.Status.Reason != "" {
-			return replicaFailed, pod.Status.Reason
+		reason = pod.Status.Reason
+		if reason == "" && len(containers) > 0 && containers[0].State.Terminated != nil {
+			reason = containers[0].State.Terminated.Reason
 		}
-		if len(containers) > 0 && containers[0].State.Terminated != nil {
-			return replicaFailed, containers[0].State.Terminated.Reason
-		}
-		return replicaFailed, ""
+		return replicaFailed, reason
 	case corev1.PodSucceeded:
 		return replicaStopped, "pod completed"
 	default:

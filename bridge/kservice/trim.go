@@ -1,6 +1,7 @@
 package kservice
 
 import (
+	"maps"
 	"time"
 )
 
@@ -42,12 +43,8 @@ func KeepsAnnotation(key string) bool {
 
 // keepOnly replaces m by a map with only the keys to be kept, unless m has no others.
 func keepOnly(m *map[string]string, keep func(key string) bool) {
-	kept := map[string]string{}
-	for key, value := range *m {
-		if keep(key) {
-			kept[key] = value
-		}
-	}
+	kept := maps.Clone(*m)
+	maps.DeleteFunc(kept, func(key, _ string) bool { return !keep(key) })
 	switch {
 	case len(kept) == len(*m): // a second call writes nothing
 	case len(kept) == 0:

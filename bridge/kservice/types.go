@@ -2,13 +2,17 @@ package kservice
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
 )
 
 // GroupVersion is that of the Knative kinds of this package.
@@ -19,7 +23,9 @@ func GroupVersion() schema.GroupVersion {
 // AddToScheme registers the trimmed Service and Revision, and their lists, as the kinds of
 // serving.knative.dev/v1. The scheme must not have Knative's own types for them.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &Service{}, &ServiceList{}, &Revision{}, &RevisionList{})
+	scheme.AddKnownTypes(GroupVersion(), &Service{}, &Revision{})
+	scheme.AddKnownTypeWithName(GroupVersion().WithKind("ServiceList"), &ServiceList{})
+	scheme.AddKnownTypeWithName(GroupVersion().WithKind("RevisionList"), &RevisionList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())
 	return nil
 }
@@ -69,24 +75,29 @@ type Condition struct {
 	LastTransitionTime Time `json:"lastTransitionTime,omitzero"`
 }
 
-// ServiceList is a list of Services.
-type ServiceList struct {
+// List is a list of objects of one kind.
+type List[T any, P interface {
+	*T
+	DeepCopy() *T
+}] struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	Items []Service `json:"items"`
+	Items []T `json:"items"`
 }
+
+// The lists of the kinds.
+type (
+	ServiceList  = List[Service, *Service]
+	RevisionList = List[Revision, *Revision]
+)
 
 // DeepCopyObject returns a copy that shares nothing with l.
-func (l *ServiceList) DeepCopyObject() runtime.Object {
-	return &ServiceList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: copies(l.Items, (*Service).DeepCopy)} //nolint:staticcheck // names what is copied
-}
-
-// copies returns deep copies. nil stays nil.
-func copies[T any](items []T, deepCopy func(*T) *T) []T {
-	out := slices.Clone(items)
-	for i := range out {
-		out[i] = *deepCopy(&out[i])
+func (l *List[T, P]) DeepCopyObject() runtime.Object {
+	out := &List[T, P]{TypeMeta: l.TypeMeta, Items: slices.Clone(l.Items)}
+	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	for i := range out.Items {
+		out.Items[i] = *P(&l.Items[i]).DeepCopy()
 	}
 	return out
 }
@@ -130,19 +141,6 @@ func (r *Revision) Known() bool {
 	return r != nil && r.Status.ActualReplicas != nil && !r.Status.NotReady
 }
 
-// RevisionList is a list of Revisions.
-type RevisionList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Revision `json:"items"`
-}
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *RevisionList) DeepCopyObject() runtime.Object {
-	return &RevisionList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: copies(l.Items, (*Revision).DeepCopy)} //nolint:staticcheck // names what is copied
-}
-
 // Compare orders the Services of a list by namespace and name, as Kubernetes does.
 func Compare(a, b types.NamespacedName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -163,4 +161,62 @@ func SelectionOf(svc *Service) Selection {
 // Listed reports whether the Service is on the list of a project and a domain, empty meaning any.
 func (s Selection) Listed(project, domain string) bool {
 	return s.managed && (project == "" || s.project == project) && (domain == "" || s.domain == domain)
+}
+
+// Time is a time that is zero, rather than an error, when it cannot be parsed.
+type Time struct {
+	time.Time
+}
+
+// UnmarshalJSON reads an RFC 3339 time, with or without a fraction, as UTC.
+// Anything else is the zero time. It never returns an error.
+func (t *Time) UnmarshalJSON(data []byte) error {
+	var text string
+	_ = json.Unmarshal(data, &text) // what is no string is no time
+	parsed, _ := time.Parse(time.RFC3339, text)
+	t.Time = parsed.UTC()
+	return nil
+}
+
+// UnmarshalJSON skips values of the wrong type.
+func (s *ServiceStatus) UnmarshalJSON(data []byte) error {
+	type plain ServiceStatus // without this method
+	return decodeTolerant(data, (*plain)(s))
+}
+
+// UnmarshalJSON skips values of the wrong type.
+func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
+	var raw struct {
+		ActualReplicas json.RawMessage `json:"actualReplicas"`
+		Conditions     []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	}
+	if err := decodeTolerant(data, &raw); err != nil {
+		return err
+	}
+	s.ActualReplicas, s.NotReady = nil, false
+	for _, c := range raw.Conditions {
+		if c.Type == conditionReady {
+			s.NotReady = c.Status != conditionTrue
+			break
+		}
+	}
+	// The decoder would leave a zero behind where a number does not fit.
+	if n, err := strconv.ParseInt(string(raw.ActualReplicas), 10, 32); err == nil {
+		s.ActualReplicas = new(int32(n))
+	}
+	return nil
+}
+
+// decodeTolerant decodes like client-go, but a value of the wrong type becomes the zero value: the
+// decoder continues after it and reports it at the end.
+func decodeTolerant(data []byte, into any) error {
+	err := kjson.UnmarshalCaseSensitivePreserveInts(data, into)
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return nil
+	}
+	return err
 }

@@ -3,9 +3,11 @@ package kube
 import (
 	"context"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -38,4 +40,22 @@ func List(ctx context.Context, c client.Reader, list client.ObjectList, opts ...
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	return c.List(ctx, list, opts...)
+}
+
+// Timeout bounds one request of the bridge to Kubernetes.
+const Timeout = 15 * time.Second
+
+// Unlimited returns a copy of cfg without a client-side rate limit: the API server has its own.
+func Unlimited(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.RateLimiter = -1, nil
+	return cfg
+}
+
+// Protobuf returns a copy of cfg that prefers protobuf, for the resources of Kubernetes itself.
+func Protobuf(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return cfg
 }
