@@ -9,6 +9,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/projector"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 )
 
@@ -24,16 +25,9 @@ const (
 // bucket or removed keys, the projector reads the bucket again. The audit finds what that does not
 // repair.
 func (s *session) guard(ctx context.Context, known store.Storage) error {
-	tick := time.NewTicker(reconnectCheck)
-	defer tick.Stop()
 	messages, last := known.Stream.State.Msgs, time.Now()
 	keys := s.projector.NewKeyCheck(known.Bucket.State.NumSubjects)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range retry.Ticks(ctx, reconnectCheck) {
 		if s.nc.IsClosed() {
 			return store.ErrClosed
 		}
@@ -73,6 +67,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 			s.auditNow("another client wrote to the bucket")
 		}
 	}
+	return nil
 }
 
 // historyCheck is how often a session reads the cluster's version.
@@ -82,14 +77,7 @@ const historyCheck = 10 * time.Second
 // that resumes at a version that the cluster has not reached again shows nothing, perhaps for
 // hours, and the informers' caches are of a history that is over. So only a new start can go on.
 func (s *session) watchHistory(ctx context.Context, seen string) error {
-	tick := time.NewTicker(historyCheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range retry.Ticks(ctx, historyCheck) {
 		if shown := s.source.Shown.Newest(); shown != "" && app.CompareVersions(shown, seen) > 0 {
 			seen = shown
 		}
@@ -102,4 +90,5 @@ func (s *session) watchHistory(ctx context.Context, seen string) error {
 		}
 		seen = version
 	}
+	return nil
 }

@@ -303,15 +303,14 @@ func fromJetStream[T any](ctx context.Context, s *session, op func(context.Conte
 // watchQueue ends the session when too much is pending, or when the stream shows events of an app
 // that this session neither published nor started from: of another bridge, or of a late append.
 func (s *session) watchQueue(ctx context.Context) error {
-	tick := time.NewTicker(storageCheck)
-	defer tick.Stop()
+	tick := time.Tick(storageCheck)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.queue.Overflow():
 			return publisher.ErrOverflow
-		case <-tick.C:
+		case <-tick:
 		}
 		written := s.projector.Position() // first: what is touched up to there is taken below
 		for id, sequence := range s.projector.TakeTouched() {

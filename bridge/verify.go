@@ -85,21 +85,19 @@ func (b *Bridge) runUntilReady(parent context.Context, timeout time.Duration) er
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
-	limit := time.NewTimer(timeout)
-	defer limit.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+	limit := time.After(timeout)
+	tick := time.Tick(20 * time.Millisecond)
 	for b.Ready() != nil {
 		select {
 		case err := <-done:
 			return err
-		case <-limit.C:
+		case <-limit:
 			why := b.Ready()
 			stop()
 			return errors.Join(fmt.Errorf("not done within %s: %w", timeout, why), <-done)
 		case <-parent.Done():
 			return errors.Join(context.Cause(parent), <-done)
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 	stop()

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -69,16 +70,10 @@ func (r *requesters) run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to %s: %w", r.inbox, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only with the connection
-	tick := time.NewTicker(probeInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			r.probe()
-		case <-ctx.Done():
-			return nil
-		}
+	for range retry.Ticks(ctx, probeInterval) {
+		r.probe()
 	}
+	return nil
 }
 
 // probe probes each requester. Probes that cannot be sent are sent the next time.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 // The log messages of the audit.
@@ -195,7 +197,7 @@ func (a *Auditor) confirm(ctx context.Context, i int, suspects []string) error {
 	looks := maxLooks
 	for n := 0; n < looks && len(left) > 0; n++ {
 		if n > 0 {
-			if err := wait(ctx, a.cfg.Between); err != nil {
+			if err := retry.Wait(ctx, a.cfg.Between); err != nil {
 				return err
 			}
 		}
@@ -243,13 +245,4 @@ func (a *Auditor) look(ctx context.Context, i int, subjects []string) (found map
 func (a *Auditor) work(d time.Duration) {
 	a.worked += d
 	a.cfg.Metrics.seconds.Add(d.Seconds())
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

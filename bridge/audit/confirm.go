@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -46,7 +47,7 @@ func (v *Verifier) confirm(ctx context.Context, started time.Time, differences [
 		if len(doubts) == 0 {
 			break
 		}
-		if err := wait(ctx, pause); err != nil {
+		if err := retry.Wait(ctx, pause); err != nil {
 			return nil, nil, err
 		}
 		compared = time.Now()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 // openFinding is what two comparisons agreed on, until a later one finds nothing wrong.
@@ -99,7 +101,7 @@ func (a *Auditor) repair(ctx context.Context, i, looks int) {
 				a.cfg.Log.Warn("the audit could not repair a difference", zap.Error(err))
 			}
 		}
-		if wait(ctx, a.cfg.Between) != nil {
+		if retry.Wait(ctx, a.cfg.Between) != nil {
 			return
 		}
 		wrong, ok = a.check(ctx, i)

@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"time"
+
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 const (
@@ -45,7 +47,7 @@ func (p *Pace) Step(ctx context.Context) error {
 		return nil
 	}
 	p.budget -= pause
-	return wait(ctx, pause)
+	return retry.Wait(ctx, pause)
 }
 
 // spent is the time of all work, without pauses.

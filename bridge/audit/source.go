@@ -14,6 +14,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
 )
 
@@ -118,7 +119,7 @@ func (a *SourcePart) await(ctx context.Context, done func() bool) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-changed:
-			if err := wait(ctx, a.Wait/10); err != nil {
+			if err := retry.Wait(ctx, a.Wait/10); err != nil {
 				return err
 			}
 		}

@@ -164,13 +164,12 @@ func (c *Conn) Refusal() error {
 // report polls for the errors that the client passes to no handler: those after dialing, for
 // example a certificate that is not trusted or a server without nkeys. It returns after Close.
 func (c *Conn) report() {
-	tick := time.NewTicker(reportInterval)
-	defer tick.Stop()
+	tick := time.Tick(reportInterval)
 	for {
 		select {
 		case <-c.done:
 			return
-		case <-tick.C:
+		case <-tick:
 			if err := c.NATS.LastError(); err != nil && !c.NATS.IsConnected() && !c.closing.Load() {
 				c.outage.because(err)
 			}

@@ -21,14 +21,7 @@ func (p *Projector) sweepMarkers(ctx context.Context) {
 		return
 	}
 	report := retry.Log{Logger: p.log}
-	tick := time.NewTicker(max(min(time.Minute, age/10), time.Second))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range retry.Ticks(ctx, max(min(time.Minute, age/10), time.Second)) {
 		if err := p.removeMarkers(ctx, time.Now().Add(-age)); err != nil && ctx.Err() == nil {
 			report.Warn("cannot remove old delete markers from the bucket", err)
 		}

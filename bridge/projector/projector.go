@@ -182,16 +182,13 @@ func (p *Projector) Run(ctx context.Context, snap *store.Snapshot) error {
 			p.failures.Store(0)
 		}
 		p.failures.Add(1)
-		wait := pause.NextBackOff()
 		p.metrics.restarts.Inc()
 		if err != nil {
 			text := err.Error()
 			p.trouble.Store(&text)
 		}
 		report.Warn("restarting the bucket's projection", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if retry.Wait(ctx, pause.NextBackOff()) != nil {
 			return nil
 		}
 	}
@@ -207,13 +204,9 @@ func (p *Projector) lookAgain(why error) {
 
 // WaitWritten blocks until the bucket reflects sequence.
 func (p *Projector) WaitWritten(ctx context.Context, sequence uint64) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for p.written.Load() < sequence {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := retry.Wait(ctx, 5*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -163,9 +163,7 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 			pause.Reset() // something was appended, by this bridge or by another writer
 			continue
 		}
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
+		if retry.Wait(ctx, pause.NextBackOff()) != nil {
 			return nil
 		}
 	}

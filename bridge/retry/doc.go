@@ -5,4 +5,5 @@
 //
 // [Do] waits 50 ms at first and at most 2 s between two tries, with jitter, for as long as its
 // context lasts. [NewPause] has the waits of a loop that starts the same thing again, up to 5 s.
+// [Wait] is one wait, [Ticks] are the rounds of what is done again and again.
 package retry

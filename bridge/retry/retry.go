@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -30,6 +31,32 @@ func Permanent(err error) error { return backoff.Permanent(err) }
 func NewPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+}
+
+// Wait waits for d. It returns the cause if ctx ends first.
+func Wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Ticks yields at each interval until ctx ends.
+func Ticks(ctx context.Context, interval time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		for tick := time.Tick(interval); ; {
+			select {
+			case now := <-tick:
+				if ctx.Err() != nil || !yield(now) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // Log logs why something has to be tried again: each reason once, and again after a while.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -93,10 +94,8 @@ func (s *Storage) Lost() []subjects.LostRange {
 // ConfirmLoss reads the ends of stream and bucket again later; an error: one has changed.
 func (s *Storage) ConfirmLoss(ctx context.Context, bucketLast uint64) error {
 	stream := s.Stream
-	select {
-	case <-time.After(TailConfirm):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := retry.Wait(ctx, TailConfirm); err != nil {
+		return err
 	}
 	if err := s.LookUp(ctx); err != nil {
 		return err

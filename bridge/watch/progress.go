@@ -56,13 +56,12 @@ func every(limit time.Duration, moved func() bool, cancel context.CancelCauseFun
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		tick := time.NewTicker(limit / silentSteps)
-		defer tick.Stop()
+		tick := time.Tick(limit / silentSteps)
 		for silent := 0; silent < silentSteps; {
 			select {
 			case <-done:
 				return
-			case <-tick.C:
+			case <-tick:
 			}
 			if silent++; moved() {
 				silent = 0

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 const (
@@ -66,15 +68,8 @@ func (e *embedded) cannotWrite(err error) error {
 // supervise looks after the server until ctx is done. A write error of a stream is final for the
 // server, whatever the disk has later: only a server that is started again writes again.
 func (e *embedded) supervise(ctx context.Context) {
-	tick := time.NewTicker(diskCheck)
-	defer tick.Stop()
 	pause, started := restartPause, time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range retry.Ticks(ctx, diskCheck) {
 		broken := e.examine()
 		if broken == nil || time.Since(started) < pause || checkRoom(e.dir) != nil {
 			continue

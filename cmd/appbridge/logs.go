@@ -107,12 +107,11 @@ func connectForLogs(parent context.Context, cfg config.Config, log *zap.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
+	tick := time.Tick(10 * time.Millisecond)
 	for !link.NATS.IsConnected() {
 		err := link.Err()
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			if err == nil {
 				err = noConnection(cfg, link)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/retry"
 )
 
 // limitMemory sets the memory limit of the Go runtime to nine tenths of the container's. A GOMEMLIMIT
@@ -45,13 +47,6 @@ func limitStart(ctx context.Context, ready func() error) {
 	}
 	debug.SetGCPercent(startGrowth)
 	defer debug.SetGCPercent(usualGrowth)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for ready() != nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for ready() != nil && retry.Wait(ctx, 100*time.Millisecond) == nil {
 	}
 }
