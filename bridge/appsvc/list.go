@@ -1,7 +1,6 @@
 package appsvc
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"crypto/sha256"
@@ -9,6 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -45,7 +46,7 @@ func (q *listQuery) name() string {
 
 // follows reports whether a Service comes after the cursor.
 func (c *cursor) follows(svc *app.Service) bool {
-	return cmp.Or(cmp.Compare(svc.Namespace, c.Namespace), cmp.Compare(svc.Name, c.Name)) > 0
+	return kservice.Compare(svc.Key(), types.NamespacedName{Namespace: c.Namespace, Name: c.Name}) > 0
 }
 
 // query reads the body of a list request.

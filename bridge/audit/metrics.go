@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Results of a round.
@@ -24,9 +25,7 @@ type Metrics struct {
 // NewMetrics makes the metrics and registers them. The gauges are of auditor(), which may be nil.
 func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-		reg.MustRegister(c)
-		return c
+		return promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
 		rounds:   counter("appbridge_audit_rounds_total", "Rounds of the audit, by result: complete or interrupted.", "result"),
@@ -37,19 +36,18 @@ func NewMetrics(reg prometheus.Registerer, auditor func() *Auditor) *Metrics {
 	}
 	m.rounds.WithLabelValues(resultComplete)
 	m.rounds.WithLabelValues(resultInterrupted)
-	gauge := func(name, help string, value func(*Auditor) float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+	gauge := func(name, help string, value func(*Auditor) float64) {
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			if a := auditor(); a != nil {
 				return value(a)
 			}
 			return 0
 		})
 	}
-	reg.MustRegister(
-		gauge("appbridge_audit_last_complete_age_seconds",
-			"Age of the last complete round of the audit, or of the audit itself before the first; 0 if it is off.",
-			func(a *Auditor) float64 { return time.Since(a.lastComplete()).Seconds() }),
-		gauge("appbridge_audit_unrepaired", "Findings of the audit that are to be repaired and are not yet.",
-			func(a *Auditor) float64 { n, _ := a.Unrepaired(); return float64(n) }))
+	gauge("appbridge_audit_last_complete_age_seconds",
+		"Age of the last complete round of the audit, or of the audit itself before the first; 0 if it is off.",
+		func(a *Auditor) float64 { return time.Since(a.lastComplete()).Seconds() })
+	gauge("appbridge_audit_unrepaired", "Findings of the audit that are to be repaired and are not yet.",
+		func(a *Auditor) float64 { n, _ := a.Unrepaired(); return float64(n) })
 	return m
 }

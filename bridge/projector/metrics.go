@@ -1,6 +1,9 @@
 package projector
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Metrics of a projector; docs/metrics.md lists them.
 type Metrics struct {
@@ -15,9 +18,7 @@ type Metrics struct {
 // NewMetrics registers the metrics with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
-		reg.MustRegister(c)
-		return c
+		return promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
 	}
 	return &Metrics{
 		foreignMessages:  counter("foreign_messages_total", "Messages on the event subjects that are no app events."),

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -22,14 +23,15 @@ type Metrics struct {
 // NewMetrics registers the metrics with reg. rejected counts rejected objects by reason;
 // the caller registers it.
 func NewMetrics(reg prometheus.Registerer, rejected *prometheus.CounterVec) *Metrics {
+	register := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
+		return register.NewCounter(prometheus.CounterOpts{Name: "appbridge_" + name, Help: help})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help})
+		return register.NewGauge(prometheus.GaugeOpts{Name: "appbridge_" + name, Help: help})
 	}
 	m := &Metrics{
-		published: prometheus.NewCounterVec(prometheus.CounterOpts{
+		published: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_events_published_total",
 			Help: "Events this replica stored in the stream, or found stored by a try of its own, by kind.",
 		}, []string{"kind"}),
@@ -38,7 +40,7 @@ func NewMetrics(reg prometheus.Registerer, rejected *prometheus.CounterVec) *Met
 		dropped:        counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
 		fenceConflicts: counter("fence_conflicts_total", "Times the stream refused an append because it, or the app, ended at another sequence than expected."),
 		retries:        counter("publish_retries_total", "Times sending stopped to find out which appends had landed."),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+		latency: register.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),
 		}),
@@ -48,7 +50,6 @@ func NewMetrics(reg prometheus.Registerer, rejected *prometheus.CounterVec) *Met
 	for _, kind := range []subjects.EventKind{subjects.Created, subjects.Updated, subjects.Deleted} {
 		m.published.WithLabelValues(string(kind))
 	}
-	reg.MustRegister(m.published, m.merged, m.dropped, m.fenceConflicts, m.retries, m.latency, m.pendingChanges, m.pendingBytes)
 	return m
 }
 

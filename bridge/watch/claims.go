@@ -33,29 +33,22 @@ func (c claims) remove(id subjects.AppID, key types.NamespacedName) {
 
 // winner is the Knative Service that is the app where several claim to be: the one with the
 // canonical name, else the oldest. It is nil if there is no claim.
-func (c claims) winner(id subjects.AppID) (best *app.Service) {
-	canonical := ""
-	for _, svc := range c[id] {
-		if best == nil {
-			best = svc
-			continue
-		}
-		if canonical == "" {
-			canonical = kservice.Name(id)
-		}
-		if wins(svc, best, canonical) {
-			best = svc
-		}
+func (c claims) winner(id subjects.AppID) *app.Service {
+	switch len(c[id]) {
+	case 0:
+		return nil
+	case 1: // most have no other
+		return c[id][0]
 	}
-	return best
-}
-
-func wins(a, b *app.Service, canonical string) bool {
-	if (a.Name == canonical) != (b.Name == canonical) {
-		return a.Name == canonical
-	}
-	return cmp.Or(
-		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-	) < 0
+	canonical := kservice.Name(id)
+	return slices.MinFunc(c[id], func(a, b *app.Service) int {
+		switch {
+		case a.Name == b.Name:
+		case a.Name == canonical:
+			return -1
+		case b.Name == canonical:
+			return 1
+		}
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), kservice.Compare(a.Key(), b.Key()))
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 )
@@ -40,13 +41,12 @@ func defaultWebTimeouts() webTimeouts {
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	build := currentBuild()
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
+	promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 		Name:        "appbridge_build_info",
 		Help:        "Always 1; the labels identify the program.",
 		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "go_version": build.Go},
-	})
-	info.Set(1)
-	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}).Set(1)
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }
 
