@@ -3,6 +3,8 @@ package app
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -60,4 +62,25 @@ func otherHistory(version, problem string) error {
 // SteppedBack is the error of a cluster that has an older version than the bridge has seen.
 func SteppedBack(version, seen string) error {
 	return otherHistory(version, fmt.Sprintf("its history stepped back from version %s under the running bridge", seen))
+}
+
+// CompareVersions compares two resourceVersions of one resource; versions that cannot be compared
+// count as newer, so that nothing is skipped.
+func CompareVersions(a, b string) int {
+	if a == b {
+		return 0
+	}
+	n, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// NewerVersion is the newer of two resourceVersions; empty stands for none.
+func NewerVersion(a, b string) string {
+	if a == "" || b != "" && CompareVersions(b, a) > 0 {
+		return b
+	}
+	return a
 }

@@ -2,6 +2,7 @@ package appsvc
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/request"
@@ -108,4 +109,49 @@ func (s *Service) turn(ctx context.Context, option string, wait func(context.Con
 		request.Errorf(subjects.CodeResourceExhausted, "%s: no turn within %s, too many requests before this one, try again later", option, s.timeouts.queue))
 	defer cancel()
 	return wait(ctx)
+}
+
+// locks serialize the writes of an app. The zero value is ready. They only save work: the versions
+// in the writes keep concurrent ones apart, since other programs write too.
+type locks struct {
+	mu   sync.Mutex
+	apps map[subjects.AppID]*lock
+}
+
+type lock struct {
+	taken chan struct{} // has one item while the lock is taken
+	users int           // that have it or wait for it
+}
+
+// lock waits for the lock of an app.
+func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.apps == nil {
+		l.apps = map[subjects.AppID]*lock{}
+	}
+	one := l.apps[id]
+	if one == nil {
+		one = &lock{taken: make(chan struct{}, 1)}
+		l.apps[id] = one
+	}
+	one.users++
+	l.mu.Unlock()
+
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(l.apps, id)
+		}
+	}
+	select {
+	case one.taken <- struct{}{}:
+		return func() {
+			<-one.taken
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
 }

@@ -8,10 +8,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
 const (
@@ -175,4 +179,65 @@ func (s *Service) begin(ctx context.Context, op operation, msg *request.Request)
 		defer done()
 		s.publish(op, r, rep, err)
 	}, nil
+}
+
+// Config configures a Service. Its values are valid: the options that set them are checked.
+// Fields that are not optional must not be zero.
+type Config struct {
+	// Prefix of every subject; subjects.DefaultPrefix unless there is a reason.
+	Prefix string
+	// InboxPrefix is the prefix of reply subjects, _INBOX unless clients use another one.
+	InboxPrefix string
+	// MaxReads and MaxWrites bound the reads and writes that are served at one time,
+	// MaxPendingReads those that wait. While other projects have requests, one project has at most
+	// half of each.
+	MaxReads, MaxPendingReads, MaxWrites int
+	// Version of the program, as `nats micro info` shows it; it need not be a
+	// semantic one. Optional.
+	Version string
+	// ClusterName names the cluster in the service's metadata.
+	ClusterName string
+
+	// Namespaces are watched; empty means all.
+	Namespaces []string
+	// App configures the conversion; its zero value gives apps without a URL.
+	App kservice.Config
+
+	// EnableWrites turns on the operations that change apps. Deploy counts only then.
+	EnableWrites bool
+	// Deploy configures deploy. Its namespace is that of new apps and must be watched.
+	Deploy kservice.DeployConfig
+}
+
+// Entry is an app in the cache. Its objects are shared and must not be changed.
+type Entry struct {
+	ID      subjects.AppID
+	Service *app.Service
+	// Revision gives current_replicas. nil: there is none. During a rollout it may be older than
+	// the Revision that the Service names, until the informers have observed that.
+	Revision *kservice.Revision
+}
+
+// convert returns the App.
+func (e Entry) convert() (*appv1.App, error) {
+	encoded, err := app.State{Service: e.Service, Revision: e.Revision}.App()
+	if err != nil {
+		return nil, err
+	}
+	return encoded.App()
+}
+
+// Cache reads the caches of the informers, without requests to Kubernetes. It is safe for
+// concurrent use.
+type Cache interface {
+	// Synced returns nil once the cache has everything that exists, else the reason.
+	Synced() error
+	// App returns one app. Of several Knative Services that claim its id it is the published one.
+	App(id subjects.AppID) (Entry, bool)
+	// Services returns the Knative Services of all apps that match, in no order. match must be
+	// quick, and must not call the Cache.
+	Services(match func(*app.Service) bool) []*app.Service
+	// Pods are the pods that carry the name of a Knative Service. The error says why they are not
+	// known; for want of a right it is a *kube.DeniedError.
+	Pods(namespace, service string) ([]corev1.Pod, error)
 }

@@ -246,3 +246,71 @@ func (a *Auditor) work(d time.Duration) {
 	a.worked += d
 	a.cfg.Metrics.seconds.Add(d.Seconds())
 }
+
+// Part is one thing that is audited. The Auditor calls its methods one at a time.
+type Part interface {
+	// Active reports whether there is anything to audit now. Otherwise the findings do not count.
+	Active() bool
+	// Screen reads everything and returns the suspects. With an error it has not read everything.
+	Screen(ctx context.Context, pace *Pace) (suspects []string, err error)
+	// Look compares the subjects in full. It returns ErrInactive if the part became inactive.
+	Look(ctx context.Context, subjects []string) (Looked, error)
+	// Repair starts the repair of findings. A later look finds its effect.
+	Repair(ctx context.Context, findings []Difference) error
+}
+
+// ErrInactive is the error of a part that cannot be audited at present.
+var ErrInactive = errors.New("there is nothing to audit at present")
+
+// Looked is the result of a look.
+type Looked struct {
+	Findings []Difference
+	// Changing are the subjects that could not be judged: a change of them is in progress.
+	Changing map[string]bool
+}
+
+const (
+	// rest is how long a paced screen pauses, as a multiple of how long it worked.
+	rest = 9
+	// stint is how long it works before it pauses.
+	stint = 5 * time.Millisecond
+)
+
+// Pace spreads a screen over time. The zero value does not pause.
+type Pace struct {
+	budget time.Duration // that is left for pauses
+	hurry  func() bool   // reports whether another round is requested
+	began  time.Time     // of the present stint
+	worked time.Duration
+}
+
+// newPace makes a Pace that pauses for budget in all, and no longer once hurry returns true.
+func newPace(budget time.Duration, hurry func() bool) *Pace {
+	return &Pace{budget: budget, hurry: hurry, began: time.Now()}
+}
+
+// Step pauses if enough work was done since the last pause. It is called after each bit of work.
+func (p *Pace) Step(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if p.began.IsZero() {
+		p.began = time.Now()
+		return nil
+	}
+	worked := time.Since(p.began)
+	if worked < stint {
+		return nil
+	}
+	p.worked += worked
+	defer func() { p.began = time.Now() }()
+	pause := min(rest*worked, p.budget)
+	if pause <= 0 || p.hurry() {
+		return nil
+	}
+	p.budget -= pause
+	return retry.Wait(ctx, pause)
+}
+
+// spent is the time of all work, without pauses.
+func (p *Pace) spent() time.Duration { return p.worked + time.Since(p.began) }

@@ -33,8 +33,8 @@
 // removed at an age, if that is configured (markers.go).
 //
 // Events that were removed from the stream before they were projected end Run with ErrRemoved
-// (removed.go), unless they were gone before the session started. A KeyCheck compares the number of
-// the bucket's keys and its last sequence with what the projector did (keycheck.go).
+// (tail.go), unless they were gone before the session started. A KeyCheck compares the number of
+// the bucket's keys and its last sequence with what the projector did (keys.go).
 //
 // The package follows one stream and writes one bucket. It knows nothing of sessions, the queue or
 // Kubernetes.

@@ -3,8 +3,10 @@ package projector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
@@ -207,4 +209,71 @@ func (p *Projector) purge(ctx context.Context, id subjects.AppID, sequence uint6
 	}
 	p.purged.Add(1)
 	return nil
+}
+
+// KeyState is what the projector knows of one app's key in the bucket.
+type KeyState struct {
+	Known   bool
+	Exists  bool   // it is no delete marker
+	Event   uint64 // the stream sequence that it reflects, 0 if that is not known
+	Entry   uint64 // its sequence in the bucket's stream, 0 if that is not known
+	Touched uint64 // the sequence of an event of the app that the session has not judged yet
+}
+
+// KeyStates returns what is known of the keys of apps, and up to which sequence the bucket reflects
+// the stream.
+func (p *Projector) KeyStates(ids []subjects.AppID) (states map[subjects.AppID]KeyState, written uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	states = make(map[subjects.AppID]KeyState, len(ids))
+	for _, id := range ids {
+		k, ok := p.keys[id]
+		states[id] = KeyState{Known: ok, Exists: k.exists, Event: k.event, Entry: k.at.Sequence, Touched: p.touched[id]}
+	}
+	return states, p.written.Load()
+}
+
+var (
+	errForeignWrite = errors.New("another client wrote to the bucket")
+	// ErrKeysVanished is the result of a KeyCheck that found fewer keys than the bucket should have.
+	ErrKeysVanished = errors.New("keys were removed from the bucket")
+)
+
+// KeyCheck compares the bucket's stream, each time its state is read, with what the projector wrote and
+// removed.
+type KeyCheck struct {
+	projector *Projector
+	keys      uint64 // in the bucket at the last check
+	purged    uint64 // keys that the projector had removed when that check began
+
+	// Of the check under way:
+	before  uint64
+	atLeast int64
+}
+
+// NewKeyCheck makes a check that begins with a bucket of so many keys.
+func (p *Projector) NewKeyCheck(keys uint64) *KeyCheck { return &KeyCheck{projector: p, keys: keys} }
+
+// Begin is called before the state is read.
+func (c *KeyCheck) Begin() {
+	c.before, c.atLeast = c.projector.purged.Load(), c.projector.atLeast.Load()
+}
+
+// Check has the projector read the bucket again if keys have vanished, or another client wrote to it.
+// It returns errKeysVanished or errForeignWrite then.
+func (c *KeyCheck) Check(state jetstream.StreamState) (err error) {
+	p := c.projector
+	// Without what the projector may have removed itself.
+	want := max(int64(c.keys)-int64(p.purging.Load()-c.purged), min(c.atLeast, p.atLeast.Load()))
+	switch {
+	case int64(state.NumSubjects) < want:
+		err = fmt.Errorf("%w: it holds %d of %d", ErrKeysVanished, state.NumSubjects, want)
+	case state.LastSeq > p.sent.Load():
+		err = errForeignWrite
+	}
+	if err != nil {
+		p.lookAgain(err)
+	}
+	c.keys, c.purged = state.NumSubjects, c.before
+	return err
 }

@@ -8,7 +8,7 @@
 //
 // A Queue holds the pending changes of each app in order. It is bounded: updates merge, and at the
 // hard limit all pending changes are dropped (a resync finds what they led to). It outlives its
-// session: the next one takes over the changes that still follow what was published (backlog.go).
+// session: the next one takes over the changes that still follow what was published (queue.go).
 // It forgets apps that were deleted a while ago (evict.go).
 //
 // A Publisher takes the changes off one Queue, makes their events (prepare.go) and appends them with

@@ -2,8 +2,10 @@ package watch
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/app"
@@ -51,4 +53,21 @@ func (c claims) winner(id subjects.AppID) *app.Service {
 		}
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), kservice.Compare(a.Key(), b.Key()))
 	})
+}
+
+func errConflict(id subjects.AppID, winner *app.Service) error {
+	return fmt.Errorf("app %s is already Knative Service %s/%s", id, winner.Namespace, winner.Name)
+}
+
+// reject counts and logs an object that is not published, once per version. mu must be locked.
+func (s *Source) reject(key types.NamespacedName, svc *app.Service, reason string, err error) {
+	seen := string(svc.UID) + "/" + svc.ResourceVersion + "/" + reason
+	if s.reported[key] == seen {
+		return
+	}
+	s.reported[key] = seen
+	s.rejected(reason)
+	s.log.Warn("Knative Service is rejected",
+		zap.Stringer("service", key), zap.String("resourceVersion", svc.ResourceVersion),
+		zap.String("reason", reason), zap.Error(err))
 }
