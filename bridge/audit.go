@@ -87,7 +87,6 @@ func (b *Bridge) unrepaired() error {
 	}
 }
 
-// auditedSession is a session as the audit reads it.
 type auditedSession struct{ s *session }
 
 // audited returns the session that is live, nil if none is.

@@ -100,7 +100,6 @@ func (b *Bridge) checkConnection() error {
 	return b.disconnected()
 }
 
-// newStorage returns the stream and the bucket, not inspected yet.
 func (b *Bridge) newStorage() *store.Storage {
 	return store.New(b.js, b.subjects, store.Config{
 		Stream: b.cfg.Stream, Bucket: b.cfg.Bucket, Prefix: b.cfg.Prefix, ClusterName: b.cfg.ClusterName, ClusterUID: b.clusterUID,

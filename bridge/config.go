@@ -17,7 +17,6 @@ const (
 	EncodingProtobuf Encoding = "protobuf" // binary, deterministic, keeps unknown fields
 )
 
-// contentType is the ce-datacontenttype of an encoding.
 func (e Encoding) contentType() string {
 	if e == EncodingProtobuf {
 		return subjects.ContentTypeProtobuf

@@ -39,7 +39,6 @@ func (b *Bridge) lead(stop context.Context, k *watch.Cluster) error {
 	return nil
 }
 
-// errDeposed says that another replica holds the Lease.
 var errDeposed = errors.New("deposed")
 
 // leads confirms with the API server that this bridge holds the Lease; without
@@ -69,7 +68,6 @@ func (b *Bridge) leases(k *watch.Cluster) witnessLeases {
 	return witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
 }
 
-// readWitness reads from the Lease what was acknowledged.
 func (b *Bridge) readWitness(ctx context.Context, k *watch.Cluster, lease types.NamespacedName) error {
 	_, err := b.leases(k).Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -101,7 +99,6 @@ func (l *ownLock) Update(ctx context.Context, record resourcelock.LeaderElection
 	return l.Interface.Update(ctx, record)
 }
 
-// term waits for the Lease and publishes while it is held.
 func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	// Stopping first flushes, then gives the Lease back.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stop))

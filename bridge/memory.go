@@ -50,7 +50,6 @@ func (d *doubts) add(ids []subjects.AppID) {
 	}
 }
 
-// addFound notes messages that appends ran into.
 func (d *doubts) addFound(found map[subjects.AppID]*store.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,7 +59,6 @@ func (d *doubts) addFound(found map[subjects.AppID]*store.Message) {
 	maps.Copy(d.found, found)
 }
 
-// forgetFound forgets messages of a stream that is gone.
 func (d *doubts) forgetFound() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -72,7 +72,6 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	return snap, nil
 }
 
-// loadBucket reads the bucket, if there is one.
 func (s *session) loadBucket(ctx context.Context) (*store.Snapshot, error) {
 	if s.storage.Bucket == nil {
 		return &store.Snapshot{Records: map[subjects.AppID]*app.Record{}}, nil
@@ -101,7 +100,6 @@ func (s *session) reportLoss(missing store.Loss) {
 	}
 }
 
-// heal carries stream and bucket past what they lost.
 func (s *session) heal(ctx context.Context, missing store.Loss, snap *store.Snapshot) error {
 	if lost := missing.Stream; lost.To > 0 {
 		s.status.set(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))

@@ -66,7 +66,6 @@ type session struct {
 	cancel context.CancelCauseFunc // ends it
 }
 
-// newSession makes a session that is not started.
 func (b *Bridge) newSession(k *watch.Cluster) *session {
 	bucket := b.newBucket(b.writes)
 	bucket.Known = b.source.State
@@ -92,7 +91,6 @@ func (b *Bridge) session(lead, stop context.Context, k *watch.Cluster) error {
 	return err
 }
 
-// run starts the session and returns why it ended.
 func (s *session) run(lead, stop context.Context) error {
 	ctx, cancel := context.WithCancelCause(lead)
 	defer cancel(nil)
@@ -118,7 +116,6 @@ func (s *session) run(lead, stop context.Context) error {
 	return cmp.Or(err, ended, context.Cause(ctx))
 }
 
-// start brings a session to life.
 func (s *session) start(ctx context.Context) error {
 	s.status.set("waiting for JetStream")
 	s.memory.checked.Store(s.nc.Stats().Reconnects)
@@ -235,7 +232,6 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 	finish()
 }
 
-// newProjector makes the projector of the session, which goes on from snap.
 func (s *session) newProjector(snap *store.Snapshot) *projector.Projector {
 	return projector.New(projector.Config{
 		Bucket: s.bucket, Stream: s.cfg.Stream, Subjects: s.subjects, Acknowledged: s.acknowledged,
@@ -243,7 +239,6 @@ func (s *session) newProjector(snap *store.Snapshot) *projector.Projector {
 	}, snap)
 }
 
-// newPublisher makes the publisher of the session, which goes on behind what has been read.
 func (s *session) newPublisher() *publisher.Publisher {
 	state := s.storage.Stream.State
 	state.LastSeq = s.publishFrom
@@ -259,7 +254,6 @@ func (s *session) newPublisher() *publisher.Publisher {
 	})
 }
 
-// stopWith flushes and ends the session once stop is done.
 func (s *session) stopWith(ctx, stop context.Context) error {
 	select {
 	case <-ctx.Done():

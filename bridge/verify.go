@@ -67,7 +67,6 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 	return v.Run(ctx)
 }
 
-// target is what this bridge publishes to, as it is compared with the cluster.
 func (b *Bridge) target(namespaces []string) *audit.Target {
 	return &audit.Target{
 		NATS: b.nc, JetStream: b.js, Subjects: b.subjects,
@@ -79,7 +78,6 @@ func (b *Bridge) target(namespaces []string) *audit.Target {
 	}
 }
 
-// runUntilReady runs the bridge until everything is published.
 func (b *Bridge) runUntilReady(parent context.Context, timeout time.Duration) error {
 	ctx, stop := context.WithCancel(parent)
 	defer stop()

@@ -329,7 +329,6 @@ func droppedNote(replica string, n int64) parcel {
 	return parcel{note: subjects.LogNoteDropped, replica: replica, dropped: n}
 }
 
-// done returns a batch for reuse.
 func (o *outbox) done(b *batch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

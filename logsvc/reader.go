@@ -82,7 +82,6 @@ func (r *reader) markPresent() {
 	}
 }
 
-// markAlive records a message from the reader.
 func (r *reader) markAlive() {
 	r.markPresent()
 	r.mu.Lock()

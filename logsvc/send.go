@@ -235,7 +235,6 @@ func (s *Service) finish(ctx context.Context, req *logRequest, end ending, err e
 	return string(reason)
 }
 
-// messages returns the last messages of an answer that ends with an error.
 func (e ending) messages(failure *request.Error, option string) []*nats.Msg {
 	reason := subjects.LogEndError
 	if failure.Code == subjects.CodeResourceExhausted {

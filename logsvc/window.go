@@ -53,7 +53,6 @@ func (w *window) enter(ctx context.Context, seq uint64, msg *nats.Msg, b *batch)
 	return w.await(ctx, func() bool { return w.tryEnter(seq, msg, b) })
 }
 
-// drain waits until every message is acknowledged.
 func (w *window) drain(ctx context.Context) error {
 	return w.await(ctx, func() bool { return len(w.open) == 0 })
 }

@@ -158,7 +158,6 @@ func (e Encoded) middle(into []byte) []byte {
 	return into
 }
 
-// size is how many bytes the App has.
 func (e Encoded) size() int {
 	var room [40]byte
 	return len(e.data) + len(e.middle(room[:0]))

@@ -16,7 +16,6 @@ type Pending struct {
 	Reached uint64    // the session had accounted for the stream up to this sequence
 }
 
-// hasState reports whether one of the changes is not a removal.
 func (p Pending) hasState() bool {
 	return slices.ContainsFunc(p.Changes, func(c *Change) bool { return !c.Remove })
 }

@@ -138,7 +138,6 @@ func (in Input) lostCreates(result Result) {
 	}
 }
 
-// compare adds the difference of one app.
 func (in Input) compare(id subjects.AppID, result *Result) {
 	r := result.Record(in, id)
 	now, there := in.Current[id]

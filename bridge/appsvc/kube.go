@@ -54,7 +54,6 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// call is one request.
 type call func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error)
 
 // do makes one request. The error is a *kubeError, or that of ctx.
@@ -103,7 +102,6 @@ func (k *kube) update(ctx context.Context, object *unstructured.Unstructured) (*
 	})
 }
 
-// patch merges into a Knative Service.
 func (k *kube) patch(ctx context.Context, at types.NamespacedName, patch []byte) (*unstructured.Unstructured, error) {
 	return k.do(ctx, "patch", knative("services"), at.Namespace, func(ctx context.Context, r dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
 		return r.Patch(ctx, at.Name, types.MergePatchType, patch, metav1.PatchOptions{})

@@ -123,7 +123,6 @@ type lock struct {
 	users int           // that have it or wait for it
 }
 
-// lock waits for the lock of an app.
 func (l *locks) lock(ctx context.Context, id subjects.AppID) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.apps == nil {

@@ -49,7 +49,6 @@ func (c *cursor) follows(svc *app.Service) bool {
 	return kservice.Compare(svc.Key(), types.NamespacedName{Namespace: c.Namespace, Name: c.Name}) > 0
 }
 
-// query reads the body of a list request.
 func (s *Service) query(r *apiRequest) (*listQuery, error) {
 	body := &appv1.ListRequest{}
 	if err := r.decode(body); err != nil {

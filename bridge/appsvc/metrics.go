@@ -37,7 +37,6 @@ func newMetrics(reg prometheus.Registerer, l *limits) *metrics {
 	}
 }
 
-// ended counts a request.
 func (m *metrics) ended(op, result string, arrived time.Time) {
 	m.requests.WithLabelValues(op, result).Inc()
 	m.seconds.WithLabelValues(op).Observe(time.Since(arrived).Seconds())

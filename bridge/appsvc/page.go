@@ -75,7 +75,6 @@ func (p *page) before(item []byte) []byte {
 	}
 }
 
-// reply is the encoded ListResponse.
 func (p *page) reply() (*reply, error) {
 	rest, _, err := appv1.Encode(&p.rest, p.form)
 	if err != nil {

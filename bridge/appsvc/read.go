@@ -38,7 +38,6 @@ func (s *Service) named(r *apiRequest) (*appv1.Identifier, error) {
 	return body.GetAppId(), invalid(p.Texts())
 }
 
-// get answers with one app.
 func (s *Service) get(_ context.Context, r *apiRequest) (*reply, error) {
 	if _, err := s.named(r); err != nil {
 		return nil, err

@@ -58,7 +58,6 @@ func (s *Service) appReply(form string, app *appv1.App, svc metav1.Object, wrap 
 	return rep, nil
 }
 
-// setVersion puts the version of a Knative Service into the headers.
 func (r *reply) setVersion(svc metav1.Object) {
 	r.header.Set(subjects.HeaderUID, string(svc.GetUID()))
 	r.header.Set(subjects.HeaderResourceVersion, svc.GetResourceVersion())
@@ -66,7 +65,6 @@ func (r *reply) setVersion(svc metav1.Object) {
 	r.header.Set(subjects.HeaderNamespace, svc.GetNamespace())
 }
 
-// withOutcome sets the outcome of a write.
 func (r *reply) withOutcome(outcome subjects.Outcome) *reply {
 	r.outcome = outcome
 	r.header.Set(subjects.HeaderOutcome, string(outcome))
@@ -102,7 +100,6 @@ func (s *Service) refuse(op operation, r *request.Request, err error) {
 	s.answered(op, r, failure.Code.String(), r.Respond(failure))
 }
 
-// publish answers a request that was served.
 func (s *Service) publish(op operation, r *apiRequest, rep *reply, err error) {
 	if errors.Is(err, errGone) {
 		s.metrics.ended(op.name, resultGone, r.Arrived)

@@ -45,7 +45,6 @@ func (s *Service) maxBody(op operation) int {
 	}
 }
 
-// parse reads subject and headers.
 func (s *Service) parse(op operation, msg *request.Request) (*apiRequest, error) {
 	if op.write && !s.cfg.EnableWrites {
 		return nil, request.Errorf(subjects.CodePermissionDenied,

@@ -63,7 +63,6 @@ func (r *requesters) remove(number uint64) {
 	delete(r.waiting, number)
 }
 
-// run probes until ctx is done.
 func (r *requesters) run(ctx context.Context) error {
 	sub, err := r.nc.Subscribe(r.inbox+"*", r.receive)
 	if err != nil {

@@ -116,7 +116,6 @@ func (s *Service) operations() ([]operation, error) {
 	return all, nil
 }
 
-// requestConfig describes the service and its endpoints.
 func (s *Service) requestConfig() (request.Config, error) {
 	cfg := request.Config{
 		Name: ServiceName, Version: s.cfg.Version,
@@ -218,7 +217,6 @@ type Entry struct {
 	Revision *kservice.Revision
 }
 
-// convert returns the App.
 func (e Entry) convert() (*appv1.App, error) {
 	encoded, err := app.State{Service: e.Service, Revision: e.Revision}.App()
 	if err != nil {

@@ -153,7 +153,6 @@ func (s *Service) removeRevision(ctx context.Context, namespace, name string, se
 	return s.kube.remove(ctx, knative("revisions"), revision, false)
 }
 
-// remove deletes an app.
 func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	if err := r.decodeOnlyApp(&appv1.DeleteRequest{}); err != nil {
 		return nil, err

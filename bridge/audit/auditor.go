@@ -241,7 +241,6 @@ func (a *Auditor) look(ctx context.Context, i int, subjects []string) (found map
 	return found, looked.Changing, nil
 }
 
-// work counts time that was spent.
 func (a *Auditor) work(d time.Duration) {
 	a.worked += d
 	a.cfg.Metrics.seconds.Add(d.Seconds())

@@ -24,7 +24,6 @@ type comparison struct {
 	refused func(id subjects.AppID, s app.State, prev *app.Record) error
 }
 
-// published is what was published last of each app.
 func (s *sides) published() map[subjects.AppID]*app.Record {
 	published := map[subjects.AppID]*app.Record{}
 	for id, h := range s.entries {
@@ -40,7 +39,6 @@ func (s *sides) published() map[subjects.AppID]*app.Record {
 	return published
 }
 
-// union are the apps that any of the sides has.
 func union(sides ...iter.Seq[subjects.AppID]) map[subjects.AppID]struct{} {
 	ids := map[subjects.AppID]struct{}{}
 	for _, side := range sides {
@@ -116,7 +114,6 @@ func (c comparison) judgeBelief(id subjects.AppID, r *app.Record) (Difference, b
 	return Difference{}, false
 }
 
-// fill adds what the sides have of an app.
 func (c comparison) fill(d Difference) Difference {
 	if c.s.pending[d.id] {
 		d.tolerated = watch.StandInTime + time.Second // for the event to arrive
@@ -160,7 +157,6 @@ func (c comparison) owedDifference(id subjects.AppID, was *app.Record) Differenc
 	return about(id, DifferenceApp, SideStream, "another App: the cluster has version %s, %s; they differ in %s", version, last, parts)
 }
 
-// judgeEntry compares an app's bucket entry with its last event.
 func (c comparison) judgeEntry(id subjects.AppID) (Difference, bool) {
 	e, h := c.s.events[id], c.s.entries[id]
 	if e.Published() == nil {
@@ -198,7 +194,6 @@ func (c comparison) judgeAlone(id subjects.AppID, h *store.Entry) (Difference, b
 	return Difference{}, false
 }
 
-// judge returns the differences between the sides.
 func (t *Target) judge(s *sides) ([]Difference, []Note) {
 	if len(s.blocked) > 0 {
 		return s.blocked, nil

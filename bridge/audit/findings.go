@@ -73,7 +73,6 @@ func (a *Auditor) find(i int, subject string, findings []Difference) (fresh bool
 	return fresh
 }
 
-// right removes a subject that is right from the open findings.
 func (a *Auditor) right(i int, subject string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -63,7 +63,6 @@ func undecided(differences []Difference, now *sides) error {
 	return nil
 }
 
-// end is the last sequence of the stream.
 func (s *sides) end() uint64 {
 	if s.storage.Stream == nil {
 		return 0
@@ -247,7 +246,6 @@ func (v *Verifier) published(ctx context.Context, id subjects.AppID, before *sto
 	return strings.Join(names, ", "), err
 }
 
-// repaired adds a repair to the report.
 func (v *Verifier) repaired(d Difference, format string, args ...any) {
 	r := Repair{App: d.App, Key: d.Key, Kind: d.Kind, Detail: fmt.Sprintf(format, args...)}
 	v.report.Repairs = append(v.report.Repairs, r)

@@ -170,7 +170,6 @@ func nameOf(app *AppName, key string) string {
 	return subjects.AppID(*app).String()
 }
 
-// bySubject groups differences by what differs.
 func bySubject(differences []Difference) map[string][]Difference {
 	found := map[string][]Difference{}
 	for _, d := range differences {
@@ -204,12 +203,10 @@ func compareNotes(a, b Note) int {
 	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Detail, b.Detail))
 }
 
-// whole is a difference of a side as a whole.
 func whole(kind DifferenceKind, side Side, format string, args ...any) Difference {
 	return Difference{Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...)}
 }
 
-// about is a difference of an app.
 func about(id subjects.AppID, kind DifferenceKind, side Side, format string, args ...any) Difference {
 	d := whole(kind, side, format, args...)
 	d.App, d.id = (*AppName)(&id), id
@@ -217,7 +214,6 @@ func about(id subjects.AppID, kind DifferenceKind, side Side, format string, arg
 	return d
 }
 
-// noteOn is a note on an app.
 func noteOn(id subjects.AppID, kind NoteKind, format string, args ...any) Note {
 	key, _ := id.Key() // as in about
 	return Note{App: (*AppName)(&id), Key: key, Kind: kind, Detail: fmt.Sprintf(format, args...)}

@@ -94,7 +94,6 @@ func (t *Target) readNATS(ctx context.Context, s *sides, only *selection) error 
 	return t.readStream(ctx, s, only)
 }
 
-// inspect checks stream and bucket as a whole.
 func (t *Target) inspect(ctx context.Context, s *sides) error {
 	st := s.storage
 	if err := st.LookUp(ctx); err != nil {

@@ -38,7 +38,6 @@ type SourcePart struct {
 // Active reports whether the informers have synced.
 func (a *SourcePart) Active() bool { return a.Synced() }
 
-// objectOf returns the object that a subject names.
 func objectOf(subject string) (kind string, key types.NamespacedName) {
 	kind, name, _ := strings.Cut(subject, " ")
 	key.Namespace, key.Name, _ = strings.Cut(name, "/")

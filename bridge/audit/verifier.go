@@ -113,7 +113,6 @@ func (v *Verifier) read(ctx context.Context, only *selection) (*sides, error) {
 	return s, nil
 }
 
-// addCluster adds the apps of the cluster.
 func (s *sides) addCluster(cluster *watch.ClusterApps) {
 	s.current, s.pending, s.version = cluster.Current, cluster.Pending, cluster.Version
 	for _, ns := range cluster.Unknown {
@@ -154,5 +153,4 @@ func UntilAnswered(ctx context.Context, log *zap.Logger, timeout time.Duration, 
 	return err
 }
 
-// errNoAnswer ends a wait whose time is over.
 var errNoAnswer = errors.New("no answer in time")

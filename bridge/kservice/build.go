@@ -145,7 +145,6 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig, found, denied *P
 	return m
 }
 
-// checkSize checks the size of all annotations.
 func (m *Manifest) checkSize(found *Problems) {
 	for _, annotations := range []map[string]string{m.Annotations, m.Template.Annotations} {
 		size := 0

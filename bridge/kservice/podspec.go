@@ -19,7 +19,6 @@ import (
 // internalVariables are the last ones of the first container, the pattern of endpoints first.
 const internalVariables = 3
 
-// podSpec is the payload of an app as Kubernetes has it.
 func podSpec(spec *appv1.Spec, found *Problems) corev1.PodSpec {
 	var out corev1.PodSpec
 	switch payload := spec.GetAppPayload().(type) {

@@ -48,7 +48,6 @@ func (c *policyCheck) deny(field, value, reason string) {
 	c.denied.Add(field, Quote(value)+": "+reason)
 }
 
-// account checks the name of a service account.
 func (c *policyCheck) account(field, name string) {
 	switch policy := c.cfg.Policy; {
 	case name == policy.OwnServiceAccount:
@@ -59,7 +58,6 @@ func (c *policyCheck) account(field, name string) {
 	}
 }
 
-// reference checks the name of an object of a kind.
 func (c *policyCheck) reference(field, kind, name string) {
 	if !slices.ContainsFunc(c.cfg.Policy.References, func(r Reference) bool { return r.matches(kind, name, c.id) }) {
 		c.deny(field, name, "no pattern of --allowed-references matches this "+kind)

@@ -277,7 +277,6 @@ func (o *outage) because(err error) {
 	o.log.Warn("waiting for NATS", zap.String("servers", o.servers), zap.String("error", reason))
 }
 
-// over records that there is a connection.
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -56,7 +56,6 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return greeted, nil
 }
 
-// dialed takes the outcome of dialing.
 func (d *dialer) dialed(conn net.Conn, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +71,6 @@ func (d *dialer) dialed(conn net.Conn, err error) error {
 	return nil
 }
 
-// refusal is why the server that was dialed last is not used.
 func (d *dialer) refusal() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

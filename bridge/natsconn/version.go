@@ -20,7 +20,6 @@ const oldest = "2.11.0"
 // maxGreeting is more than the INFO of a server takes, with all servers of its cluster.
 const maxGreeting = 1 << 20
 
-// versionError reports that a server is too old.
 type versionError struct{ address, version string }
 
 func (e *versionError) Error() string {

@@ -158,7 +158,6 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 	return nil
 }
 
-// trust accepts a key as it is.
 func (p *Projector) trust(d *doubtful) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,6 @@ func (p *Projector) sweepMarkers(ctx context.Context) {
 	}
 }
 
-// oldMarker is a delete marker that may go.
 type oldMarker struct {
 	app subjects.AppID
 	at  store.StoredAt
@@ -99,7 +98,6 @@ func (p *Projector) sweep(m oldMarker) bool {
 	return true
 }
 
-// swept notes that a marker is gone.
 func (p *Projector) swept(m oldMarker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

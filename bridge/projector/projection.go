@@ -143,7 +143,6 @@ func (p *projection) send(ctx context.Context, e entry, sequence uint64) error {
 	}
 }
 
-// await waits for the fate of a write.
 func (p *Projector) await(ctx context.Context, w write) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // an earlier write failed: none after it counts
@@ -249,7 +248,6 @@ func (p *projection) follow(ctx context.Context) (err error) {
 	})
 }
 
-// take projects the next message of the stream.
 func (p *projection) take(ctx context.Context, d *delivery, t *tail) error {
 	<-d.ready
 	if ctx.Err() != nil {
@@ -288,7 +286,6 @@ func (p *projection) take(ctx context.Context, d *delivery, t *tail) error {
 	return nil
 }
 
-// lookUp reads the stream's state from its leader.
 func (p *Projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := p.bucket.JS.Stream(ctx, p.stream)
 	if err != nil {

@@ -108,7 +108,6 @@ func New(cfg Config, snap *store.Snapshot) *Projector {
 	return p
 }
 
-// reader reads single events of the stream that is followed.
 func (p *Projector) reader() store.Reader {
 	return store.NewReader(p.bucket.JS.Conn(), p.stream, p.subjects)
 }
@@ -194,7 +193,6 @@ func (p *Projector) Run(ctx context.Context, snap *store.Snapshot) error {
 	}
 }
 
-// lookAgain has the projector read the bucket again.
 func (p *Projector) lookAgain(why error) {
 	select {
 	case p.restart <- why:
@@ -228,7 +226,6 @@ type mark struct {
 // lagGrain is how many acknowledgements in a row share a mark.
 const lagGrain = 250 * time.Millisecond
 
-// note notes that an event was acknowledged.
 func (l *lag) note(sequence uint64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

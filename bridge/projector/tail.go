@@ -135,7 +135,6 @@ func (p *Projector) removed(from, to uint64) error {
 	return err
 }
 
-// notice logs a notice of loss.
 func (p *Projector) notice(sequence uint64, from, to string) {
 	lost, err := subjects.ParseNotice(from, to)
 	if err != nil {

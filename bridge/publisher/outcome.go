@@ -56,7 +56,6 @@ func (p *Publisher) confirm(ctx context.Context) error {
 	})
 }
 
-// look is one try to confirm.
 func (p *Publisher) look(ctx context.Context) error {
 	acknowledged := p.known.Witness().Stream // first: others may append meanwhile
 	stream, err := p.js.Stream(ctx, p.cfg.Stream)

@@ -34,7 +34,6 @@ type flight struct {
 	answer   answer
 }
 
-// answered takes the answer to the newest try.
 func (f *flight) answered(ack *jetstream.PubAck, err error) {
 	f.answer = answerOf(f.expected, ack, err)
 	switch f.answer.outcome {
@@ -132,7 +131,6 @@ func (p *Publisher) launch(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// isGone reports whether the stream no longer has the message at sequence.
 func (p *Publisher) isGone(sequence uint64) bool {
 	return sequence > 0 && sequence < p.first || store.InRanges(p.cfg.Lost, sequence)
 }

@@ -194,7 +194,6 @@ func (p *Publisher) storeLanded() {
 	p.again = nil
 }
 
-// report counts and logs why the pipeline stopped.
 func (p *Publisher) report(err error) {
 	p.metrics.retries.Inc()
 	p.noteTrouble(err)

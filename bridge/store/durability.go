@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 )
 
-// problems are what makes a configuration unfit.
 type problems []string
 
 func (p *problems) add(unfit bool, format string, args ...any) {
@@ -51,7 +50,6 @@ func (s *Storage) checkDurability(cfg jetstream.StreamConfig) error {
 	return nil
 }
 
-// bucketProblems lists what makes a bucket unfit.
 func bucketProblems(cfg jetstream.StreamConfig) (p problems) {
 	p.add(cfg.MaxAge != 0, "ttl %s makes entries vanish", cfg.MaxAge)
 	p.add(cfg.Retention != jetstream.LimitsPolicy, "retention %s, want limits", cfg.Retention)
@@ -62,7 +60,6 @@ func bucketProblems(cfg jetstream.StreamConfig) (p problems) {
 	return p
 }
 
-// ackMeaning describes what an acknowledgement of a stream guarantees.
 func ackMeaning(cfg jetstream.StreamConfig) string {
 	where := "on disk"
 	if cfg.Storage != jetstream.FileStorage {

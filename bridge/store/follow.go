@@ -151,7 +151,6 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, stream string, 
 	return js.OrderedConsumer(ctx, stream, cfg)
 }
 
-// next waits for a message, for quietTime at most.
 func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()

@@ -193,7 +193,6 @@ func (r *bucketReader) keepSmallest(m *Message, intact bool) {
 	r.smallest, r.intact = &nats.Msg{Subject: m.Subject, Header: h, Data: m.Data}, intact
 }
 
-// snapshot is what was read.
 func (r *bucketReader) snapshot() *Snapshot {
 	r.Foreign, r.Keys = uint64(len(r.foreign)), uint64(len(r.Records))+r.markers
 	for id, msg := range r.rewrites {

@@ -30,7 +30,6 @@ type Connection struct {
 	perPath map[string]*openWatch
 }
 
-// openWatch is the state of one informer's watch.
 type openWatch struct {
 	open  int
 	since time.Time // since when there is none; zero while there is one

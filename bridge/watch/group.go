@@ -144,7 +144,6 @@ func (g *Group) all() []*listerWatcher {
 	return g.members[:len(g.members):len(g.members)]
 }
 
-// of returns the members of a kind and namespace.
 func (g *Group) of(kind, namespace string) []*listerWatcher {
 	return slices.DeleteFunc(slices.Clone(g.all()), func(l *listerWatcher) bool {
 		return l.opts.Kind != kind || l.opts.Namespace != namespace

@@ -132,7 +132,6 @@ func (l *listerWatcher) end() {
 	l.cancel = nil
 }
 
-// satisfied notes that a plain list is there.
 func (l *listerWatcher) satisfied(consistent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +231,6 @@ func (l *listerWatcher) requested() {
 	}
 }
 
-// message notes that a message was received.
 func (l *listerWatcher) message() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

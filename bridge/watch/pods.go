@@ -84,7 +84,6 @@ func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
 	return found, nil
 }
 
-// podsByService is the index by namespace/service.
 const podsByService = "service"
 
 func podService(object any) ([]string, error) {

@@ -69,7 +69,6 @@ func (s *Shown) service(key types.NamespacedName) *app.Service {
 	return s.services[key]
 }
 
-// setService stores what the informer has of a Knative Service.
 func (s *Shown) setService(key types.NamespacedName, now *app.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +91,6 @@ func (s *Shown) removeService(key types.NamespacedName, last *app.Service, versi
 	s.versions[KindService].note(key.Namespace, last.ResourceVersion)
 }
 
-// setRevision stores what the informer has of a Revision.
 func (s *Shown) setRevision(key types.NamespacedName, now *kservice.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +138,6 @@ func (s *Shown) index(key types.NamespacedName, old, now *app.Service) {
 	}
 }
 
-// appsOf are the apps whose Knative Service names a Revision.
 func (s *Shown) appsOf(revision types.NamespacedName) (ids []subjects.AppID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +201,6 @@ func (s *Shown) noteDelete(kind string, uid types.UID, version string) {
 	}
 }
 
-// notify closes the channel of changes.
 func (s *Shown) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,6 @@ type standIns struct {
 	closed bool
 }
 
-// awaits reports whether the Revision of an app is awaited.
 func (s *standIns) awaits(id subjects.AppID) bool { return s.apps[id] != nil }
 
 // begin starts the time for which another Revision may stand in. overdue is called at its end.
@@ -52,7 +51,6 @@ func (s *standIns) begin(id subjects.AppID, overdue func(*awaited)) {
 	a.stop = s.after(StandInTime, func() { overdue(a) })
 }
 
-// end ends the wait of an app, if there is one.
 func (s *standIns) end(id subjects.AppID) {
 	if a := s.apps[id]; a != nil {
 		a.stop()
@@ -92,7 +90,6 @@ func (s *Source) counting(id subjects.AppID, svc *app.Service, was app.State, ha
 	return named
 }
 
-// overdue ends a wait whose time is over.
 func (s *Source) overdue(id subjects.AppID, a *awaited) {
 	s.mu.Lock()
 	defer s.Shown.notify()

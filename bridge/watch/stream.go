@@ -173,7 +173,6 @@ type initialList struct {
 	objects int
 }
 
-// progress reports whether an event is a step forward.
 func (l *initialList) progress(event watch.Event) bool {
 	switch {
 	case !l.under:
@@ -187,7 +186,6 @@ func (l *initialList) progress(event watch.Event) bool {
 	}
 }
 
-// ended reports whether an event ends the list.
 func (l *initialList) ended(event watch.Event) bool {
 	if !l.under || event.Type != watch.Bookmark {
 		return false

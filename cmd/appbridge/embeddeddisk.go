@@ -208,7 +208,6 @@ func sizeOf(dir string) (total int64) {
 	return total
 }
 
-// warnOfReaders warns when every user of the machine can read the streams.
 func warnOfReaders(log *zap.Logger, dir string) {
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
 		log.Warn("every user of this machine has access to the folder of the embedded NATS server; chmod 700 keeps the events private",

@@ -13,7 +13,6 @@ import (
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
 
-// resolveLogFormat turns auto into the format that fits w.
 func resolveLogFormat(format string, w io.Writer) string {
 	if format != config.LogFormatAuto {
 		return format

@@ -138,7 +138,6 @@ func colorOf(replica string) int {
 	return colors[h.Sum32()%uint32(len(colors))]
 }
 
-// noteEnd prints why a stream ended before the end of the log.
 func (p *logPrinter) noteEnd(reason subjects.LogEnd) {
 	switch reason {
 	case subjects.LogEndStopped:

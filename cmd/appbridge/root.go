@@ -28,7 +28,6 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// newRoot makes the tree of commands.
 func newRoot(args []string, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use: "appbridge",

@@ -22,7 +22,6 @@ import (
 // serviceStopGrace is how long a service may take to end.
 const serviceStopGrace = 2 * time.Second
 
-// service answers requests until ctx is done.
 type service interface {
 	Run(ctx context.Context) error
 }

@@ -66,7 +66,6 @@ func verifyAndPrint(ctx context.Context, cfg config.Config, log *zap.Logger, std
 // errInterrupted is the error of a comparison that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// verify connects, compares and prints repairs as they happen.
 func verify(ctx context.Context, cfg config.Config, log *zap.Logger, out *bufio.Writer) (*audit.Report, error) {
 	link, err := natsconn.Connect(ctx, cfg.NATS, connectionName(cfg), log.Named("nats"))
 	if err != nil {

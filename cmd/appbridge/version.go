@@ -14,7 +14,6 @@ import (
 // -X main.commit=abcdef"). Empty: what the Go toolchain recorded.
 var version, commit string
 
-// buildInfo identifies the program.
 type buildInfo struct {
 	Version, Commit, Go string
 }

@@ -82,14 +82,12 @@ func answer(w http.ResponseWriter, status int, body string) {
 	_, _ = io.WriteString(w, body+"\n") // the client may be gone
 }
 
-// web is the HTTP server of the process.
 type web struct {
 	server *http.Server
 	addr   net.Addr
 	failed chan error // gets one error when serving ends unasked, closed when it has ended
 }
 
-// startWeb listens on listen and serves handler until stop.
 func startWeb(ctx context.Context, listen string, handler http.Handler, timeouts webTimeouts, log *zap.Logger) (*web, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {

@@ -186,7 +186,6 @@ func (s *stream) take(it *item, handle Handler) (ended bool, err error) {
 	return false, nil
 }
 
-// finish acknowledges a message after the handler has returned.
 func (s *stream) finish(it *item) {
 	if it.seq > 0 {
 		s.inbox.handled(it)

@@ -117,7 +117,6 @@ func (f *follower) takeReplicas(m *Message) error {
 	return f.deliver(m)
 }
 
-// note hands the handler a note of the client.
 func (f *follower) note(text, replica string) error {
 	note := &Message{Kind: Note, Note: subjects.LogNoteWaiting, Replica: replica, More: f.pending}
 	if replica != "" {

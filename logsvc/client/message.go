@@ -95,7 +95,6 @@ func parse(m *nats.Msg) (item, error) {
 	return it, nil
 }
 
-// headerNumber returns the number in a header, 0 without it.
 func headerNumber(h nats.Header, name string, least int64) (int64, error) {
 	text := h.Get(name)
 	if text == "" {

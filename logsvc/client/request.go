@@ -55,7 +55,6 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// wireRequest is the body of a request.
 type wireRequest struct {
 	Replica     string             `json:"replica,omitempty"`
 	Container   string             `json:"container,omitempty"`

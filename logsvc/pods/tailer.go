@@ -69,7 +69,6 @@ func (t *tailer) run(ctx context.Context, follow bool) error {
 	return err
 }
 
-// follow reads until no more lines can come.
 func (t *tailer) follow(ctx context.Context) error {
 	for {
 		state, err := t.state(ctx)

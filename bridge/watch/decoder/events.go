@@ -84,7 +84,6 @@ func (e *events) next() ([]byte, error) {
 	}
 }
 
-// event scans the line of one event.
 func (e *events) event(line []byte) (action watch.EventType, object runtime.Object, ok bool) {
 	s := &e.scanner
 	s.scan(line)
@@ -121,7 +120,6 @@ func (s *scanner) new(kind string) runtime.Object {
 	return svc
 }
 
-// clientGo is client-go's decoder of a watch.
 func (e *events) clientGo(r io.Reader) (watch.Decoder, error) {
 	objects, envelope, framer, err := e.negotiator.StreamDecoder(runtime.ContentTypeJSON, nil)
 	if err != nil {

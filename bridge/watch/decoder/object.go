@@ -41,14 +41,12 @@ func (s *scanner) object(kind string, of *metav1.TypeMeta, metadata, status func
 	}
 }
 
-// service reads a Service.
 func (s *scanner) service(svc *kservice.Service) {
 	s.object("Service", &svc.TypeMeta,
 		func() { svc.LastChange = s.metadata(&svc.ObjectMeta, kservice.KeepsLabel, kservice.KeepsAnnotation) },
 		func() { s.serviceStatus(&svc.Status) })
 }
 
-// revision reads a Revision.
 func (s *scanner) revision(rev *kservice.Revision) {
 	s.object("Revision", &rev.TypeMeta,
 		func() {

@@ -28,7 +28,6 @@ const (
 	maxKnownLen = 128
 )
 
-// scan begins to read a document in memory.
 func (s *scanner) scan(document []byte) {
 	s.buffer, s.err = *bytes.NewBuffer(document), nil
 	s.read(&s.buffer)
@@ -104,7 +103,6 @@ func (s *scanner) fields(field func(name []byte) (bit uint)) {
 	s.delimiter('}')
 }
 
-// each reads an array.
 func (s *scanner) each(element func()) {
 	s.delimiter('[')
 	for s.more(']') {
@@ -127,7 +125,6 @@ func (s *scanner) raw() []byte {
 	return s.scratch
 }
 
-// text reads a string.
 func (s *scanner) text() string { return string(s.raw()) }
 
 // word reads a string that repeats.
@@ -144,7 +141,6 @@ func (s *scanner) intern(text []byte) string {
 	return word
 }
 
-// number reads an integer.
 func (s *scanner) number() int64 {
 	n, err := strconv.ParseInt(string(s.value()), 10, 64)
 	if err != nil {

@@ -160,7 +160,6 @@ func checkCA(path string) error {
 	return nil
 }
 
-// checkPEM looks for a block whose type ends in kind.
 func checkPEM(kind string) func(path string) error {
 	return func(path string) error {
 		data, err := os.ReadFile(path)
@@ -176,7 +175,6 @@ func checkPEM(kind string) func(path string) error {
 	}
 }
 
-// checkKeyPair checks that key and certificate belong together.
 func checkKeyPair(certificate, key string) error {
 	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "tls: "))
@@ -263,7 +261,6 @@ func checkNoEmbedded(command Command, set settings, found *problems) {
 		embedded.source, command, listen)
 }
 
-// appOperand is the app that the arguments name.
 func appOperand(operands []string, found *problems) subjects.AppID {
 	const want = "want project/domain/app, for example shop/production/search"
 	parts := strings.SplitN(strings.Join(operands, " "), "/", 3)

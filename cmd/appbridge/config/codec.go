@@ -17,7 +17,6 @@ import (
 // hidden stands for a value that may be a secret.
 const hidden = "(hidden)"
 
-// form describes the text of a value.
 type form struct {
 	kind   string                   // stands for the value in the help text, empty for a switch
 	want   string                   // what is allowed, to follow "want"
@@ -54,7 +53,6 @@ func text(kind, want string, check func(string) error) codec[string] {
 	}
 }
 
-// word is one of the given words.
 func word[T ~string](words ...T) codec[T] {
 	names := make([]string, len(words))
 	for i, w := range words {
@@ -81,7 +79,6 @@ func toggle() codec[bool] {
 	}
 }
 
-// number is a whole number from low to high.
 func number(low, high int) codec[int] {
 	return codec[int]{
 		form: form{kind: "number", want: fmt.Sprintf("a whole number from %d to %d", low, high)},

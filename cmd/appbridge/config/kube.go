@@ -121,7 +121,6 @@ func ownServiceAccount(cfg *rest.Config, namespaces []string) string {
 	return name
 }
 
-// ownNamespace is the namespace of the pod that this process runs in.
 func ownNamespace() (string, error) {
 	data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// setting is the text that an option was given, and where.
 type setting struct {
 	text, source string
 }

@@ -47,7 +47,6 @@ func (command Command) String() string {
 
 const variablePrefix = "APPBRIDGE_"
 
-// variable is the name of the option's environment variable.
 func (o option) variable() string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
 }

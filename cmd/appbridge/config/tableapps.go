@@ -14,7 +14,6 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 )
 
-// appOptions are the options of the app operations.
 func appOptions(c *Config) []option {
 	return []option{
 		define("max-app-reads", "requests for app operations that change nothing served at one time; one project has at most half while others have some", &c.MaxAppReads, number(1, 1_000_000)),
@@ -121,7 +120,6 @@ func formatVariables(values map[string]string) string {
 	return strings.Join(items, ",")
 }
 
-// parseVariables is the inverse of formatVariables.
 func parseVariables(text string) (map[string]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

@@ -44,7 +44,6 @@ func or[T comparable](word string, value T, other codec[T]) codec[T] {
 // maxTail is beyond any log, and a number that every machine has.
 const maxTail = 1_000_000_000
 
-// logRequestOptions are what `appbridge logs` asks of the log service.
 func logRequestOptions(c *Config) []option {
 	return []option{
 		short("f", define("follow", "go on with what will be written", &c.Follow, toggle())),
@@ -64,7 +63,6 @@ func logRequestOptions(c *Config) []option {
 	}
 }
 
-// logOutputOptions are how `appbridge logs` prints.
 func logOutputOptions(c *Config) []option {
 	return []option{
 		define("color", "colors; auto: on a terminal, unless NO_COLOR is set", &c.Color, word(WhenAuto, WhenAlways, WhenNever)),
