@@ -264,8 +264,8 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 // isTerminal reports whether an operator must act on an error before this bridge can go on: any
 // ConfigError at the start, a fatal one after a session was live.
 func (b *Bridge) isTerminal(err error) bool {
-	var config *app.ConfigError
-	return errors.As(err, &config) && (config.Fatal || !b.memory.lived.Load())
+	config, ok := errors.AsType[*app.ConfigError](err)
+	return ok && (config.Fatal || !b.memory.lived.Load())
 }
 
 // result is what the last session's end means for the process; cause is what that session followed.

@@ -225,8 +225,8 @@ func (s *Service) refuse(op subjects.LogOp, r *request.Request, err error) {
 
 // failure returns the error for the requester, and logs an internal one.
 func (s *Service) failure(app subjects.AppID, err error) *request.Error {
-	var failure *request.Error
-	if !errors.As(err, &failure) {
+	failure, ok := errors.AsType[*request.Error](err)
+	if !ok {
 		s.log.Error("log request failed", zap.Stringer("app", app), zap.Error(err))
 		failure = request.Errorf(subjects.CodeInternal, "internal error, see the log of the service")
 	}

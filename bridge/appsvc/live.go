@@ -27,47 +27,26 @@ const (
 	cacheInterval = 5 * time.Millisecond
 )
 
-// owner is the owner of a Knative Service, by its annotation.
-type owner int
-
-const (
-	ownerNone  owner = iota // no app id, or no object
-	ownerThis               // the app of the request
-	ownerOther              // another app, or an invalid app id
-)
-
-func ownerOf(object *unstructured.Unstructured, id subjects.AppID) owner {
-	if object == nil {
-		return ownerNone
-	}
-	switch written, ok := object.GetAnnotations()[kservice.AnnotationAppID]; {
-	case !ok:
-		return ownerNone
-	case written == id.String():
-		return ownerThis
-	default:
-		return ownerOther
-	}
-}
-
 // foreign is the reason why deploy may not change the object, empty if it may. Deploy takes over a
 // Knative Service without an app id if its label marks it as managed by Flyte.
 func (l *live) foreign() string {
-	switch {
-	case l.owner == ownerOther:
-		return "belongs to another app"
-	case l.owner == ownerNone && l.object != nil && l.object.GetLabels()[kservice.LabelManaged] != "true":
-		return "has neither an app id nor the label " + kservice.LabelManaged
-	default:
+	if l.object == nil || l.ours {
 		return ""
 	}
+	if _, named := l.object.GetAnnotations()[kservice.AnnotationAppID]; named {
+		return "belongs to another app"
+	}
+	if l.object.GetLabels()[kservice.LabelManaged] != "true" {
+		return "has neither an app id nor the label " + kservice.LabelManaged
+	}
+	return ""
 }
 
 // live is the Knative Service of an app as read from Kubernetes.
 type live struct {
 	at     types.NamespacedName
 	object *unstructured.Unstructured // nil: not found
-	owner  owner
+	ours   bool                       // the annotation has the id of the app, letter for letter
 }
 
 // find reads the Knative Service of an app: where the cache has it, else by its canonical name,
@@ -88,8 +67,9 @@ func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = &live{at: at, object: object, owner: ownerOf(object, id)}
-		if found.owner == ownerThis {
+		found = &live{at: at, object: object}
+		if object != nil && object.GetAnnotations()[kservice.AnnotationAppID] == id.String() {
+			found.ours = true
 			break
 		}
 	}
@@ -98,7 +78,7 @@ func (s *Service) find(ctx context.Context, id subjects.AppID) (*live, error) {
 
 // owns reports whether a pod belongs to the app. Without the app's Service nothing proves that.
 func (l *live) owns(pod *unstructured.Unstructured) bool {
-	return l.owner == ownerThis && kservice.OwnsPod(l.at.Name, l.object.GetUID(), pod.GetLabels())
+	return l.ours && kservice.OwnsPod(l.at.Name, l.object.GetUID(), pod.GetLabels())
 }
 
 // service decodes the part of the object that a conversion reads.
@@ -167,7 +147,7 @@ func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (
 	}
 	created, err := k.create(ctx, knative("services"), &unstructured.Unstructured{Object: content})
 	if !lacksNamespace(err) {
-		return &live{at: at, object: created, owner: ownerThis}, err
+		return &live{at: at, object: created, ours: true}, err
 	}
 	namespace := &unstructured.Unstructured{}
 	namespace.SetAPIVersion("v1")

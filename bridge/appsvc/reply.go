@@ -83,8 +83,7 @@ func (s *Service) failureOf(op operation, subject string, rep *reply, err error)
 		}
 		return nil
 	}
-	var failure *request.Error
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*request.Error](err); ok {
 		return failure
 	}
 	if errors.Is(err, context.Canceled) {

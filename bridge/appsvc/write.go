@@ -86,14 +86,14 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, manifest *ks
 		return now, subjects.OutcomeCreated, err
 	case found.object.GetDeletionTimestamp() != nil:
 		return nil, "", errTerminating
-	case found.owner == ownerThis && kservice.Unchanged(found.object.GetLabels(), found.object.GetAnnotations(), manifest):
+	case found.ours && kservice.Unchanged(found.object.GetLabels(), found.object.GetAnnotations(), manifest):
 		return found, subjects.OutcomeUnchanged, nil
 	}
 	if err := manifest.Apply(found.object.Object); err != nil {
 		return nil, "", fmt.Errorf("change knative service %s: %w", found.at, err)
 	}
 	updated, err := s.kube.update(ctx, found.object)
-	return &live{at: found.at, object: updated, owner: ownerThis}, subjects.OutcomeUpdated, err
+	return &live{at: found.at, object: updated, ours: true}, subjects.OutcomeUpdated, err
 }
 
 // stop scales an app to zero and keeps it.
@@ -106,7 +106,7 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 	outcome := subjects.OutcomeMissing
 	err := s.write(ctx, func(ctx context.Context) error {
 		found, err := s.find(ctx, r.app)
-		if err != nil || found.owner != ownerThis {
+		if err != nil || !found.ours {
 			return err
 		}
 		was := found.object.GetResourceVersion()
@@ -115,7 +115,7 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 			sent = sent || unanswered(err)
 			return client.IgnoreNotFound(err)
 		}
-		now = &live{at: found.at, object: patched, owner: ownerThis}
+		now = &live{at: found.at, object: patched, ours: true}
 		// A second try finds the change of the first one.
 		if patched.GetResourceVersion() != was || sent {
 			outcome = subjects.OutcomeStopped
@@ -160,7 +160,7 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 	var was *live
 	err := s.write(ctx, func(ctx context.Context) error {
 		found, err := s.find(ctx, r.app)
-		if err != nil || found.owner != ownerThis {
+		if err != nil || !found.ours {
 			return err
 		}
 		err = s.kube.remove(ctx, knative("services"), found.object, true)
@@ -228,8 +228,8 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 
 // unanswered reports whether a write that failed may have taken effect.
 func unanswered(err error) bool {
-	var failed *kubeError
-	return errors.As(err, &failed) && failed.unavailable()
+	failed, ok := errors.AsType[*kubeError](err)
+	return ok && failed.unavailable()
 }
 
 // wrote logs a write that succeeded and adds its outcome to the reply.
@@ -279,8 +279,7 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 	if ctx.Err() != nil {
 		return s.late(ctx, last)
 	}
-	var failed *kubeError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*kubeError](err); ok {
 		return failed.failure()
 	}
 	return err

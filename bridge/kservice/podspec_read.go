@@ -73,8 +73,8 @@ func countValues(v *structpb.Value) int {
 
 // unreadable words an error of encoding/json without the names of Go's types.
 func unreadable(err error) string {
-	var mismatch *json.UnmarshalTypeError
-	if !errors.As(err, &mismatch) {
+	mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
 		return err.Error()
 	}
 	want := mismatch.Type.Kind().String()

@@ -214,8 +214,7 @@ func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
 // decoder continues after it and reports it at the end.
 func decodeTolerant(data []byte, into any) error {
 	err := kjson.UnmarshalCaseSensitivePreserveInts(data, into)
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if errors.As(err, new(*json.UnmarshalTypeError)) {
 		return nil
 	}
 	return err

@@ -19,8 +19,7 @@ const CodeMessageTooLarge jetstream.ErrorCode = 10054
 
 // ErrorCodeOf returns the code of a JetStream error, 0 for any other error.
 func ErrorCodeOf(err error) jetstream.ErrorCode {
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode
 	}
 	return 0

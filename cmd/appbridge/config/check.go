@@ -153,8 +153,7 @@ func checkNKey(path string) error {
 }
 
 func checkCA(path string) error {
-	var o nats.Options
-	if err := nats.RootCAs(path)(&o); err != nil {
+	if nats.RootCAs(path)(&nats.Options{}) != nil {
 		return errors.New("it holds no certificate")
 	}
 	return nil
