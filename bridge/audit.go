@@ -128,8 +128,7 @@ func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]audit.B
 	})
 	keys, written := a.s.projector.KeyStates(ids)
 	for id, b := range beliefs {
-		k := keys[id]
-		beliefs[id] = b.WithKey(audit.BelievedKey{Known: k.Known, Exists: k.Exists, Event: k.Event, Entry: k.Entry}, written, k.Touched)
+		beliefs[id] = b.WithKey(keys[id], written)
 	}
 	return beliefs
 }

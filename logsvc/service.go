@@ -23,17 +23,11 @@ const ServiceName = "appbridge-logs"
 
 // Config configures a Service.
 type Config struct {
-	// Prefix of every subject, usually subjects.DefaultPrefix.
-	Prefix string
-	// MaxStreams is how many requests are served at a time. At least 1.
-	MaxStreams int
-	// InboxPrefix is the subject under which the reply subjects of requests have to lie, usually
-	// _INBOX.
-	InboxPrefix string
-	// Version of the program for `nats micro info`. It need not be a semantic one.
-	Version string
-	// ClusterName names the cluster in the service's metadata.
-	ClusterName string
+	Prefix      string // of every subject, usually subjects.DefaultPrefix
+	MaxStreams  int    // how many requests are served at a time, at least 1
+	InboxPrefix string // under which reply subjects have to lie, usually _INBOX
+	Version     string // of the program for `nats micro info`; it need not be a semantic one
+	ClusterName string // in the service's metadata
 }
 
 // Service answers log requests. Make one with New.

@@ -51,18 +51,13 @@ type Line = logline.Line
 
 // Query selects the logs to read.
 type Query struct {
-	App subjects.AppID
-	// Replica is the name of one replica; empty: all of them.
-	Replica string
-	// Container to read; empty: the first that is not Knative's.
-	Container string
-	// Tail is how many existing lines of each replica to read; negative: all.
-	Tail int64
-	// Since skips lines that were written before it; zero: none.
-	Since  time.Time
-	Follow Follow
-	// Previous reads the log of the container before its last restart.
-	Previous bool
+	App       subjects.AppID
+	Replica   string    // the name of one; empty: all of them
+	Container string    // to read; empty: the first that is not Knative's
+	Tail      int64     // how many existing lines of each replica to read; negative: all
+	Since     time.Time // skips lines that were written before it; zero: none
+	Follow    Follow
+	Previous  bool // reads the log of the container before its last restart
 }
 
 // Follow selects whether lines are read as they are written.

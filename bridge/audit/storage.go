@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -235,23 +236,16 @@ type Belief struct {
 	State   app.State   // zero if the cluster does not have the app
 	Present bool        // the cluster has the app
 	Pending bool        // a change of the app is in progress
-	Key     BelievedKey
+	Key     projector.KeyState
 }
 
-// BelievedKey is what a live session believes of an app's key in the bucket.
-type BelievedKey struct {
-	Known  bool   // the session tracks the key
-	Exists bool   // the key holds an entry, no delete marker
-	Event  uint64 // the sequence that it reflects, 0 if that is not known
-	Entry  uint64 // its sequence in the bucket's stream, 0 if that is not known
-}
-
-// WithKey adds what the session believes of the app's key. written is the sequence up to which the
-// bucket reflects the stream, touched that of an event on the app's subject that is not judged yet.
-func (b Belief) WithKey(key BelievedKey, written, touched uint64) Belief {
+// WithKey adds what the projector knows of the app's key. written is the sequence up to which the
+// bucket reflects the stream.
+func (b Belief) WithKey(key projector.KeyState, written uint64) Belief {
 	r := b.Record
+	b.Pending = b.Pending || written < r.Stands() || key.Touched > r.Fence()
+	key.Touched = 0 // it changes without the key
 	b.Key = key
-	b.Pending = b.Pending || written < r.Stands() || touched > r.Fence()
 	if r.Exists() {
 		// An entry that is not known, or cannot be made, is not expected.
 		b.Pending = b.Pending || key.Entry == 0 || !key.Exists || key.Event != r.Stands()

@@ -19,21 +19,15 @@ import (
 
 // DeployConfig configures the Knative Services of apps.
 type DeployConfig struct {
-	// Namespace of the Knative Service.
-	Namespace string
-	// DefaultRequestTimeout of apps that have none. The maximum does not apply to it.
-	DefaultRequestTimeout time.Duration
-	// MaxRequestTimeout replaces longer ones. 0: no maximum.
-	MaxRequestTimeout time.Duration
-	// DefaultEnv precedes the environment of the app, sorted by key.
-	DefaultEnv map[string]string
-	// DefaultServiceAccount of apps that name none. Empty: that of the app's pod spec, if any.
-	DefaultServiceAccount string
+	Namespace             string            // of the Knative Service
+	DefaultRequestTimeout time.Duration     // of apps that have none; the maximum does not apply to it
+	MaxRequestTimeout     time.Duration     // replaces longer ones; 0: no maximum
+	DefaultEnv            map[string]string // precedes the environment of the app, sorted by key
+	DefaultServiceAccount string            // of apps that name none; empty: that of the app's pod spec, if any
 	// SuffixTemplate follows the name of an app in the internal host name of its Knative Service,
 	// with "{{ project }}" and "{{ domain }}" replaced, for example "{{ project }}-{{ domain }}".
 	SuffixTemplate string
-	// Policy bounds the objects that an app may refer to.
-	Policy Policy
+	Policy         Policy // bounds the objects that an app may refer to
 }
 
 // Manifest is the desired Knative Service of an app. It shares nothing.

@@ -33,12 +33,9 @@ func Name(id subjects.AppID) string {
 
 // Config configures the public addresses of apps. With the zero value they have none.
 type Config struct {
-	// BaseDomain follows the name of an app in its host name. Empty: apps have no public address.
-	BaseDomain string
-	// Scheme of the public address, "https" when empty.
-	Scheme string
-	// Port of the public address. 0: the address has no port.
-	Port int32
+	BaseDomain string // follows the name of an app in its host name; empty: no public address
+	Scheme     string // of the public address, "https" when empty
+	Port       int32  // of the public address, 0 for none
 }
 
 // PublicURL is the address of an app, from its id and not from its status:
