@@ -185,12 +185,12 @@ func (s *Service) begin(ctx context.Context, op operation, msg *request.Request)
 type Config struct {
 	Prefix      string // of every subject; subjects.DefaultPrefix unless there is a reason
 	InboxPrefix string // of reply subjects, _INBOX unless clients use another one
+	Version     string // of the program for `nats micro info`; it need not be a semantic one
+	ClusterName string // in the service's metadata
 	// MaxReads and MaxWrites bound the reads and writes that are served at one time,
 	// MaxPendingReads those that wait. While other projects have requests, one project has at most
 	// half of each.
 	MaxReads, MaxPendingReads, MaxWrites int
-	Version                              string // of the program for `nats micro info`; it need not be a semantic one. Optional.
-	ClusterName                          string // in the service's metadata
 
 	Namespaces   []string              // that are watched; empty means all
 	App          kservice.Config       // of the conversion; zero gives apps without a URL

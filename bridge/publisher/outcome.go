@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/retry"
@@ -125,23 +124,16 @@ func (p *Publisher) account(ctx context.Context, last uint64) error {
 // order of the stream.
 func (p *Publisher) read(ctx context.Context, last uint64, acknowledged map[uint64]bool) ([]*store.Message, error) {
 	messages := make([]*store.Message, last-p.accounted)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.ReadWindow)
-	for i := range messages {
-		sequence := p.accounted + 1 + uint64(i)
-		if acknowledged[sequence] {
-			continue
-		}
-		g.Go(func() error {
-			m, err := store.MessageAt(ctx, p.nc, p.cfg.Stream, sequence)
-			if errors.Is(err, store.ErrNoMessage) {
-				return nil
+	unknown := func(yield func(int) bool) {
+		for i := range messages {
+			if !acknowledged[p.accounted+1+uint64(i)] && !yield(i) {
+				return
 			}
-			messages[i] = m
-			return err
-		})
+		}
 	}
-	return messages, g.Wait()
+	return messages, store.ReadEach(ctx, unknown, func(ctx context.Context, i int) (*store.Message, error) {
+		return store.MessageAt(ctx, p.nc, p.cfg.Stream, p.accounted+1+uint64(i))
+	}, func(i int, m *store.Message) { messages[i] = m })
 }
 
 // found notes that the event has landed. The record is that of the message: another bridge may have
