@@ -86,9 +86,10 @@ type List[T any, P interface {
 	Items []T `json:"items"`
 }
 
-// The lists of the kinds.
 type (
-	ServiceList  = List[Service, *Service]
+	// ServiceList is a list of Services.
+	ServiceList = List[Service, *Service]
+	// RevisionList is a list of Revisions.
 	RevisionList = List[Revision, *Revision]
 )
 
