@@ -24,28 +24,21 @@ const (
 // End is how a stream ended.
 type End struct {
 	Reason subjects.LogEnd
-	// Lines is how many lines the service has sent.
-	Lines int64
+	Lines  int64 // how many the service has sent
 }
 
 // Message is one message of a stream. A handler may keep it.
 type Message struct {
-	Kind Kind
-	// Replica is the pod of Lines, or of a Note.
-	Replica string
-	// Note is the kind of a Note.
-	Note subjects.LogNote
-	// Replicas are the names of all replicas, in a Note about them.
-	Replicas []string
-	// Dropped counts the lines that are missing before this message.
-	Dropped int64
+	Kind     Kind
+	Replica  string           // the pod of Lines, or of a Note
+	Note     subjects.LogNote // the kind of a Note
+	Replicas []string         // the names of all replicas, in a Note about them
+	Dropped  int64            // how many lines are missing before this message
 	// Body is whole lines, each with its end, in the formats text and raw; a TailLogsResponse in
 	// the others.
-	Body []byte
-	// End is set on the Last message.
-	End End
-	// More: another message is queued already, so that a handler can delay a flush.
-	More   bool
+	Body   []byte
+	End    End  // is set on the Last message
+	More   bool // another message is queued already, so that a handler can delay a flush
 	Header nats.Header
 }
 

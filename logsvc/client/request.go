@@ -21,13 +21,10 @@ const (
 
 // Request selects what to read. The zero value of a field is the default of the service.
 type Request struct {
-	App subjects.AppID
-	// Replica is the name of one replica; empty: all.
-	Replica string
-	// Container to read; empty: the app's own.
-	Container string
-	// Tail is how many lines of each replica to begin with; negative: all.
-	Tail *int
+	App       subjects.AppID
+	Replica   string // the name of one; empty: all
+	Container string // to read; empty: the app's own
+	Tail      *int   // how many lines of each replica to begin with; negative: all
 	// Since skips what is older. SinceStart asks for all since the container started. At most one
 	// of Since, SinceStart and SinceTime.
 	Since      time.Duration
@@ -35,24 +32,19 @@ type Request struct {
 	SinceTime  time.Time
 	// Follow reads on as lines are written (true) or the existing lines only (false); nil: as long
 	// as a replica runs.
-	Follow *bool
-	// Previous reads the container as it was before its last restart.
-	Previous bool
-	// Timestamps puts the time before each line.
-	Timestamps bool
+	Follow     *bool
+	Previous   bool // reads the container as it was before its last restart
+	Timestamps bool // puts the time before each line
 	// Include and Exclude are regular expressions (RE2) that lines must, and must not, match.
 	Include, Exclude string
 	Format           subjects.LogFormat // empty: LogFormatText
-	// MaxDuration ends the stream.
-	MaxDuration time.Duration
+	MaxDuration      time.Duration      // ends the stream
 
-	// Prefix of the subjects; empty: subjects.DefaultPrefix.
-	Prefix string
+	Prefix string // of the subjects; empty: subjects.DefaultPrefix
 	// Window is how many messages may be under way, at most MaxWindow; 0: DefaultWindow; Paced:
 	// none are acknowledged.
-	Window int
-	// Timeout is how long to wait for the first message; 0: DefaultTimeout.
-	Timeout time.Duration
+	Window  int
+	Timeout time.Duration // how long to wait for the first message; 0: DefaultTimeout
 }
 
 type wireRequest struct {
