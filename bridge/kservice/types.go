@@ -96,7 +96,7 @@ type (
 // DeepCopyObject returns a copy that shares nothing with l.
 func (l *List[T, P]) DeepCopyObject() runtime.Object {
 	out := &List[T, P]{TypeMeta: l.TypeMeta, Items: slices.Clone(l.Items)}
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	l.ListMeta.DeepCopyInto(&out.ListMeta) //nolint:staticcheck // names what is copied
 	for i := range out.Items {
 		out.Items[i] = *P(&l.Items[i]).DeepCopy()
 	}
