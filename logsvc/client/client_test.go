@@ -350,7 +350,7 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	c := newCollector()
 	done := start(ctx, connect(t, s), Request{App: testApp(), Timeout: patience}, c.take, quick())
-	c.wait(t, 1)
+	c.wait(t)
 	cancel()
 	if o := wait(t, done); !errors.Is(o.err, context.Canceled) {
 		t.Errorf("got %v", o.err)

@@ -162,7 +162,7 @@ func TestFollowRollout(t *testing.T) {
 			timing := quickFollow()
 			timing.silentRetry = time.Minute // it may meet a replica that is about to stop
 			done := startFollow(ctx, connect(t, s), req, c.take, timing)
-			c.wait(t, 1)
+			c.wait(t)
 			var want []string
 			write := func(n int) {
 				for range n {

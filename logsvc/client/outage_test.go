@@ -138,7 +138,7 @@ func TestReconnect(t *testing.T) {
 	nc := connect(t, s)
 	c := newCollector()
 	done := start(t.Context(), nc, Request{App: testApp(), Timeout: patience}, c.take, quick())
-	c.wait(t, 1)
+	c.wait(t)
 	s.Shutdown()
 	s.WaitForShutdown()
 	suite.NATS(t, &server.Options{Port: port})
@@ -171,7 +171,7 @@ func TestConnectionClosed(t *testing.T) {
 	nc := connect(t, s)
 	c := newCollector()
 	done := start(t.Context(), nc, Request{App: testApp(), Timeout: patience}, c.take, quick())
-	c.wait(t, 1)
+	c.wait(t)
 	nc.Close()
 	if o := wait(t, done); !errors.Is(o.err, nats.ErrConnectionClosed) {
 		t.Errorf("got %v, want %v", o.err, nats.ErrConnectionClosed)

@@ -217,14 +217,13 @@ func (c *collector) all() []string {
 	return append([]string(nil), c.got...)
 }
 
-func (c *collector) wait(t *testing.T, n int) {
+// wait waits for the next message.
+func (c *collector) wait(t *testing.T) {
 	t.Helper()
-	for range n {
-		select {
-		case <-c.seen:
-		case <-time.After(patience):
-			t.Fatalf("waited in vain for %d messages, got %q", n, c.all())
-		}
+	select {
+	case <-c.seen:
+	case <-time.After(patience):
+		t.Fatalf("waited in vain for a message, got %q", c.all())
 	}
 }
 

@@ -215,7 +215,7 @@ func (c *Cluster) listen(etcd *envtest.Etcd, api *envtest.APIServer, opts Option
 	etcd.URL = &url.URL{Scheme: "http", Host: addresses[0]}
 	etcd.Configure().Set("listen-peer-urls", "http://"+addresses[1])
 	var err error
-	api.SecureServing.Address, api.SecureServing.Port, err = net.SplitHostPort(addresses[2])
+	api.Address, api.Port, err = net.SplitHostPort(addresses[2])
 	return err
 }
 
