@@ -6,8 +6,8 @@
 //	id                ──► Name, PublicURL
 //	id, App           ──► Build ──► Manifest, or the problems by field
 //
-// What a deploy may name is in policy.go (the decision), policy_fields.go (how far each field of a
-// pod reaches) and policy_references.go (the patterns of --allowed-references).
+// What a deploy may name is in policy.go (the decision, and the patterns of --allowed-references) and
+// policy_fields.go (how far each field of a pod reaches).
 //
 // All functions are pure: no I/O, no clock, no randomness, and no argument is changed, except by
 // Trim. The same input always gives the same output. They are safe for concurrent use as long as

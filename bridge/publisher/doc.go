@@ -15,7 +15,7 @@
 // up to 256 in flight, at most one of each app (pipeline.go). The fence makes the stream store an
 // event only behind the app's previous event and behind the append before it. On any answer but the
 // expected one, sending stops; the publisher reads from the stream's leader what has landed
-// (outcome.go; fence.go lists every answer and what follows from it) and goes on, or ends the
+// (recover.go; fence.go lists every answer and what follows from it) and goes on, or ends the
 // session with an error that has what the next one starts from.
 //
 // An event that the stream acknowledged is handed to the caller, so that it need not be read back.

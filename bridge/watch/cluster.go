@@ -102,12 +102,6 @@ func (c *Connection) informers(s *Shown, namespace string, requests *decoder.Cli
 	}
 }
 
-// managedSelector selects what Flyte manages. A Service that loses the label leaves the watch, and so
-// counts as deleted; one that gets it back is created.
-func managedSelector() labels.Selector {
-	return labels.SelectorFromSet(labels.Set{kservice.LabelManaged: "true"})
-}
-
 // Kinds are those that are read. They are known: without discovery there is one thing less that can
 // be missing when the API server is.
 func Kinds() (*runtime.Scheme, meta.RESTMapper, error) {

@@ -179,24 +179,6 @@ func (s *Source) stepBack(key types.NamespacedName, from, to string) {
 	}
 }
 
-// deleteService handles a Service that was deleted, or that lost the label of managedSelector: the API
-// server reports both as a deletion.
-func (s *Source) deleteService(svc *app.Service, unknown bool) {
-	key := svc.Key()
-	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: svc.LastChange}
-	if !unknown {
-		// A tombstone's object is the last one cached: its version is not that of the deletion.
-		gone.DeletedVersion = svc.ResourceVersion
-	}
-	old := s.Shown.service(key)
-	s.Shown.removeService(key, svc, gone.DeletedVersion)
-	delete(s.reported, key)
-	if old != nil && old.IsApp() {
-		s.claims.remove(old.ID, key)
-		s.update(old.ID, gone)
-	}
-}
-
 // winner is the Knative Service that is the app, or nil. It rejects the others. mu must be locked.
 func (s *Source) winner(id subjects.AppID) *app.Service {
 	best := s.claims.winner(id)
