@@ -124,5 +124,5 @@ func follows(changes []*Change, r *Record, now *State) bool {
 	if last.Remove {
 		return now == nil
 	}
-	return now != nil && last.State.sameApp(*now)
+	return now != nil && last.State.Same(*now)
 }

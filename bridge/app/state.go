@@ -33,9 +33,9 @@ func (st State) recordedBy(r *Record) bool {
 		r.Revision == revision && r.revisionVersion == version
 }
 
-// sameApp reports whether there is no change from one state to the other: the Revision may be a newer
+// Same reports whether there is no change from one state to the other: the Revision may be a newer
 // version with the same count.
-func (st State) sameApp(other State) bool {
+func (st State) Same(other State) bool {
 	a, b := st.Service, other.Service
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && Replicas(st) == Replicas(other)
 }

@@ -207,7 +207,7 @@ func (s *Source) update(id subjects.AppID, seen app.Observation) {
 		// The newer version of the Revision counts, also where the count is the same: a comparison
 		// must not publish an older one than another bridge has.
 		s.current[id] = now
-		if was.Service.ResourceVersion != svc.ResourceVersion || app.Replicas(was) != app.Replicas(now) {
+		if !was.Same(now) {
 			s.emit(id, app.Upsert(now, false, seen))
 		}
 		return
