@@ -12,9 +12,9 @@ import (
 	"github.com/appbridge/appbridge/bridge/store"
 )
 
-// history is a witness of stream s1 of cluster c1.
-func history(stream, bucket uint64) store.Witness {
-	return store.Witness{StreamID: "s1", ClusterUID: "c1", StreamName: "S", BucketName: "b", Stream: stream, Bucket: bucket}
+// history is a checkpoint of stream s1 of cluster c1.
+func history(stream, bucket uint64) store.Checkpoint {
+	return store.Checkpoint{StreamID: "s1", ClusterUID: "c1", StreamName: "S", BucketName: "b", Stream: stream, Bucket: bucket}
 }
 
 func TestAcknowledged(t *testing.T) {
@@ -25,16 +25,16 @@ func TestAcknowledged(t *testing.T) {
 	fresh.Stream, fresh.Bucket = 0, 0
 	for _, test := range []struct {
 		name  string
-		known store.Witness
+		known store.Checkpoint
 		do    func(*store.Acknowledged)
-		want  store.Witness
+		want  store.Checkpoint
 	}{
-		{"a witness when nothing is known", store.Witness{}, func(a *store.Acknowledged) { a.Merge(ours) }, ours},
-		{"no witness", ours, func(a *store.Acknowledged) { a.Merge(store.Witness{}) }, ours},
-		{"an older witness", ours, func(a *store.Acknowledged) { a.Merge(history(5, 25)) }, history(10, 25)},
-		{"a witness of another stream, for a standby", ours, func(a *store.Acknowledged) { a.Merge(other) }, other},
-		{"a witness of another stream, for a leader", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)); a.Merge(other) }, ours},
-		{"a witness of another stream, for one that led", ours, func(a *store.Acknowledged) { a.Adopt(ours); a.Release(); a.Merge(other) }, other},
+		{"a checkpoint when nothing is known", store.Checkpoint{}, func(a *store.Acknowledged) { a.Merge(ours) }, ours},
+		{"no checkpoint", ours, func(a *store.Acknowledged) { a.Merge(store.Checkpoint{}) }, ours},
+		{"an older checkpoint", ours, func(a *store.Acknowledged) { a.Merge(history(5, 25)) }, history(10, 25)},
+		{"a checkpoint of another stream, for a standby", ours, func(a *store.Acknowledged) { a.Merge(other) }, other},
+		{"a checkpoint of another stream, for a leader", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)); a.Merge(other) }, ours},
+		{"a checkpoint of another stream, for one that led", ours, func(a *store.Acknowledged) { a.Adopt(ours); a.Release(); a.Merge(other) }, other},
 		{"the same stream again", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)) }, ours},
 		{"another stream", ours, func(a *store.Acknowledged) { a.Adopt(fresh) }, fresh},
 		{"acknowledgements", ours, func(a *store.Acknowledged) { a.NoteStream(11); a.NoteStream(9); a.NoteBucket(21) }, history(11, 21)},
@@ -43,7 +43,7 @@ func TestAcknowledged(t *testing.T) {
 			t.Parallel()
 			a := &store.Acknowledged{Now: test.known}
 			test.do(a)
-			if got := a.Witness(); got != test.want {
+			if got := a.Checkpoint(); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
@@ -68,11 +68,11 @@ func (l *oneLease) Update(_ context.Context, lease *coordinationv1.Lease, _ meta
 }
 
 // One replica writes what it knows, another one reads it, and one that knows nothing keeps it.
-func TestWitnessInLease(t *testing.T) {
+func TestCheckpointInLease(t *testing.T) {
 	t.Parallel()
 	stored := &oneLease{lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "appbridge", Annotations: map[string]string{"other": "kept"}}}}
 	replica := func(a *store.Acknowledged) coordinationv1client.LeaseInterface {
-		return witnessLeases{stored, a, history(0, 0), zap.NewNop()}.Leases("flyte")
+		return checkpointLeases{stored, a, history(0, 0), zap.NewNop()}.Leases("flyte")
 	}
 	renew := func(a *store.Acknowledged) {
 		t.Helper()
@@ -91,7 +91,7 @@ func TestWitnessInLease(t *testing.T) {
 	if _, err := replica(second).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := second.Witness(), first.Witness(); got != want {
+	if got, want := second.Checkpoint(), first.Checkpoint(); got != want {
 		t.Errorf("the second replica reads %+v, want %+v", got, want)
 	}
 	if got := stored.lease.Annotations["other"]; got != "kept" {
@@ -100,12 +100,12 @@ func TestWitnessInLease(t *testing.T) {
 	elsewhere := history(0, 0)
 	elsewhere.StreamName = "TRIAL"
 	trial := &store.Acknowledged{}
-	if _, err := (witnessLeases{stored, trial, elsewhere, zap.NewNop()}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.Witness() != (store.Witness{}) {
-		t.Errorf("the witness of another stream gives %+v, %v", trial.Witness(), err)
+	if _, err := (checkpointLeases{stored, trial, elsewhere, zap.NewNop()}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.Checkpoint() != (store.Checkpoint{}) {
+		t.Errorf("the checkpoint of another stream gives %+v, %v", trial.Checkpoint(), err)
 	}
-	stored.lease.Annotations[witnessAnnotation] = "{"
+	stored.lease.Annotations[checkpointAnnotation] = "{"
 	third := &store.Acknowledged{}
-	if _, err := replica(third).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || third.Witness() != (store.Witness{}) {
-		t.Errorf("a damaged annotation gives %+v, %v", third.Witness(), err)
+	if _, err := replica(third).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || third.Checkpoint() != (store.Checkpoint{}) {
+		t.Errorf("a damaged annotation gives %+v, %v", third.Checkpoint(), err)
 	}
 }

@@ -99,7 +99,7 @@ func (b *Bridge) audited() audit.Session {
 
 func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) error {
 	s := a.s
-	acknowledged := s.acknowledged.Witness()
+	acknowledged := s.acknowledged.Checkpoint()
 	return func(stream, bucket *jetstream.StreamInfo) error {
 		if stream == nil || bucket == nil || s.nc.Stats().Reconnects != s.memory.checked.Load() ||
 			!stream.Created.Equal(s.storage.Stream.Created) || !bucket.Created.Equal(s.storage.Bucket.Created) ||

@@ -26,8 +26,8 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// lively is a bridge whose sessions a test runs itself, without Kubernetes and without a guard: what
-// the audit does not find, nothing finds.
+// lively is a bridge whose sessions a test runs itself, without Kubernetes and without a guard:
+// what the audit does not find, nothing finds.
 type lively struct {
 	t       testing.TB
 	bridge  *Bridge
@@ -92,10 +92,10 @@ func (l *lively) begin() {
 		l.t.Fatal(context.Cause(ctx))
 	}
 	s.publishFrom = max(s.publishFrom, s.projector.Delivered())
-	records, _ := s.projector.Take()
+	records, _ := s.projector.TakeRecords()
 	var published map[subjects.AppID]app.State
 	poll(l.t, "read what was published", func() (err error) {
-		published, err = s.confirm(ctx, records)
+		published, err = s.readPublished(ctx, records)
 		return err
 	})
 	s.publish(ctx, records, published)

@@ -32,7 +32,8 @@
 //
 // The queue (publisher) holds what the stream does not have yet, per app and in order. The
 // publisher makes the event of each change from the change and the record of the app's last event.
-// The projector follows the stream's headers, and is handed the events that the stream acknowledged.
+// The projector follows the stream's headers, and is handed the events that the stream
+// acknowledged.
 //
 // # Sessions
 //
@@ -54,8 +55,8 @@
 // # Losses and holes
 //
 // What stream and bucket's stream have acknowledged is remembered over the sessions (acknowledged),
-// and with leader election in the Lease, the witness outside NATS. Sequences count for one identity
-// of the stream, which is in its metadata.
+// and with leader election in the Lease, the checkpoint outside NATS. Sequences count for one
+// identity of the stream, which is in its metadata.
 //
 // A stream that ends before what was acknowledged has lost its tail. The next session names the
 // range, gives its sequences to fillers, appends a notice, carries the bucket's stream on, and

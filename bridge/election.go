@@ -63,12 +63,12 @@ func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
 	return nil
 }
 
-// leases are the Leases of the cluster with the witness in them.
-func (b *Bridge) leases(k *watch.Cluster) witnessLeases {
-	return witnessLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Witness(), b.log}
+// leases are the Leases of the cluster with the checkpoint in them.
+func (b *Bridge) leases(k *watch.Cluster) checkpointLeases {
+	return checkpointLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Checkpoint(), b.log}
 }
 
-func (b *Bridge) readWitness(ctx context.Context, k *watch.Cluster, lease types.NamespacedName) error {
+func (b *Bridge) readCheckpoint(ctx context.Context, k *watch.Cluster, lease types.NamespacedName) error {
 	_, err := b.leases(k).Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read Lease %s: %w", lease, err)
@@ -76,9 +76,9 @@ func (b *Bridge) readWitness(ctx context.Context, k *watch.Cluster, lease types.
 	return nil
 }
 
-// ownLock is a lock that gives back no Lease but its own. client-go's elector reads the Lease before
-// it gives it back, but goes by what it knew of the holder: one that was paused would take the Lease
-// from its successor. Only the elector's goroutine uses it.
+// ownLock is a lock that gives back no Lease but its own. client-go's elector reads the Lease
+// before it gives it back, but goes by what it knew of the holder: one that was paused would take
+// the Lease from its successor. Only the elector's goroutine uses it.
 type ownLock struct {
 	resourcelock.Interface
 	holder string // as last read

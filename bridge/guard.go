@@ -38,7 +38,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 		last = time.Now()
 		// Before the look: what is there by then stays.
 		keys.Begin()
-		acknowledged := s.acknowledged.Witness()
+		acknowledged := s.acknowledged.Checkpoint()
 		look, cancel := context.WithTimeout(ctx, store.JetStreamTimeout)
 		stream, bucket, err := known.Present(look)
 		cancel()

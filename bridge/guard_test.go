@@ -16,7 +16,7 @@ func TestGuardNoticesKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	core, logs := observer.New(zap.DebugLevel)
-	s := r.session(store.Witness{}, zap.New(core))
+	s := r.session(store.Checkpoint{}, zap.New(core))
 	r.append(r.event())
 	gone := otherApp("gone")
 	r.append(r.removalOn(gone, r.append(r.eventOn(gone, "2", nil))))

@@ -24,8 +24,8 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// session is one of a bridge that has just started and has read a witness from the Lease.
-func (r *rig) session(known store.Witness, log *zap.Logger) *session {
+// session is one of a bridge that has just started and has read a checkpoint from the Lease.
+func (r *rig) session(known store.Checkpoint, log *zap.Logger) *session {
 	r.t.Helper()
 	b := &Bridge{
 		cfg: Config{
@@ -163,7 +163,7 @@ func TestOpenBesideABusyWriter(t *testing.T) {
 	var failed []string
 	const tries = 5
 	for range tries {
-		if _, err := r.session(store.Witness{}, zap.NewNop()).open(t.Context()); err != nil {
+		if _, err := r.session(store.Checkpoint{}, zap.NewNop()).open(t.Context()); err != nil {
 			failed = append(failed, err.Error())
 		}
 	}
@@ -175,16 +175,16 @@ func TestOpenBesideABusyWriter(t *testing.T) {
 }
 
 // An operator tries another stream and bucket, and goes back to the first ones. Nothing is lost.
-func TestWitnessOfAnotherStream(t *testing.T) {
+func TestCheckpointOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.publishApps(10)
 	r.project()
-	first := r.session(store.Witness{}, zap.NewNop())
+	first := r.session(store.Checkpoint{}, zap.NewNop())
 	if _, err := first.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lease := first.acknowledged.Witness() // what the Lease holds
+	lease := first.acknowledged.Checkpoint() // what the Lease holds
 
 	cfg := r.stream.CachedInfo().Config
 	cfg.Name, cfg.Subjects = "AWAY", []string{"away.>"} // out of the way
@@ -205,8 +205,8 @@ func TestWitnessOfAnotherStream(t *testing.T) {
 		}
 		second.acknowledged.NoteStream(ack.Sequence)
 	}
-	t.Logf("first %+v, trial %+v", lease, second.acknowledged.Witness())
-	lease = second.acknowledged.Witness()
+	t.Logf("first %+v, trial %+v", lease, second.acknowledged.Checkpoint())
+	lease = second.acknowledged.Checkpoint()
 
 	before := r.lastSequence()
 	core, logs := observer.New(zap.InfoLevel)
@@ -225,7 +225,7 @@ func TestBucketDeleted(t *testing.T) {
 	r := newRig(t)
 	r.publishApps(10)
 	r.project()
-	s := r.session(store.Witness{}, zap.NewNop())
+	s := r.session(store.Checkpoint{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -244,8 +244,8 @@ func TestBucketDeleted(t *testing.T) {
 	}
 }
 
-// A standby has seen the witness of a stream that was replaced since. It must not replace the
-// witness of the present one when it takes over.
+// A standby has seen the checkpoint of a stream that was replaced since. It must not replace the
+// checkpoint of the present one when it takes over.
 func TestStandbyWithAnOldIdentity(t *testing.T) {
 	t.Parallel()
 	standby := &store.Acknowledged{}
@@ -253,7 +253,7 @@ func TestStandbyWithAnOldIdentity(t *testing.T) {
 	old.StreamID = "old"
 	standby.Merge(old)
 	standby.Merge(now) // the Lease as the leader writes it by now
-	if got := standby.Witness(); got != now {
+	if got := standby.Checkpoint(); got != now {
 		t.Errorf("the standby goes by %+v, the Lease holds %+v", got, now)
 	}
 }
@@ -274,7 +274,7 @@ func confirmsTheBucket(t *testing.T) (inTime bool) {
 	r.publishApps(10)
 	r.project()
 	core, logs := observer.New(zap.InfoLevel)
-	s := r.session(store.Witness{}, zap.New(core))
+	s := r.session(store.Checkpoint{}, zap.New(core))
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestMetadataAboveTheEnd(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s := r.session(store.Witness{}, zap.NewNop())
+	s := r.session(store.Checkpoint{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func interruptedHeal(t *testing.T, round int) {
 	if err := r.storage.LookUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := r.session(store.Witness{}, zap.NewNop())
+	s := r.session(store.Checkpoint{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +425,7 @@ func TestTwoHealAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 2 {
 		r := rolledBack(t)
-		a, b := r.session(store.Witness{}, zap.NewNop()), r.session(store.Witness{}, zap.NewNop())
+		a, b := r.session(store.Checkpoint{}, zap.NewNop()), r.session(store.Checkpoint{}, zap.NewNop())
 		for _, s := range []*session{a, b} {
 			if _, err := s.open(t.Context()); err != nil {
 				t.Fatal(err)
@@ -463,7 +463,7 @@ func TestTwoHealAtOnce(t *testing.T) {
 func TestEntryAheadByHand(t *testing.T) {
 	t.Parallel()
 	r := rolledBack(t)
-	s := r.session(store.Witness{}, zap.NewNop())
+	s := r.session(store.Checkpoint{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +478,7 @@ func TestEntryAheadByHand(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	s = r.session(store.Witness{}, zap.NewNop())
+	s = r.session(store.Checkpoint{}, zap.NewNop())
 	_, err = s.open(ctx)
 	if end := r.lastSequence(); end > 10 {
 		t.Errorf("after 5 s the stream ends at %d, no event was appended to it: %v", end, err)
@@ -495,7 +495,7 @@ func TestOtherStreamID(t *testing.T) {
 	if _, err := r.storage.Mark(t.Context(), "stream", r.storage.Stream, map[string]string{subjects.MetadataStreamID: "another"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.session(store.Witness{}, zap.NewNop()).open(t.Context())
+	_, err := r.session(store.Checkpoint{}, zap.NewNop()).open(t.Context())
 	var config *app.ConfigError
 	if !errors.As(err, &config) || config.Field != "bucket" || !strings.Contains(config.Problem, "stream FLYTE_APPS has id another") {
 		t.Errorf("got %v, want a ConfigError of the bucket", err)
@@ -515,7 +515,7 @@ func TestFillFullStream(t *testing.T) {
 		}
 	}
 	limit(10)
-	s := r.session(store.Witness{}, zap.NewNop())
+	s := r.session(store.Checkpoint{}, zap.NewNop())
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	if err := st.LookUp(ctx); err != nil {
 		return nil, err
 	}
-	if err := st.Identify(s.acknowledged.Witness(), snap.Position); err != nil {
+	if err := st.Identify(s.acknowledged.Checkpoint(), snap.Position); err != nil {
 		return nil, err
 	}
 	missing, err := st.LossOf(s.acknowledged, snap.Position, snap.Last)
@@ -56,7 +56,7 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 		}
 		s.reportLoss(missing)
 	}
-	known := s.acknowledged.Adopt(st.Witness())
+	known := s.acknowledged.Adopt(st.Checkpoint())
 	s.acknowledged.NoteStream(snap.Position)
 	known.Stream = max(s.acknowledged.Reached(), snap.Position) // what was sent may have been delivered
 	made := st.Bucket == nil

@@ -18,11 +18,11 @@ func (s *session) published() store.PublishedReader {
 	return store.PublishedReader{Reader: store.NewReader(s.nc, s.cfg.Stream, s.subjects), Bucket: s.bucket}
 }
 
-// confirm reads from the stream's leader what was published of each app that the session would
-// publish a change of, and corrects the records by that: a key that was taken from the bucket, or an
-// entry that was written by hand, leads to no event. The projector writes these keys again. It
-// returns the states that are published, as the records show.
-func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.Record) (map[subjects.AppID]app.State, error) {
+// readPublished reads from the stream's leader what was published of each app that the session
+// would publish a change of, and corrects the records by that: a key that was taken from the
+// bucket, or an entry that was written by hand, leads to no event. The projector writes these keys
+// again. It returns the states that are published, as the records show.
+func (s *session) readPublished(ctx context.Context, records map[subjects.AppID]*app.Record) (map[subjects.AppID]app.State, error) {
 	current, before := s.source.States(), s.memory.pending.Load()
 	if s.empty {
 		// Nothing was published of any app, or nothing is known of it.
@@ -87,17 +87,18 @@ func (s *session) confirm(ctx context.Context, records map[subjects.AppID]*app.R
 	return published, nil
 }
 
-// sameRecord reports whether an entry shows what its event does. An entry may lack what did not fit.
+// sameRecord reports whether an entry shows what its event does. An entry may lack what did not
+// fit.
 func sameRecord(entry, event *app.Record) bool {
 	return entry.UID == event.UID && entry.ResourceVersion == event.ResourceVersion && entry.Namespace == event.Namespace && entry.Truncated == event.Truncated &&
 		app.SameApp(entry.App, event.App, app.WeakerEncoding(entry.ContentType, event.ContentType))
 }
 
-// connect puts what is owed at the start of a session into q and lets every later change of the source
-// follow. app.Reconcile finds it; before is the queue of the session before, nil if there was
-// none. owe is called for each change and returns what to call once it is published. reset ends the
-// session if an object's version steps back. published are states that are known to be what their
-// records show.
+// connect puts what is owed at the start of a session into q and lets every later change of the
+// source follow. app.Reconcile finds it; before is the queue of the session before, nil if there
+// was none. owe is called for each change and returns what to call once it is published. reset ends
+// the session if an object's version steps back. published are states that are known to be what
+// their records show.
 func connect(s *watch.Source, q, before *publisher.Queue, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State, lost []subjects.LostRange, watched func(string) bool,
 	owe func() func(), reset context.CancelCauseFunc,
 ) (differences, carried int, unwatched []subjects.AppID) {

@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 		Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, Prefix: subjects.DefaultPrefix,
 		ClusterName: "test", ClusterUID: testCluster, Replicas: 1,
 	}, zap.NewNop())
-	if err := errors.Join(storage.Inspect(t.Context()), storage.Identify(store.Witness{}, 0), storage.Establish(t.Context(), store.Witness{})); err != nil {
+	if err := errors.Join(storage.Inspect(t.Context()), storage.Identify(store.Checkpoint{}, 0), storage.Establish(t.Context(), store.Checkpoint{})); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), subjects.DefaultStream)
@@ -253,7 +253,7 @@ func (r *rig) newProjector(log *zap.Logger) (*projector.Projector, *store.Snapsh
 
 // taken are the records that a projector has collected.
 func taken(p *projector.Projector) map[subjects.AppID]*app.Record {
-	records, _ := p.Take()
+	records, _ := p.TakeRecords()
 	return records
 }
 

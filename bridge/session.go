@@ -27,8 +27,8 @@ import (
 // errStopped ends a session that was asked to stop and has flushed.
 var errStopped = errors.New("stopped")
 
-// session is one stretch of publishing: read what was published, compare it with the cluster, publish
-// the difference, then every change.
+// session is one stretch of publishing: read what was published, compare it with the cluster,
+// publish the difference, then every change.
 type session struct {
 	cfg      Config
 	subjects subjects.Subjects
@@ -142,14 +142,14 @@ func (s *session) start(ctx context.Context) error {
 	// reach the list: so no record is newer than what it is compared with. What
 	// others append after this, the fences and watch find.
 	s.publishFrom = max(s.publishFrom, s.projector.Delivered())
-	records, deleted := s.projector.Take()
+	records, deleted := s.projector.TakeRecords()
 	s.status.set("comparing the cluster with what was published")
 	version, err := s.reach(ctx, records, deleted)
 	if err != nil {
 		return err
 	}
 	s.group.Go(func() error { return s.watchHistory(ctx, version) })
-	published, err := fromJetStream(ctx, s, func(ctx context.Context) (map[subjects.AppID]app.State, error) { return s.confirm(ctx, records) })
+	published, err := fromJetStream(ctx, s, func(ctx context.Context) (map[subjects.AppID]app.State, error) { return s.readPublished(ctx, records) })
 	if err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func (s *session) start(ctx context.Context) error {
 	return nil
 }
 
-// reach waits until the source has observed everything that the API server has, checks that this is of
-// the history that was published, and returns its version.
+// reach waits until the source has observed everything that the API server has, checks that this is
+// of the history that was published, and returns its version.
 func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Record, deleted app.Deletion) (version string, err error) {
 	s.source.Shown.NoteDeletes()
 	listings, err := await(ctx, s, "Kubernetes", s.kube.List)

@@ -60,8 +60,8 @@ func BenchmarkUpdates(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "updates/s")
 }
 
-// updateSession is a source, a publisher and a projector. services observes a Service, settled waits
-// until the bucket shows the event with a sequence.
+// updateSession is a source, a publisher and a projector. services observes a Service, settled
+// waits until the bucket shows the event with a sequence.
 func updateSession(b *testing.B) (services func(*kservice.Service), settled func(sequence int)) {
 	b.Helper()
 	check := func(err error) {
@@ -82,7 +82,7 @@ func updateSession(b *testing.B) (services func(*kservice.Service), settled func
 		Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, Prefix: subjects.DefaultPrefix,
 		ClusterName: "bench", ClusterUID: testCluster, Replicas: 1,
 	}, zap.NewNop())
-	check(errors.Join(storage.Inspect(b.Context()), storage.Identify(store.Witness{}, 0), storage.Establish(b.Context(), store.Witness{})))
+	check(errors.Join(storage.Inspect(b.Context()), storage.Identify(store.Checkpoint{}, 0), storage.Establish(b.Context(), store.Checkpoint{})))
 	bucket := &store.Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
 	snap, err := bucket.Load(b.Context())
 	check(err)

@@ -57,7 +57,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 			once.clusterUID = b.clusterUID
 			if lease.Name != "" {
 				// No sequence that a bridge has seen acknowledged may be used again.
-				if err := audit.UntilAnswered(ctx, log, opts.Timeout, "Kubernetes", func(ctx context.Context) error { return once.readWitness(ctx, k, lease) }); err != nil {
+				if err := audit.UntilAnswered(ctx, log, opts.Timeout, "Kubernetes", func(ctx context.Context) error { return once.readCheckpoint(ctx, k, lease) }); err != nil {
 					return err
 				}
 			}

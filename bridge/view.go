@@ -14,8 +14,9 @@ import (
 // NATS or not.
 func (b *Bridge) Synced() error { return b.unread.err() }
 
-// App is an app as the informers show it, with the newest version of its Revision. Of several Knative
-// Services that claim its id it is the published one. The objects are shared and must not be changed.
+// App is an app as the informers show it, with the newest version of its Revision. Of several
+// Knative Services that claim its id it is the published one. The objects are shared and must not
+// be changed.
 func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 	b.source.Read(func(v watch.View) {
 		var now app.State
@@ -29,7 +30,7 @@ func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 // Services are the Knative Services of the apps that match, as the informers show them at one
 // instant, in no order. The objects are shared and must not be changed. match must be
 // quick, and must not call the Bridge.
-func (b *Bridge) Services(match func(*app.Service) bool) (found []*app.Service) {
+func (b *Bridge) Services(match func(*app.CachedService) bool) (found []*app.CachedService) {
 	b.source.Read(func(v watch.View) {
 		for _, now := range v.States() {
 			if match(now.Service) {

@@ -31,7 +31,7 @@ const (
 type collector struct {
 	req     *logRequest
 	matcher *match.Matcher
-	memory  *memory
+	memory  *memoryUse
 	most    int // bytes of a message
 	perLine int // least bytes of a message for a line in addition to its text
 	metrics *metrics
@@ -61,7 +61,7 @@ type keptLine struct {
 	order   time.Time // its time, or that of the line before it
 }
 
-func newCollector(r *logRequest, m *match.Matcher, all *memory, most int, replicas []string, metrics *metrics) *collector {
+func newCollector(r *logRequest, m *match.Matcher, all *memoryUse, most int, replicas []string, metrics *metrics) *collector {
 	c := &collector{req: r, matcher: m, memory: all, most: most, metrics: metrics, replicas: replicas}
 	switch r.format {
 	case subjects.LogFormatJSON:

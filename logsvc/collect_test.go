@@ -13,7 +13,7 @@ import (
 func TestAnswerEmpty(t *testing.T) {
 	t.Parallel()
 	req := &logRequest{query: Query{App: checkout}, format: subjects.LogFormatJSON}
-	msg, n, err := newCollector(req, nil, &memory{}, 1<<20, nil, testMetrics()).answer(newEncoder(req, ""))
+	msg, n, err := newCollector(req, nil, &memoryUse{}, 1<<20, nil, testMetrics()).answer(newEncoder(req, ""))
 	if err != nil || n != 0 || string(msg.Data) != "{\"batches\":{}}\n" {
 		t.Errorf("got %q, %d lines, %v", msg.Data, n, err)
 	}
@@ -24,7 +24,7 @@ func TestAnswerEmpty(t *testing.T) {
 func TestAnswerCost(t *testing.T) { //nolint:paralleltest // counts allocations
 	const most = 256 << 10
 	req := &logRequest{query: Query{App: checkout}, format: subjects.LogFormatJSON}
-	c := newCollector(req, nil, &memory{}, most, nil, testMetrics())
+	c := newCollector(req, nil, &memoryUse{}, most, nil, testMetrics())
 	var lines []Line
 	for range 3000 {
 		lines = append(lines, Line{Time: time.Now(), Text: []byte("x")})

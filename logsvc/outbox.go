@@ -35,7 +35,7 @@ type parcel struct {
 type outbox struct {
 	req     *logRequest
 	filter  func(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error)
-	memory  *memory
+	memory  *memoryUse
 	metrics *metrics
 
 	mu      sync.Mutex
@@ -51,7 +51,7 @@ type outbox struct {
 	wake chan struct{} // holds one token when there may be a parcel
 }
 
-func newOutbox(r *logRequest, m *match.Matcher, all *memory, metrics *metrics) *outbox {
+func newOutbox(r *logRequest, m *match.Matcher, all *memoryUse, metrics *metrics) *outbox {
 	return &outbox{
 		req: r, filter: m.Filter, memory: all, metrics: metrics,
 		filling: map[string]*batch{}, dropped: map[string]int64{},

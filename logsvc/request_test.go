@@ -115,7 +115,7 @@ func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry(), func()
 func TestOutboxBounds(t *testing.T) {
 	t.Parallel()
 	for _, f := range []subjects.LogFormat{subjects.LogFormatText, subjects.LogFormatJSON} {
-		all := &memory{}
+		all := &memoryUse{}
 		o := newOutbox(&logRequest{format: f}, nil, all, testMetrics())
 		for _, length := range []int{128 << 10, 100, 0} {
 			lines := slices.Repeat([]Line{{Text: []byte(strings.Repeat("x", length))}}, 100)
@@ -193,7 +193,7 @@ func TestOutboxBounds(t *testing.T) {
 // When all streams hold too much together, each keeps its floor and no more.
 func TestScarceMemory(t *testing.T) {
 	t.Parallel()
-	all := &memory{}
+	all := &memoryUse{}
 	all.add(sharedBytes + 1)
 	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, all, testMetrics())
 	for range 100 {

@@ -42,7 +42,7 @@ type Service struct {
 
 	slots    *request.Limiter // for requests
 	turns    *request.Limiter // for matching expressions
-	memory   memory           // of all streams
+	memory   memoryUse        // of all streams
 	encoding chan struct{}    // holds one token for each batch that is being encoded
 
 	mu      sync.Mutex

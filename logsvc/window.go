@@ -23,7 +23,7 @@ const (
 // acknowledgements none is opened.
 type window struct {
 	size   int
-	memory *memory
+	memory *memoryUse
 
 	mu    sync.Mutex
 	open  map[uint64]*unacked
@@ -44,7 +44,7 @@ type unacked struct {
 	cost  int // the memory that it takes
 }
 
-func newWindow(size int, all *memory) *window {
+func newWindow(size int, all *memoryUse) *window {
 	return &window{size: size, memory: all, open: map[uint64]*unacked{}, wait: resendAfter, freed: make(chan struct{})}
 }
 
@@ -168,10 +168,10 @@ const (
 	noteOverhead    = 512
 )
 
-// memory counts the bytes that all streams hold. It is safe for concurrent use.
-type memory struct{ used atomic.Int64 }
+// memoryUse counts the bytes that all streams hold. It is safe for concurrent use.
+type memoryUse struct{ used atomic.Int64 }
 
-func (m *memory) add(n int) { m.used.Add(int64(n)) }
+func (m *memoryUse) add(n int) { m.used.Add(int64(n)) }
 
 // scarce reports whether each stream is limited to its floors.
-func (m *memory) scarce() bool { return m.used.Load() > sharedBytes }
+func (m *memoryUse) scarce() bool { return m.used.Load() > sharedBytes }

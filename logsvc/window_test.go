@@ -13,7 +13,7 @@ import (
 // Silence counts from when something is there to be acknowledged.
 func TestWindowWaiting(t *testing.T) {
 	t.Parallel()
-	w := newWindow(2, &memory{})
+	w := newWindow(2, &memoryUse{})
 	now := time.Now()
 	if d := w.waiting(now.Add(time.Hour)); d != 0 {
 		t.Errorf("got %s with nothing open", d)
@@ -46,7 +46,7 @@ func TestWindowWaiting(t *testing.T) {
 // A window is bounded by bytes, too.
 func TestWindowBytes(t *testing.T) {
 	t.Parallel()
-	w := newWindow(maxWindow, &memory{})
+	w := newWindow(maxWindow, &memoryUse{})
 	n := 0
 	for uint64(n) < maxWindow && w.tryEnter(uint64(n), &nats.Msg{Data: make([]byte, 256<<10)}, nil) {
 		n++
@@ -59,7 +59,7 @@ func TestWindowBytes(t *testing.T) {
 // What was lost comes again although the reader acknowledges what came after it.
 func TestWindowLost(t *testing.T) {
 	t.Parallel()
-	w := newWindow(8, &memory{})
+	w := newWindow(8, &memoryUse{})
 	for seq := range uint64(5) {
 		if !w.tryEnter(seq, &nats.Msg{Data: []byte{byte(seq)}}, nil) {
 			t.Fatal("the window is full")
@@ -87,7 +87,7 @@ func TestWindowLost(t *testing.T) {
 func TestOutboxMissed(t *testing.T) {
 	t.Parallel()
 	lines := []Line{{Text: []byte("a")}, {Text: []byte("b")}}
-	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, &memory{}, testMetrics())
+	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, &memoryUse{}, testMetrics())
 	missed := 0
 	o.filter = func(_ context.Context, _ string, lines []Line, _ bool) ([]Line, int, error) {
 		return lines[:len(lines)-missed], missed, nil

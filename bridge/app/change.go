@@ -20,7 +20,7 @@ type Change struct {
 	Merged            int // updates that this one stands for beside itself
 
 	Mergeable bool // an update: not the first state after nothing
-	Sent      bool // a publisher has it, or had it: its fate may be open
+	Sent      bool // a publisher has it, or had it: its outcome may be open
 	Observed  time.Time
 	Size      int64
 	Resynced  func() // called once the change is published, if it came from a resync
@@ -36,7 +36,7 @@ func NewUpsert(s State, first bool) *Change {
 
 // sizeOf estimates what keeping an object costs, in bytes of resident memory: twice what it takes
 // itself, since the collector lets the heap grow to twice what lives in it.
-func sizeOf(svc *Service) int64 {
+func sizeOf(svc *CachedService) int64 {
 	if svc == nil {
 		return 1024
 	}

@@ -1,7 +1,7 @@
 // Package app has the states of apps, the changes between them, and the messages that carry a
 // change. It has no I/O: no connection, no client, no clock but for the time of an observation.
 //
-//	Knative Service ──► Keeper ──► Service: its App, encoded
+//	Knative Service ──► Keeper ──► CachedService: its App, encoded
 //
 //	watch:  State ──► Change ──────┐
 //	                               ├──► Encoder ──► Event: message, next Record
@@ -12,10 +12,10 @@
 //	Pending changes ───────┘
 //
 // A [Keeper] is the transform of the informers. It converts and encodes each version of a Knative
-// Service once; the informers' store keeps the result, a [Service], in place of the object. States
-// and records have their App [Encoded]: an event is spliced from the bytes of the new and the old
-// App, an entry of the bucket is the bytes of the new one. Equal bytes are equal Apps; all others are
-// decoded to compare.
+// Service once; the informers' store keeps the result, a [CachedService], in place of the object.
+// States and records have their App [Encoded]: an event is spliced from the bytes of the new and
+// the old App, an entry of the bucket is the bytes of the new one. Equal bytes are equal Apps; all
+// others are decoded to compare.
 //
 // A [State] is one version of a Knative Service and the Revision that gives its replica count. A
 // [Change] is a new State, or the removal of an app. A [Record] is what was published of an app:

@@ -176,7 +176,7 @@ func TestKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stub := kept.(*Service)
+	stub := kept.(*CachedService)
 	if stub.IsApp() || Reason(stub.Err) != ReasonMalformed || stub.UID != "u1" || stub.ResourceVersion != "1" {
 		t.Errorf("kept %+v", stub)
 	}

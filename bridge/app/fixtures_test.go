@@ -14,7 +14,7 @@ var testID, testRevision = apptest.ID, apptest.Revision
 var testKeeper = Keeper{App: kservice.Config{BaseDomain: "apps.example.com"}, Form: subjects.ContentTypeJSON}
 
 // testService is what is kept of apptest.Service after the changes.
-func testService(uid, version, status string, change ...func(*kservice.Service)) *Service {
+func testService(uid, version, status string, change ...func(*kservice.Service)) *CachedService {
 	svc := apptest.Service(uid, version, status)
 	for _, c := range change {
 		c(svc)

@@ -31,7 +31,7 @@ func (p Pending) following(r *Record, now *State, lost func(uint64) bool) (chang
 		return nil, false
 	}
 	changes = p.Changes
-	switch at := p.landed(r); {
+	switch at := p.recordedAt(r); {
 	case at >= 0:
 		changes = changes[at+1:]
 	case p.Unread && (r.Exists() || r.Previous() > p.Reached):
@@ -48,9 +48,9 @@ func (p Pending) following(r *Record, now *State, lost func(uint64) bool) (chang
 	return changes, follows(changes, r, now)
 }
 
-// landed is the index of the change that r records, -1 if that is none or not the only one. It may
-// have been appended by a try whose answer was lost, or by another bridge.
-func (p Pending) landed(r *Record) int {
+// recordedAt is the index of the change that r records, -1 if that is none or not the only one. It
+// may have been appended by a try whose answer was lost, or by another bridge.
+func (p Pending) recordedAt(r *Record) int {
 	if r == nil || (p.Record != nil && r.Sequence <= p.Record.Sequence) {
 		return -1
 	}

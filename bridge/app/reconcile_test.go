@@ -119,8 +119,8 @@ func TestReconcilePending(t *testing.T) {
 		follows string // "sequence/stands/fence" of the record that the changes follow
 	}{
 		{"both updates", shown(one, 5), &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "", 2, "5/5/5"},
-		{"one has landed", shown(two, 6), &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "", 1, "6/6/6"},
-		{"all have landed", shown(three, 7), &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "", 0, "7/7/7"},
+		{"one was stored", shown(two, 6), &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "", 1, "6/6/6"},
+		{"all were stored", shown(three, 7), &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "", 0, "7/7/7"},
 		{"another bridge published", shown(at("9"), 8), &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "upsert", 0, "8/8/8"},
 		{"not as far as the present", shown(one, 5), ptr(at("4")), Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "upsert", 0, "5/5/5"},
 		{"a damaged entry", &Record{Damaged: true}, &three, Pending{Changes: updates, Record: shown(one, 5)}, 0, false, "upsert first", 0, "0/0/0"},

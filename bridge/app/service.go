@@ -11,9 +11,9 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Service is what is kept of a version of a Knative Service: its App, encoded, and what else is read
-// of the object. It is immutable.
-type Service struct {
+// CachedService is what is kept of a version of a Knative Service: its App, encoded, and what else
+// is read of the object. It is immutable.
+type CachedService struct {
 	Namespace, Name   string
 	UID               types.UID
 	ResourceVersion   string
@@ -34,17 +34,17 @@ type Service struct {
 }
 
 // Object is the Knative Service with its metadata and the name of its Revision.
-func (s *Service) Object() *kservice.Service {
+func (s *CachedService) Object() *kservice.Service {
 	return &kservice.Service{ObjectMeta: s.meta(), Status: kservice.ServiceStatus{LatestReadyRevisionName: s.LatestReadyRevisionName}}
 }
 
 // GetObjectMeta returns what an informer reads of an object.
-func (s *Service) GetObjectMeta() metav1.Object {
+func (s *CachedService) GetObjectMeta() metav1.Object {
 	meta := s.meta()
 	return &meta
 }
 
-func (s *Service) meta() metav1.ObjectMeta {
+func (s *CachedService) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
 		Generation: s.Generation, CreationTimestamp: s.CreationTimestamp,
@@ -52,12 +52,12 @@ func (s *Service) meta() metav1.ObjectMeta {
 }
 
 // Key is its namespace and name.
-func (s *Service) Key() types.NamespacedName {
+func (s *CachedService) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
 // IsApp reports whether the object has the id of an app.
-func (s *Service) IsApp() bool { return s.ID != subjects.AppID{} }
+func (s *CachedService) IsApp() bool { return s.ID != subjects.AppID{} }
 
 // Keeper makes Services. It is the transform of an informer.
 type Keeper struct {
@@ -76,8 +76,8 @@ func (k Keeper) Transform(obj any) (any, error) {
 }
 
 // Keep returns what is kept of a Knative Service. What cannot be published has the reason.
-func (k Keeper) Keep(svc *kservice.Service) *Service {
-	kept := &Service{
+func (k Keeper) Keep(svc *kservice.Service) *CachedService {
+	kept := &CachedService{
 		Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
 		Generation: svc.Generation, CreationTimestamp: svc.CreationTimestamp,
 		Org: kservice.Org(svc), Selection: kservice.SelectionOf(svc),

@@ -9,7 +9,7 @@ import (
 // State is one observed state of an app: a version of its Knative Service and the Revision that
 // gives current_replicas. It is immutable.
 type State struct {
-	Service  *Service
+	Service  *CachedService
 	Revision *kservice.Revision // nil without a latest ready Revision
 }
 
@@ -50,7 +50,7 @@ func Replicas(st State) int32 {
 
 // lastCount is the Revision that gave the count of a record, nil if it gave none, if it is of
 // another object than svc, or if it is the one that svc names.
-func lastCount(svc *Service, r *Record) *kservice.Revision {
+func lastCount(svc *CachedService, r *Record) *kservice.Revision {
 	if !r.Exists() || r.UID != string(svc.UID) || r.Revision == "" || r.Revision == svc.LatestReadyRevisionName {
 		return nil
 	}

@@ -15,17 +15,17 @@ import (
 // gated is a cache whose lists wait.
 type gated struct {
 	*memory
-	stranger *app.Service  // of a project that no test asks for: only lists of everything match
-	entered  chan struct{} // one item for each list that waits
-	pass     chan struct{} // lets one list on; closed: all
-	passOwn  chan struct{} // where it is set, the same for lists of one project
+	stranger *app.CachedService // of a project that no test asks for: only lists of everything match
+	entered  chan struct{}      // one item for each list that waits
+	pass     chan struct{}      // lets one list on; closed: all
+	passOwn  chan struct{}      // where it is set, the same for lists of one project
 }
 
 func newGated() *gated {
 	return &gated{memory: &memory{}, entered: make(chan struct{}, 1000), pass: make(chan struct{})}
 }
 
-func (g *gated) Services(match func(*app.Service) bool) []*app.Service {
+func (g *gated) Services(match func(*app.CachedService) bool) []*app.CachedService {
 	g.entered <- struct{}{}
 	if g.passOwn != nil && !match(g.stranger) {
 		<-g.passOwn
@@ -69,8 +69,8 @@ func (w *world) send(subject string) *nats.Subscription {
 	return sub
 }
 
-// sendUntil sends a request until one is served, which begun receives: on a busy machine the time of
-// a request may be over before.
+// sendUntil sends a request until one is served, which begun receives: on a busy machine the time
+// of a request may be over before.
 func (w *world) sendUntil(subject string, begun <-chan struct{}) (sub *nats.Subscription) {
 	w.t.Helper()
 	soon(w.t, subject+" is served", func() error {

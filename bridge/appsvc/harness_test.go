@@ -63,7 +63,7 @@ func (m *memory) App(id subjects.AppID) (appsvc.Entry, bool) {
 	return entry, ok
 }
 
-func (m *memory) Services(match func(*app.Service) bool) (found []*app.Service) {
+func (m *memory) Services(match func(*app.CachedService) bool) (found []*app.CachedService) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, entry := range m.apps {

@@ -33,7 +33,7 @@ type cursor struct {
 }
 
 // token returns the token of the page after a Service.
-func (q *listQuery) token(last *app.Service) (string, error) {
+func (q *listQuery) token(last *app.CachedService) (string, error) {
 	text, err := json.Marshal(&cursor{q.name(), last.Namespace, last.Name})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
@@ -45,7 +45,7 @@ func (q *listQuery) name() string {
 }
 
 // follows reports whether a Service comes after the cursor.
-func (c *cursor) follows(svc *app.Service) bool {
+func (c *cursor) follows(svc *app.CachedService) bool {
 	return kservice.Compare(svc.Key(), types.NamespacedName{Namespace: c.Namespace, Name: c.Name}) > 0
 }
 
@@ -120,7 +120,7 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 	}
 	page := newPage(r.form, s.room())
 	total := 0
-	found := listHeap(s.cache.Services(func(svc *app.Service) bool {
+	found := listHeap(s.cache.Services(func(svc *app.CachedService) bool {
 		if !svc.Selection.Listed(q.project, q.domain) || q.org != "" && svc.Org != q.org {
 			return false
 		}
@@ -131,7 +131,7 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 		page.rest.TotalCount = int64(total)
 	}
 	heap.Init(&found)
-	for last := (*app.Service)(nil); len(found) > 0; {
+	for last := (*app.CachedService)(nil); len(found) > 0; {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -161,14 +161,14 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 }
 
 // listed returns the app of a Service, false if there is none or it is deleted.
-func (s *Service) listed(svc *app.Service) (Entry, bool) {
+func (s *Service) listed(svc *app.CachedService) (Entry, bool) {
 	entry, ok := s.cache.App(svc.ID)
 	return entry, ok && entry.Service.Key() == svc.Key()
 }
 
 // listHeap has the first Service of a list on top. To sort all Services for each page would be more
 // work than the page.
-type listHeap []*app.Service
+type listHeap []*app.CachedService
 
 func (h *listHeap) Len() int { return len(*h) }
 func (h *listHeap) Less(i, j int) bool {

@@ -18,7 +18,7 @@ import (
 func TestPageFits(t *testing.T) {
 	t.Parallel()
 	const room = 8 << 10
-	last := &app.Service{}
+	last := &app.CachedService{}
 	last.Namespace, last.Name = strings.Repeat("n", 63), strings.Repeat("s", 253)
 	token, err := (&listQuery{}).token(last)
 	if err != nil {

@@ -201,7 +201,7 @@ type Config struct {
 // Entry is an app in the cache. Its objects are shared and must not be changed.
 type Entry struct {
 	ID      subjects.AppID
-	Service *app.Service
+	Service *app.CachedService
 	// Revision gives current_replicas. nil: there is none. During a rollout it may be older than
 	// the Revision that the Service names, until the informers have observed that.
 	Revision *kservice.Revision
@@ -224,7 +224,7 @@ type Cache interface {
 	App(id subjects.AppID) (Entry, bool)
 	// Services returns the Knative Services of all apps that match, in no order. match must be
 	// quick, and must not call the Cache.
-	Services(match func(*app.Service) bool) []*app.Service
+	Services(match func(*app.CachedService) bool) []*app.CachedService
 	// Pods are the pods that carry the name of a Knative Service. The error says why they are not
 	// known; for want of a right it is a *kube.DeniedError.
 	Pods(namespace, service string) ([]corev1.Pod, error)

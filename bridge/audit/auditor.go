@@ -180,16 +180,16 @@ func (a *Auditor) part(ctx context.Context, i int) error {
 		return err
 	}
 	a.cfg.Metrics.suspects.Add(float64(len(suspects)))
-	if err := a.confirm(ctx, i, append(suspects, a.subjects(i, true)...)); err != nil {
+	if err := a.recheck(ctx, i, append(suspects, a.subjects(i, true)...)); err != nil {
 		return err
 	}
 	a.repair(ctx, i, repairLooks)
 	return err
 }
 
-// confirm compares each suspect until two comparisons in a row agree, or it is right. A subject
+// recheck compares each suspect until two comparisons in a row agree, or it is right. A subject
 // that keeps changing is dropped: the next round suspects it again.
-func (a *Auditor) confirm(ctx context.Context, i int, suspects []string) error {
+func (a *Auditor) recheck(ctx context.Context, i int, suspects []string) error {
 	left := map[string]string{} // the result of the last comparison of each
 	for _, s := range suspects {
 		left[s] = ""

@@ -108,7 +108,7 @@ func TestConfirm(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			part := &script{suspects: []string{"a"}, looks: test.looks}
 			a, logs := newTestAuditor(t, part)
-			if err := a.confirm(t.Context(), 0, part.suspects); err != nil {
+			if err := a.recheck(t.Context(), 0, part.suspects); err != nil {
 				t.Fatal(err)
 			}
 			n, first := a.Unrepaired()
@@ -132,7 +132,7 @@ func TestConfirmEnds(t *testing.T) {
 		part.looks = append(part.looks, wrong("a", fmt.Sprint(i)))
 	}
 	a, _ := newTestAuditor(t, part)
-	if err := a.confirm(t.Context(), 0, part.suspects); err != nil {
+	if err := a.recheck(t.Context(), 0, part.suspects); err != nil {
 		t.Fatal(err)
 	}
 	if n, _ := a.Unrepaired(); n != 0 || len(part.looked) != maxLooks {

@@ -12,7 +12,7 @@ import (
 )
 
 // Stream and bucket come back shorter while the elected bridge is down, and somebody repairs before
-// it is up again. The Lease's witness knows what was acknowledged: no sequence is used twice.
+// it is up again. The Lease's checkpoint knows what was acknowledged: no sequence is used twice.
 func TestRepairAfterARollback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

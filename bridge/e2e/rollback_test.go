@@ -131,7 +131,7 @@ type lossCase struct {
 	name           string
 	stream, bucket bool // what is put back to an earlier copy
 	up             bool // the bridge runs meanwhile
-	elected        bool // it has a Lease, whose witness knows
+	elected        bool // it has a Lease, whose checkpoint knows
 	unnoticed      bool // nobody knows
 }
 
@@ -146,9 +146,9 @@ func (c lossCase) lostStreams() (names []string) {
 }
 
 // The NATS server comes back with less than it had acknowledged, as after a power failure or with a
-// volume that was rolled back. The bridge names what is lost, is not ready until it is healed, gives
-// no sequence to two things, and publishes what is owed; readers of stream and bucket end at the
-// cluster's state.
+// volume that was rolled back. The bridge names what is lost, is not ready until it is healed,
+// gives no sequence to two things, and publishes what is owed; readers of stream and bucket end at
+// the cluster's state.
 func TestLostTail(t *testing.T) {
 	t.Parallel()
 	for _, c := range []lossCase{

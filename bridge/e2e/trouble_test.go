@@ -320,7 +320,7 @@ func TestNamespaceDropped(t *testing.T) {
 	}
 }
 
-// What only an operator can mend ends the bridge with one line that names the
+// What only an operator can fix ends the bridge with one line that names the
 // object and what to do.
 func TestRefuses(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func (r *running) shows(want ...*servingv1.Service) {
 			return err
 		}
 		var got []string
-		for _, svc := range r.bridge.Services(func(*app.Service) bool { return true }) {
+		for _, svc := range r.bridge.Services(func(*app.CachedService) bool { return true }) {
 			got = append(got, svc.Name+" "+string(svc.UID)+"@"+svc.ResourceVersion)
 			id := svc.ID
 			if one, ok := r.bridge.App(id); !ok || one.ID != id || one.Service.Namespace != svc.Namespace {

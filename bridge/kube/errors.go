@@ -74,7 +74,7 @@ func RetryNow(err error) bool {
 	return !Responded(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// Terminal reports whether an error lasts until an operator mends it. An API server that has just
+// Terminal reports whether an error lasts until an operator fixes it. An API server that has just
 // started returns some of these errors for a moment.
 func Terminal(err error) bool {
 	reason := ReasonOf(err)

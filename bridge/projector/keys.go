@@ -35,7 +35,8 @@ func (p *Projector) setKey(id subjects.AppID, k key) {
 	}
 }
 
-// stored notes that the bucket has acknowledged a write. first is true for the first event of the app.
+// stored notes that the bucket has acknowledged a write. first is true for the first event of the
+// app.
 func (p *Projector) stored(id subjects.AppID, k key, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,22 +48,22 @@ func (p *Projector) stored(id subjects.AppID, k key, first bool) {
 	delete(p.refused, id)
 }
 
-// flying is a write whose fate is open.
+// flying is a write whose outcome is open.
 type flying struct {
 	app   subjects.AppID
 	event uint64 // the stream sequence that it reflects
 }
 
-// fly notes that a write is sent which gets a sequence of the bucket's stream if it lands.
+// fly notes that a write is sent which gets a sequence of the bucket's stream if it is stored.
 func (p *Projector) fly(sequence uint64, w flying) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flying[sequence] = w
 }
 
-// refly checks the writes whose fate was open when the bucket was read. If another writer took the
-// sequence of one, that write is refused, but the one behind it, which expected a message there, is
-// not. So the bucket may reflect a later event without an earlier one. mu must be held.
+// refly checks the writes whose outcome was open when the bucket was read. If another writer took
+// the sequence of one, that write is refused, but the one behind it, which expected a message
+// there, is not. So the bucket may reflect a later event without an earlier one. mu must be held.
 func (p *Projector) refly(snap *store.Snapshot, suspects map[subjects.AppID]bool) {
 	for _, w := range p.flying {
 		r, m := snap.Records[w.app], snap.Markers[w.app]
@@ -76,11 +77,11 @@ func (p *Projector) refly(snap *store.Snapshot, suspects map[subjects.AppID]bool
 			}
 		}
 	}
-	clear(p.flying) // what lands late is suspect, and found to be right
+	clear(p.flying) // what is stored late is suspect, and found to be right
 }
 
-// wrote reports whether this projector wrote the message of an app's key at a sequence of the bucket's
-// stream. mu must be held.
+// wrote reports whether this projector wrote the message of an app's key at a sequence of the
+// bucket's stream. mu must be held.
 func (p *Projector) wrote(id subjects.AppID, at uint64) bool {
 	if k := p.keys[id]; k.at.Sequence == at && at > 0 {
 		return true
@@ -138,8 +139,8 @@ func (p *Projector) Disown(ids ...subjects.AppID) {
 }
 
 // admit compares a bucket that was just read with what it held before. Keys that are gone count as
-// damaged. It returns the suspects: keys that this projector did not write, although it has followed
-// the stream that far. The value is true if it had written the key before.
+// damaged. It returns the suspects: keys that this projector did not write, although it has
+// followed the stream that far. The value is true if it had written the key before.
 func (p *Projector) admit(snap *store.Snapshot) (suspects map[subjects.AppID]bool) {
 	suspects = map[subjects.AppID]bool{}
 	p.mu.Lock()
@@ -235,12 +236,13 @@ func (p *Projector) KeyStates(ids []subjects.AppID) (states map[subjects.AppID]K
 
 var (
 	errForeignWrite = errors.New("another client wrote to the bucket")
-	// ErrKeysVanished is the result of a KeyCheck that found fewer keys than the bucket should have.
+	// ErrKeysVanished is the result of a KeyCheck that found fewer keys than the bucket should
+	// have.
 	ErrKeysVanished = errors.New("keys were removed from the bucket")
 )
 
-// KeyCheck compares the bucket's stream, each time its state is read, with what the projector wrote and
-// removed.
+// KeyCheck compares the bucket's stream, each time its state is read, with what the projector wrote
+// and removed.
 type KeyCheck struct {
 	projector *Projector
 	keys      uint64 // in the bucket at the last check
@@ -259,8 +261,8 @@ func (c *KeyCheck) Begin() {
 	c.before, c.atLeast = c.projector.purged.Load(), c.projector.atLeast.Load()
 }
 
-// Check has the projector read the bucket again if keys have vanished, or another client wrote to it.
-// It returns errKeysVanished or errForeignWrite then.
+// Check has the projector read the bucket again if keys have vanished, or another client wrote to
+// it. It returns errKeysVanished or errForeignWrite then.
 func (c *KeyCheck) Check(state jetstream.StreamState) (err error) {
 	p := c.projector
 	// Without what the projector may have removed itself.

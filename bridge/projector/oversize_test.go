@@ -11,7 +11,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-func fatService(uid string, n int) *app.Service {
+func fatService(uid string, n int) *app.CachedService {
 	return testService(uid, "7", "True", func(svc *kservice.Service) { svc.Status.Conditions[0].Message = strings.Repeat("\n", n) })
 }
 

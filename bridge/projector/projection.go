@@ -21,7 +21,7 @@ import (
 type projection struct {
 	*Projector
 	snap   *store.Snapshot
-	window chan write // the writes whose fate is open, oldest first
+	window chan write // the writes whose outcome is open, oldest first
 }
 
 // write is a bucket write under way; future is nil for an event that leaves the bucket as it is.
@@ -100,7 +100,8 @@ func (p *Projector) project(ctx context.Context, snap *store.Snapshot) error {
 	return run.follow(ctx)
 }
 
-// checkStream compares the ends of the stream and of the bucket's stream with what they acknowledged.
+// checkStream compares the ends of the stream and of the bucket's stream with what they
+// acknowledged.
 func (p *Projector) checkStream(ctx context.Context, snap *store.Snapshot) error {
 	stream, err := p.lookUp(ctx)
 	if err != nil {
@@ -111,7 +112,7 @@ func (p *Projector) checkStream(ctx context.Context, snap *store.Snapshot) error
 	}
 	p.supersedes = stream.Config.MaxMsgsPerSubject > 0
 	return cmp.Or(
-		store.CheckTail(subjects.BucketStream(p.bucket.Name), snap.Last, p.known.Witness().Bucket),
+		store.CheckTail(subjects.BucketStream(p.bucket.Name), snap.Last, p.known.Checkpoint().Bucket),
 		store.CheckTail(p.stream, stream.State.LastSeq, snap.Position),
 	)
 }
@@ -209,7 +210,7 @@ func (p *projection) follow(ctx context.Context) (err error) {
 	var open atomic.Int64 // messages that are not taken yet; the tail belongs to take until there are none
 	helpers.Go(func() {
 		for d := range queue {
-			if err := p.take(ctx, d, t); err != nil {
+			if err := p.process(ctx, d, t); err != nil {
 				if errors.Is(err, ErrRemoved) {
 					gone = err
 				}
@@ -248,7 +249,7 @@ func (p *projection) follow(ctx context.Context) (err error) {
 	})
 }
 
-func (p *projection) take(ctx context.Context, d *delivery, t *tail) error {
+func (p *projection) process(ctx context.Context, d *delivery, t *tail) error {
 	<-d.ready
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

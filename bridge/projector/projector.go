@@ -33,9 +33,9 @@ type Config struct {
 // Projector keeps the bucket in step with the stream: it follows the stream from what the bucket
 // reflects, and writes the bucket from nothing else.
 //
-// Every write expects the bucket's sequence of the write before it. So writes can be pipelined: when
-// one is lost, or another client writes, all later ones are refused. The projector then reads the
-// bucket again and goes on from there.
+// Every write expects the bucket's sequence of the write before it. So writes can be pipelined:
+// when one is lost, or another client writes, all later ones are refused. The projector then reads
+// the bucket again and goes on from there.
 type Projector struct {
 	bucket   *store.Bucket
 	stream   string
@@ -53,7 +53,7 @@ type Projector struct {
 	known   *store.Acknowledged
 	sent    atomic.Uint64 // the bucket's sequence of the newest write that was sent
 	lag     lag           // of the bucket behind what this bridge appended
-	memory  memory        // of what this session appended
+	memory  eventCache    // of what this session appended
 	restart chan error    // receives why the bucket has to be read again
 
 	// lost are missing ranges of the stream that are reported already. Run adds to it.
@@ -64,11 +64,11 @@ type Projector struct {
 	reflected  atomic.Uint64 // the highest that written has been
 
 	accepted uint64 // the last sequence of a history of the cluster that is over
-	// purging and purged count the keys that it has begun to remove from the bucket, and that it has
-	// removed.
+	// purging and purged count the keys that it has begun to remove from the bucket, and that it
+	// has removed.
 	purging, purged atomic.Uint64
-	// atLeast is how many keys the bucket holds at least: those that were read, and those of apps that
-	// are new since.
+	// atLeast is how many keys the bucket holds at least: those that were read, and those of apps
+	// that are new since.
 	atLeast atomic.Int64
 
 	mu      sync.Mutex
@@ -77,7 +77,7 @@ type Projector struct {
 	// keys are the apps that exist, of which the bucket has, or should have, a key; with a
 	// markerMaxAge also those with a delete marker.
 	keys map[subjects.AppID]key
-	// flying are the writes whose fate is open, by the sequence that they get.
+	// flying are the writes whose outcome is open, by the sequence that they get.
 	flying   map[uint64]flying
 	admitted bool // a bucket was read: an entry that was not written by this projector since is suspect
 	// refused is the size of an app's entry that was too large, until one is written.
@@ -99,7 +99,7 @@ func New(cfg Config, snap *store.Snapshot) *Projector {
 		keys:     map[subjects.AppID]key{},
 		flying:   map[uint64]flying{},
 		touched:  map[subjects.AppID]uint64{},
-		memory:   memory{limit: memoryBytes, wait: ackTime},
+		memory:   eventCache{limit: memoryBytes, wait: ackTime},
 		refused:  map[subjects.AppID]int{},
 	}
 	p.followed.Store(snap.Position)
@@ -118,8 +118,8 @@ func (p *Projector) Position() uint64 { return p.written.Load() }
 // Delivered is the sequence up to which the stream has been read.
 func (p *Projector) Delivered() uint64 { return p.followed.Load() }
 
-// BehindSince is when the oldest event was acknowledged that the bucket does not reflect yet; zero if
-// there is none.
+// BehindSince is when the oldest event was acknowledged that the bucket does not reflect yet; zero
+// if there is none.
 func (p *Projector) BehindSince() time.Time { return p.lag.since(p.written.Load()) }
 
 // NoteSent notes that this session is about to append an event, which gets sequence if the stream
@@ -143,9 +143,9 @@ func (p *Projector) LastTrouble() *string { return p.trouble.Load() }
 // end of Run.
 func (p *Projector) RemovedRanges() []subjects.LostRange { return p.lost }
 
-// Take hands out what has been published so far of the apps that exist, and the newest deletion, and
-// stops collecting them.
-func (p *Projector) Take() (map[subjects.AppID]*app.Record, app.Deletion) {
+// TakeRecords hands out what has been published so far of the apps that exist, and the newest
+// deletion, and stops collecting them.
+func (p *Projector) TakeRecords() (map[subjects.AppID]*app.Record, app.Deletion) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	records := p.records

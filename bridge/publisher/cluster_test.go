@@ -209,7 +209,7 @@ type answering struct {
 	held  *nats.Msg
 }
 
-// The fates of a message whose append is answered with an error.
+// The outcomes of a message whose append is answered with an error.
 const (
 	neverSent = "it is never sent"
 	landsSoon = "it lands"

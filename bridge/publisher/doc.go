@@ -11,10 +11,10 @@
 // session: the next one takes over the changes that still follow what was published (queue.go).
 // It forgets apps that were deleted a while ago (evict.go).
 //
-// A Publisher takes the changes off one Queue, makes their events (prepare.go) and appends them with
-// up to 256 in flight, at most one of each app (pipeline.go). The fence makes the stream store an
-// event only behind the app's previous event and behind the append before it. On any answer but the
-// expected one, sending stops; the publisher reads from the stream's leader what has landed
+// A Publisher takes the changes off one Queue, makes their events (prepare.go) and appends them
+// with up to 256 in flight, at most one of each app (pipeline.go). The fence makes the stream store
+// an event only behind the app's previous event and behind the append before it. On any answer but
+// the expected one, sending stops; the publisher reads from the stream's leader what was stored
 // (recover.go; fence.go lists every answer and what follows from it) and goes on, or ends the
 // session with an error that has what the next one starts from.
 //

@@ -55,7 +55,7 @@ func TestSettleFarFromTheLeader(t *testing.T) {
 	}
 }
 
-// Another bridge appends while a publisher finds out what landed: nothing is lost.
+// Another bridge appends while a publisher finds out what was stored: nothing is lost.
 func TestSettleBesideAnother(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)
@@ -94,7 +94,7 @@ func TestSettleBesideAnother(t *testing.T) {
 	lost, looks := 0, 100
 	var last error
 	for range looks {
-		late.accounted = late.known.Witness().Stream
+		late.accounted = late.known.Checkpoint().Stream
 		if err := late.look(t.Context()); errors.Is(err, store.ErrLostTail) {
 			lost++
 			last = err

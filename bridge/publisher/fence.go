@@ -21,12 +21,13 @@ import (
 //
 // So an append is stored at c+1 or nowhere. After any answer but "stored at c+1" sending stops, and
 // the publisher reads from the stream's leader every message that it does not account for yet
-// (identify, checkEnd). An event among them is published. For any other event, fate.next decides:
+// (identify, checkEnd). An event among them is published. For any other event, resolution.next
+// decides:
 //
 //	answer                                    next
 //	stored at c+1                             done
 //	duplicate of an earlier message           read that message (afterOriginal)
-//	10054 message too large                   encode it again under the limit of now, if no try can land
+//	10054 message too large                   encode it again under the limit of now, if no try can be stored
 //	10071 wrong last sequence                 read the app's last message (afterLast) if no event ahead of
 //	                                          it is pending; else send it again behind that one
 //	10158 duplicate message id in process     send it again (streams of several replicas)
@@ -105,19 +106,19 @@ const (
 	stepEndSession               // another bridge publishes
 )
 
-// fate is what is known of an event once every message of the stream is accounted for.
-type fate struct {
-	landed    bool   // it is in the stream
+// resolution is what is known of an event once every message of the stream is accounted for.
+type resolution struct {
+	stored    bool   // it is in the stream
 	answer    answer // to the newest try
-	open      bool   // a try may still land
+	open      bool   // a try may still be stored
 	first     bool   // no event ahead of it is pending
 	fenceGone bool   // the stream has lost the message that the app's fence names
 }
 
-func (f fate) next() step {
+func (f resolution) next() step {
 	code := store.ErrorCodeOf(f.answer.err)
 	switch {
-	case f.landed:
+	case f.stored:
 		return stepDone
 	case f.answer.outcome == outcomeDuplicate:
 		return stepReadOriginal
@@ -141,9 +142,9 @@ const (
 	originNoApp                 // it is on the subject of no app
 )
 
-// identify returns the app and the origin of a message. ev is the event that may have landed there,
-// nil for none; the record is that of the message if it is ev. The id alone is not enough: the kind
-// and the number of replicas are not part of it.
+// identify returns the app and the origin of a message. ev is the event that may have been stored
+// there, nil for none; the record is that of the message if it is ev. The id alone is not enough:
+// the kind and the number of replicas are not part of it.
 func identify(m *store.Message, ev *app.Event, s subjects.Subjects) (subjects.AppID, origin, *app.Record) {
 	if m == nil {
 		return subjects.AppID{}, originNone, nil

@@ -71,26 +71,26 @@ func TestFence(t *testing.T) {
 			if a.outcome != test.outcome || a.sequence != test.sequence || !errors.Is(a.err, test.err) || a.isConflict() != test.conflict {
 				t.Errorf("the answer is %+v, conflict %t", a, a.isConflict())
 			}
-			// A try without an answer, and one that is stored, stays open: it landed at c+1 or
+			// A try without an answer, and one that is stored, stays open: it was stored at c+1 or
 			// nowhere.
 			closed := test.outcome == outcomeRefused || test.outcome == outcomeDuplicate
 			if got, want := len(f.tries), 2; closed && got != want-1 || !closed && got != want {
 				t.Errorf("the open tries expected %v", f.tries)
 			}
-			landed := f.landed > 0
+			landed := f.stored > 0
 			if landed != (test.outcome == outcomeStored) {
-				t.Errorf("it landed at %d", f.landed)
+				t.Errorf("it landed at %d", f.stored)
 			}
 			got := steps{
-				fate{landed: landed, answer: a, first: true}.next(),
-				fate{landed: landed, answer: a, first: true, open: true}.next(),
-				fate{landed: landed, answer: a}.next(),
+				resolution{stored: landed, answer: a, first: true}.next(),
+				resolution{stored: landed, answer: a, first: true, open: true}.next(),
+				resolution{stored: landed, answer: a}.next(),
 			}
 			if got != test.next {
 				t.Errorf("next: got %v, want %v", got, test.next)
 			}
-			for _, state := range []fate{{first: true}, {first: true, open: true}, {}, {open: true}} {
-				state.answer, state.landed, state.fenceGone = a, true, true
+			for _, state := range []resolution{{first: true}, {first: true, open: true}, {}, {open: true}} {
+				state.answer, state.stored, state.fenceGone = a, true, true
 				if got := state.next(); got != stepDone {
 					t.Errorf("found in the stream: next is %v, want that it is done", got)
 				}
@@ -100,20 +100,20 @@ func TestFence(t *testing.T) {
 			if want == stepSendAgain {
 				want = stepReadLast
 			}
-			if got := (fate{landed: landed, answer: a, first: true, fenceGone: true}).next(); got != want {
+			if got := (resolution{stored: landed, answer: a, first: true, fenceGone: true}).next(); got != want {
 				t.Errorf("its fence is gone: next is %v, want %v", got, want)
 			}
 		})
 	}
 	// It was never sent, or its answer is not there yet.
-	for _, state := range []fate{{}, {first: true}, {open: true}, {first: true, open: true}} {
+	for _, state := range []resolution{{}, {first: true}, {open: true}, {first: true, open: true}} {
 		if got := state.next(); got != stepSendAgain {
 			t.Errorf("%+v: next is %v, want to send it again", state, got)
 		}
 	}
 }
 
-// What a message of the stream says of the event that may have landed there.
+// What a message of the stream says of the event that may have been stored there.
 func TestFenceIdentifies(t *testing.T) {
 	t.Parallel()
 	e := testEncoder()
@@ -258,7 +258,7 @@ func TestRemadeEventIsNotRefused(t *testing.T) {
 	if !p.remake(f, f.answer.err) || f.ev.Msg.Size() > size {
 		t.Fatalf("the event has %d bytes, want %d at most", f.ev.Msg.Size(), size)
 	}
-	if got := (fate{answer: f.answer, first: true}).next(); got != stepSendAgain {
+	if got := (resolution{answer: f.answer, first: true}).next(); got != stepSendAgain {
 		t.Errorf("next is %v, want to send it", got)
 	}
 }

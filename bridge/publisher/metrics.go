@@ -39,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer, rejected *prometheus.CounterVec) *Met
 		merged:         counter("updates_merged_total", "Updates that were merged into a newer one while the stream was behind."),
 		dropped:        counter("changes_dropped_total", "Changes that were dropped at the hard limit; a comparison finds what they led to."),
 		fenceConflicts: counter("fence_conflicts_total", "Times the stream refused an append because it, or the app, ended at another sequence than expected."),
-		retries:        counter("publish_retries_total", "Times sending stopped to find out which appends had landed."),
+		retries:        counter("publish_retries_total", "Times sending stopped to find out which appends were stored."),
 		latency: register.NewHistogram(prometheus.HistogramOpts{
 			Name: "appbridge_publish_latency_seconds", Help: "Time from observing a change to the stream's acknowledgement.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18),

@@ -26,7 +26,7 @@ type flight struct {
 	ev     *app.Event
 	// tries are the sequences at which tries of unknown outcome expected the stream to end.
 	tries  []uint64
-	landed uint64 // stream sequence, 0 if it is not known to have landed
+	stored uint64 // stream sequence, 0 if it is not known to be stored
 	// Of the newest try:
 	expected uint64
 	ok       <-chan *jetstream.PubAck
@@ -38,7 +38,7 @@ func (f *flight) answered(ack *jetstream.PubAck, err error) {
 	f.answer = answerOf(f.expected, ack, err)
 	switch f.answer.outcome {
 	case outcomeStored:
-		f.landed = f.answer.sequence
+		f.stored = f.answer.sequence
 	case outcomeDuplicate, outcomeRefused:
 		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c == f.expected })
 	}
@@ -72,12 +72,12 @@ func (p *Publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 		case ack := <-oldest.ok:
 			f := p.flights[0]
 			f.answered(ack, nil)
-			if f.landed == 0 || f.landed != p.accounted+1 {
+			if f.stored == 0 || f.stored != p.accounted+1 {
 				return fmt.Errorf("unexpected acknowledgement for app %s: sequence %d (duplicate: %t), want %d",
 					f.id, ack.Sequence, ack.Duplicate, p.accounted+1)
 			}
 			p.flights = p.flights[1:]
-			p.accounted = f.landed
+			p.accounted = f.stored
 			p.window = min(p.window+1, publishWindow)
 			p.stored(f)
 		case err := <-oldest.failed:
@@ -102,12 +102,12 @@ func (p *Publisher) launch(ctx context.Context, f *flight) error {
 			p.again = slices.Insert(p.again, 0, f)
 			return err
 		}
-		if f.landed > 0 {
+		if f.stored > 0 {
 			p.stored(f)
 			return nil
 		}
 	}
-	f.expected, f.landed, f.answer = p.chain, 0, answer{}
+	f.expected, f.stored, f.answer = p.chain, 0, answer{}
 	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.chain, 10))
 	p.cfg.Sent(p.chain + 1)
 	future, err := p.js.PublishMsgAsync(f.ev.Msg, jetstream.WithRetryAttempts(0))
@@ -138,7 +138,7 @@ func (p *Publisher) isGone(sequence uint64) bool {
 // stored makes an event that is in the stream the app's last event.
 func (p *Publisher) stored(f *flight) {
 	r := f.ev.Record
-	r.Sequence = f.landed
+	r.Sequence = f.stored
 	p.known.NoteStream(r.Sequence)
 	p.highestStored.Store(max(p.Highest(), r.Sequence))
 	p.failure.Store(nil)

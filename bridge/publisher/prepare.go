@@ -118,7 +118,7 @@ func (p *Publisher) prepare(f *flight) (bool, error) {
 }
 
 // remake encodes an event again that was refused for its size, under the present limits. No try of
-// it may be able to land. It returns false if there is nothing to send: f is then off the queue.
+// it may still be stored. It returns false if there is nothing to send: f is then off the queue.
 func (p *Publisher) remake(f *flight, refusal error) bool {
 	size := f.ev.Msg.Size()
 	publish, err := p.prepare(f)

@@ -53,8 +53,8 @@ type Config struct {
 	Published func(context.Context, subjects.AppID) (*app.Record, error)
 	// Sent is called before each append: the stream stores the event at sequence or nowhere.
 	Sent func(sequence uint64)
-	// Stored is called for each event that is in the stream. ev is nil unless the stream acknowledged
-	// it at sequence as no duplicate; it is not changed any more.
+	// Stored is called for each event that is in the stream. ev is nil unless the stream
+	// acknowledged it at sequence as no duplicate; it is not changed any more.
 	Stored func(sequence uint64, ev *app.Event)
 	// KeyMissing is called for an app that exists and that the bucket seems to have no key of.
 	KeyMissing func(subjects.AppID)
@@ -67,7 +67,7 @@ type Config struct {
 // before what was acknowledged refuses the next append.
 //
 // On a refusal or a missing answer sending stops. The publisher then reads from the stream's leader
-// which of its events landed (confirm), and goes on behind the last message.
+// which of its events were stored (confirm), and goes on behind the last message.
 type Publisher struct {
 	cfg     Config
 	nc      *nats.Conn
@@ -135,8 +135,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// send appends what is encoded. When the pipeline stops it finds out what landed and goes on; it
-// returns an error only if another session has to follow.
+// send appends what is encoded. When the pipeline stops it finds out what was stored and goes on;
+// it returns an error only if another session has to follow.
 func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 	pause := retry.NewPause()
 	for {
@@ -152,8 +152,8 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 		}
 		p.report(err)
 		p.drain(ctx)
-		if err := p.confirm(ctx); err != nil {
-			p.storeLanded()
+		if err := p.readOutcomes(ctx); err != nil {
+			p.removeStored()
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -170,7 +170,7 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 }
 
 // conclude gives what was sent the time to be answered when the session ends. The next session then
-// knows what landed, also if the stream does not keep it.
+// knows what was stored, also if the stream does not keep it.
 func (p *Publisher) conclude(ctx context.Context) {
 	if len(p.flights) == 0 || !p.nc.IsConnected() {
 		return
@@ -179,15 +179,15 @@ func (p *Publisher) conclude(ctx context.Context) {
 	defer cancel()
 	p.drain(ctx)
 	if err := p.look(ctx); err != nil {
-		p.log.Debug("cannot read which of the last events landed", zap.Error(err))
-		p.storeLanded()
+		p.log.Debug("cannot read which of the last events were stored", zap.Error(err))
+		p.removeStored()
 	}
 }
 
-// storeLanded takes what is known to have landed off the queue when the session ends.
-func (p *Publisher) storeLanded() {
+// removeStored takes what is known to be stored off the queue when the session ends.
+func (p *Publisher) removeStored() {
 	for _, f := range p.again {
-		if f.landed > 0 {
+		if f.stored > 0 {
 			p.stored(f)
 		}
 	}
@@ -201,6 +201,6 @@ func (p *Publisher) report(err error) {
 	if !p.nc.IsConnected() {
 		level = zap.DebugLevel // the lost connection is logged once
 	}
-	p.log.Log(level, "appending stopped; reading from the stream's leader what has landed",
+	p.log.Log(level, "appending stopped; reading from the stream's leader what was stored",
 		zap.Int("unacknowledged", len(p.flights)), zap.Error(err))
 }

@@ -25,12 +25,12 @@ func TestPublisherKeepsOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.checkStory(400, 8)
-	if got := r.pub.known.Witness().Stream; got != 3200 {
+	if got := r.pub.known.Checkpoint().Stream; got != 3200 {
 		t.Errorf("acknowledged up to %d, want 3200", got)
 	}
 }
 
-// Every acknowledgement comes too late, so the fate of every event is read from the stream.
+// Every acknowledgement comes too late, so the outcome of every event is read from the stream.
 func TestPublisherWithoutAnswers(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)
@@ -100,7 +100,7 @@ func TestPublisherAfterLastRemoved(t *testing.T) {
 	}
 }
 
-// Another publisher has published the very same event: it counts as landed.
+// Another publisher has published the very same event: it counts as stored.
 func TestPublisherAfterSameEvent(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)
@@ -115,8 +115,8 @@ func TestPublisherAfterSameEvent(t *testing.T) {
 	}
 }
 
-// An event is handed over only with the stream's own acknowledgement of it, at the sequence that was
-// announced. One that is found in the stream may be of another writer.
+// An event is handed over only with the stream's own acknowledgement of it, at the sequence that
+// was announced. One that is found in the stream may be of another writer.
 func TestPublisherHandsOver(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)
@@ -319,7 +319,7 @@ func TestPublisherTooLarge(t *testing.T) {
 	}
 }
 
-// A session that ends with events under way knows which of them have landed.
+// A session that ends with events under way knows which of them were stored.
 func TestPublisherEndsWithEventsUnderWay(t *testing.T) {
 	t.Parallel()
 	r := newStage(t)

@@ -49,7 +49,7 @@ type Queue struct {
 	apps     map[subjects.AppID]*appQueue
 	gone     []subjects.AppID // apps that may be evicted, in the order of their deletions
 	complete bool             // an app that is not in apps has no message in the stream
-	reached  uint64           // the stream was accounted for up to here when an event landed last
+	reached  uint64           // the stream was accounted for up to here when an event was stored last
 	bytes    int64
 	length   int
 	emptied  chan struct{} // closed when length becomes 0, replaced when a change is added
@@ -286,8 +286,8 @@ func (q *Queue) Known() []subjects.AppID {
 	return ids
 }
 
-// Published returns what was published last of an app, nil if that is not known, and whether a change
-// of it may be pending.
+// Published returns what was published last of an app, nil if that is not known, and whether a
+// change of it may be pending.
 func (q *Queue) Published(id subjects.AppID) (r *app.Record, pending bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -302,8 +302,8 @@ func (q *Queue) Published(id subjects.AppID) (r *app.Record, pending bool) {
 // them over.
 func (q *Queue) close() { q.ready.ShutDown() }
 
-// Pending returns what the queue of a session that has ended holds of the apps that have changes, or a
-// newer record than records. A nil queue holds nothing.
+// Pending returns what the queue of a session that has ended holds of the apps that have changes,
+// or a newer record than records. A nil queue holds nothing.
 func (q *Queue) Pending(records map[subjects.AppID]*app.Record) map[subjects.AppID]app.Pending {
 	if q == nil {
 		return nil
@@ -322,5 +322,6 @@ func (q *Queue) Pending(records map[subjects.AppID]*app.Record) map[subjects.App
 // SameStream reports whether the changes of both queues are for one stream. A nil queue has none.
 func (q *Queue) SameStream(other *Queue) bool { return q != nil && q.streamID == other.streamID }
 
-// Overflowed reports whether the queue has dropped its changes at the hard limit. A nil queue has not.
+// Overflowed reports whether the queue has dropped its changes at the hard limit. A nil queue has
+// not.
 func (q *Queue) Overflowed() bool { return q != nil && q.isFull() }

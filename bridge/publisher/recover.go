@@ -35,9 +35,9 @@ func (p *Publisher) drain(ctx context.Context) {
 	}
 }
 
-// confirm reads from the stream's leader which events landed, until it answers, and leaves those to
-// send again in p.again. An error ends the session.
-func (p *Publisher) confirm(ctx context.Context) error {
+// readOutcomes reads from the stream's leader which events were stored, until it answers, and
+// leaves those to send again in p.again. An error ends the session.
+func (p *Publisher) readOutcomes(ctx context.Context) error {
 	return retry.Do(ctx, func() error {
 		if p.nc.IsClosed() {
 			return retry.Permanent(store.ErrClosed)
@@ -56,7 +56,7 @@ func (p *Publisher) confirm(ctx context.Context) error {
 }
 
 func (p *Publisher) look(ctx context.Context) error {
-	acknowledged := p.known.Witness().Stream // first: others may append meanwhile
+	acknowledged := p.known.Checkpoint().Stream // first: others may append meanwhile
 	stream, err := p.js.Stream(ctx, p.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w", store.ErrGone, err)
@@ -83,7 +83,7 @@ func (p *Publisher) account(ctx context.Context, last uint64) error {
 	acknowledged := map[uint64]bool{}
 	sent := map[string]*flight{}
 	for _, f := range p.again {
-		acknowledged[f.landed] = f.landed > 0
+		acknowledged[f.stored] = f.stored > 0
 		sent[f.ev.Msg.Header.Get(subjects.HeaderMsgID)] = f
 	}
 	messages, err := p.read(ctx, last, acknowledged)
@@ -114,7 +114,7 @@ func (p *Publisher) account(ctx context.Context, last uint64) error {
 		return &OtherWriterError{others}
 	}
 	for _, f := range p.again {
-		// A try that has not landed by now can only land at the present end of the stream.
+		// A try that was not stored by now can only be stored at the present end of the stream.
 		f.tries = slices.DeleteFunc(f.tries, func(c uint64) bool { return c < last })
 	}
 	return nil
@@ -136,11 +136,11 @@ func (p *Publisher) read(ctx context.Context, last uint64, acknowledged map[uint
 	}, func(i int, m *store.Message) { messages[i] = m })
 }
 
-// found notes that the event has landed. The record is that of the message: another bridge may have
+// found notes that the event was stored. The record is that of the message: another bridge may have
 // written it.
-func (f *flight) found(r *app.Record) { f.ev.Record, f.landed = r, r.Sequence }
+func (f *flight) found(r *app.Record) { f.ev.Record, f.stored = r, r.Sequence }
 
-// sortOut does the next step of every event whose fate is known now.
+// sortOut does the next step of every event whose outcome is known now.
 func (p *Publisher) sortOut(ctx context.Context) error {
 	left := p.again
 	p.again = nil
@@ -155,8 +155,8 @@ func (p *Publisher) sortOut(ctx context.Context) error {
 
 // decide puts f into p.again unless it is done.
 func (p *Publisher) decide(ctx context.Context, f *flight) error {
-	next := fate{
-		landed: f.landed > 0, answer: f.answer, open: len(f.tries) > 0,
+	next := resolution{
+		stored: f.stored > 0, answer: f.answer, open: len(f.tries) > 0,
 		first: len(p.again) == 0, fenceGone: p.isGone(f.ev.Fence),
 	}.next()
 	var err error
@@ -175,7 +175,7 @@ func (p *Publisher) decide(ctx context.Context, f *flight) error {
 		return err
 	case f.ev == nil:
 		p.finish(f, nil)
-	case f.landed > 0:
+	case f.stored > 0:
 		p.stored(f)
 	default:
 		p.again = append(p.again, f)

@@ -192,7 +192,7 @@ func appID(name string) subjects.AppID {
 }
 
 // serviceOf is a Knative Service of an app.
-func serviceOf(name, version string, change ...func(*kservice.Service)) *app.Service {
+func serviceOf(name, version string, change ...func(*kservice.Service)) *app.CachedService {
 	return testService("uid-"+name, version, "True", append(change, func(svc *kservice.Service) {
 		svc.Annotations[kservice.AnnotationAppID] = "p/d/" + name
 	})...)

@@ -24,7 +24,7 @@ func Do(ctx context.Context, op func() error, report func(err error, next time.D
 	return err
 }
 
-// Permanent marks an error that no retry mends.
+// Permanent marks an error that no retry fixes.
 func Permanent(err error) error { return backoff.Permanent(err) }
 
 // NewPause makes the pauses of a loop that starts the same thing again and again.

@@ -2,9 +2,9 @@ package store
 
 import "sync"
 
-// Witness is what the leader writes into the Lease with each renewal: the highest sequences that
+// Checkpoint is what the leader writes into the Lease with each renewal: the highest sequences that
 // JetStream has acknowledged. It is outside NATS, so it survives a NATS that comes back with less.
-type Witness struct {
+type Checkpoint struct {
 	StreamID   string `json:"streamID"`
 	ClusterUID string `json:"clusterUID"`
 	StreamName string `json:"streamName"`
@@ -13,24 +13,24 @@ type Witness struct {
 	Bucket     uint64 `json:"bucket"` // of the bucket's stream
 }
 
-// SameHistory reports whether the sequences of two witnesses can be compared.
-func (w Witness) SameHistory(other Witness) bool {
-	w.Stream, w.Bucket, other.Stream, other.Bucket = 0, 0, 0, 0
-	return w == other
+// SameHistory reports whether the sequences of two checkpoints can be compared.
+func (c Checkpoint) SameHistory(other Checkpoint) bool {
+	c.Stream, c.Bucket, other.Stream, other.Bucket = 0, 0, 0, 0
+	return c == other
 }
 
 // Acknowledged holds the highest sequences that are known to have been acknowledged, by this bridge
-// over all its sessions and by the witness. They belong to one stream and bucket, of one identity.
-// Its zero value knows nothing. Safe for concurrent use.
+// over all its sessions and by the checkpoint. They belong to one stream and bucket, of one
+// identity. Its zero value knows nothing. Safe for concurrent use.
 type Acknowledged struct {
 	mu   sync.Mutex
-	Now  Witness
+	Now  Checkpoint
 	sent uint64 // the highest sequence of the event stream that an append of ours may have got
-	ours bool   // a session of this bridge goes by now: the Lease's witness is not newer
+	ours bool   // a session of this bridge goes by now: the Lease's checkpoint is not newer
 }
 
 // Adopt sets the history of the sequences, drops those of another, and returns what is known of it.
-func (a *Acknowledged) Adopt(of Witness) Witness {
+func (a *Acknowledged) Adopt(of Checkpoint) Checkpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.Now.SameHistory(of) {
@@ -40,7 +40,7 @@ func (a *Acknowledged) Adopt(of Witness) Witness {
 	return a.Now
 }
 
-// Release notes that this bridge does not lead any more: from now on the Lease's witness counts.
+// Release notes that this bridge does not lead any more: from now on the Lease's checkpoint counts.
 func (a *Acknowledged) Release() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,9 +69,9 @@ func (a *Acknowledged) Reached() uint64 {
 	return max(a.Now.Stream, a.sent)
 }
 
-// Merge adds a witness of the same cluster, stream and bucket. One of another history replaces what
-// is known, unless a session of this bridge uses that.
-func (a *Acknowledged) Merge(w Witness) {
+// Merge adds a checkpoint of the same cluster, stream and bucket. One of another history replaces
+// what is known, unless a session of this bridge uses that.
+func (a *Acknowledged) Merge(w Checkpoint) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -83,8 +83,8 @@ func (a *Acknowledged) Merge(w Witness) {
 	}
 }
 
-// Witness returns what is known.
-func (a *Acknowledged) Witness() Witness {
+// Checkpoint returns what is known.
+func (a *Acknowledged) Checkpoint() Checkpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.Now

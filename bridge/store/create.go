@@ -20,7 +20,7 @@ const DuplicateWindow = 2 * time.Minute
 
 // Establish creates and marks the stream and the bucket if they are missing or not marked. Those
 // that it creates go on behind the sequences that were acknowledged.
-func (s *Storage) Establish(ctx context.Context, known Witness) (err error) {
+func (s *Storage) Establish(ctx context.Context, known Checkpoint) (err error) {
 	if s.Stream == nil {
 		if s.Stream, err = s.createStream(ctx, known.Stream); err != nil {
 			return err

@@ -14,9 +14,9 @@
 // Single messages are read from the leader of a stream. A consumer may be placed on a replica that
 // is behind, so what it delivers counts once it has reached the leader's last sequence.
 //
-// A [Witness] has the highest sequences that were acknowledged. The leader of the bridge keeps it
-// in the Lease, outside NATS. A stream that ends before its witness has lost messages: the lost
-// sequences are filled, so that none is assigned twice, and a notice names them.
+// A [Checkpoint] has the highest sequences that were acknowledged. The leader of the bridge keeps
+// it in the Lease, outside NATS. A stream that ends before its checkpoint has lost messages: the
+// lost sequences are filled, so that none is assigned twice, and a notice names them.
 //
 // Who writes what: [Storage] writes metadata, fillers and notices. Events are appended by the
 // publisher, entries by the projector and by verify's repair.

@@ -43,9 +43,9 @@ type Loss struct {
 // LossOf compares what was acknowledged with what exists. position is the highest in the bucket.
 func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64) (Loss, error) {
 	var l Loss
-	known, reached := acknowledged.Witness(), acknowledged.Reached()
-	if !known.SameHistory(s.Witness()) {
-		known, reached = Witness{}, 0
+	known, reached := acknowledged.Checkpoint(), acknowledged.Reached()
+	if !known.SameHistory(s.Checkpoint()) {
+		known, reached = Checkpoint{}, 0
 	}
 	if s.Bucket != nil && bucketLast < known.Bucket {
 		l.Bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}

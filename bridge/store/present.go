@@ -29,8 +29,8 @@ func CheckTail(stream string, last, had uint64) error {
 }
 
 // CheckTails is CheckTail of the stream and of the bucket's stream.
-func (w Witness) CheckTails(stream, bucket *jetstream.StreamInfo) error {
-	return cmp.Or(CheckTail(stream.Config.Name, stream.State.LastSeq, w.Stream), CheckTail(bucket.Config.Name, bucket.State.LastSeq, w.Bucket))
+func (c Checkpoint) CheckTails(stream, bucket *jetstream.StreamInfo) error {
+	return cmp.Or(CheckTail(stream.Config.Name, stream.State.LastSeq, c.Stream), CheckTail(bucket.Config.Name, bucket.State.LastSeq, c.Bucket))
 }
 
 // Present checks that stream and bucket are unchanged and fit. Both are nil without an answer.

@@ -155,7 +155,7 @@ func (s *Storage) InspectBucket() error {
 // Identify determines the identity of the stream. position is the highest sequence that an entry of
 // the bucket reflects. A stream or bucket without an identity, from an older version or from a
 // backup, counts as the same if it is of this cluster.
-func (s *Storage) Identify(known Witness, position uint64) error {
+func (s *Storage) Identify(known Checkpoint, position uint64) error {
 	id, bucketID := metadataOf(s.Stream, subjects.MetadataStreamID), metadataOf(s.Bucket, subjects.MetadataStreamID)
 	switch {
 	case id != "" && position > 0 && bucketID != "" && bucketID != id:
@@ -172,8 +172,8 @@ func (s *Storage) Identify(known Witness, position uint64) error {
 }
 
 // knownID is the stream identity of the acknowledged sequences, if the names are the same.
-func (s *Storage) knownID(known Witness) string {
-	here := s.Witness()
+func (s *Storage) knownID(known Checkpoint) string {
+	here := s.Checkpoint()
 	here.StreamID = known.StreamID
 	if !known.SameHistory(here) {
 		return ""
@@ -250,9 +250,9 @@ func (s *Storage) OtherName(cfg jetstream.StreamConfig) string {
 	return name
 }
 
-// Witness is what the acknowledged sequences of this stream and bucket belong to.
-func (s *Storage) Witness() Witness {
-	return Witness{StreamID: s.ID, ClusterUID: s.Config.ClusterUID, StreamName: s.Config.Stream, BucketName: s.Config.Bucket}
+// Checkpoint is what the acknowledged sequences of this stream and bucket belong to.
+func (s *Storage) Checkpoint() Checkpoint {
+	return Checkpoint{StreamID: s.ID, ClusterUID: s.Config.ClusterUID, StreamName: s.Config.Stream, BucketName: s.Config.Bucket}
 }
 
 // AcceptReset marks stream and bucket: all events so far are of a past history of the cluster.

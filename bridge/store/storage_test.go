@@ -27,7 +27,7 @@ func TestClusterRenamed(t *testing.T) {
 			Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket, Prefix: subjects.DefaultPrefix,
 			ClusterName: name, ClusterUID: "c1", Replicas: 1,
 		}, zap.New(core))
-		if err := errors.Join(storage.Inspect(t.Context()), storage.Identify(Witness{}, 0), storage.Establish(t.Context(), Witness{})); err != nil {
+		if err := errors.Join(storage.Inspect(t.Context()), storage.Identify(Checkpoint{}, 0), storage.Establish(t.Context(), Checkpoint{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,12 +14,12 @@ import (
 )
 
 // claims are the Knative Services that claim to be an app.
-type claims map[subjects.AppID][]*app.Service
+type claims map[subjects.AppID][]*app.CachedService
 
 // add adds a Knative Service in place of what it was before.
-func (c claims) add(id subjects.AppID, svc *app.Service) {
+func (c claims) add(id subjects.AppID, svc *app.CachedService) {
 	key := svc.Key()
-	if at := slices.IndexFunc(c[id], func(had *app.Service) bool { return had.Key() == key }); at >= 0 {
+	if at := slices.IndexFunc(c[id], func(had *app.CachedService) bool { return had.Key() == key }); at >= 0 {
 		c[id][at] = svc
 		return
 	}
@@ -27,7 +27,7 @@ func (c claims) add(id subjects.AppID, svc *app.Service) {
 }
 
 func (c claims) remove(id subjects.AppID, key types.NamespacedName) {
-	c[id] = slices.DeleteFunc(c[id], func(had *app.Service) bool { return had.Key() == key })
+	c[id] = slices.DeleteFunc(c[id], func(had *app.CachedService) bool { return had.Key() == key })
 	if len(c[id]) == 0 {
 		delete(c, id)
 	}
@@ -35,7 +35,7 @@ func (c claims) remove(id subjects.AppID, key types.NamespacedName) {
 
 // winner is the Knative Service that is the app where several claim to be: the one with the
 // canonical name, else the oldest. It is nil if there is no claim.
-func (c claims) winner(id subjects.AppID) *app.Service {
+func (c claims) winner(id subjects.AppID) *app.CachedService {
 	switch len(c[id]) {
 	case 0:
 		return nil
@@ -43,7 +43,7 @@ func (c claims) winner(id subjects.AppID) *app.Service {
 		return c[id][0]
 	}
 	canonical := kservice.Name(id)
-	return slices.MinFunc(c[id], func(a, b *app.Service) int {
+	return slices.MinFunc(c[id], func(a, b *app.CachedService) int {
 		switch {
 		case a.Name == b.Name:
 		case a.Name == canonical:
@@ -55,12 +55,12 @@ func (c claims) winner(id subjects.AppID) *app.Service {
 	})
 }
 
-func errConflict(id subjects.AppID, winner *app.Service) error {
+func errConflict(id subjects.AppID, winner *app.CachedService) error {
 	return fmt.Errorf("app %s is already Knative Service %s/%s", id, winner.Namespace, winner.Name)
 }
 
 // reject counts and logs an object that is not published, once per version. mu must be locked.
-func (s *Source) reject(key types.NamespacedName, svc *app.Service, reason string, err error) {
+func (s *Source) reject(key types.NamespacedName, svc *app.CachedService, reason string, err error) {
 	seen := string(svc.UID) + "/" + svc.ResourceVersion + "/" + reason
 	if s.reported[key] == seen {
 		return

@@ -69,7 +69,7 @@ func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
 			switch o := kept.(type) {
 			case *kservice.Revision:
 				src.upsertRevision(o)
-			case *app.Service:
+			case *app.CachedService:
 				src.upsertService(o)
 			}
 			return nil

@@ -20,7 +20,7 @@ import (
 
 // Identify waits for the API server, checks that this program may do what it needs, and returns the
 // cluster's identity: the uid of kube-system. status receives the reason of the wait. An error that
-// waiting does not mend is returned.
+// waiting does not fix is returned.
 func (k *Cluster) Identify(ctx context.Context, status func(string)) (types.UID, error) {
 	var uid types.UID
 	var doubt kubeapi.Patience

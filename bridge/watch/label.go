@@ -7,15 +7,15 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 )
 
-// managedSelector selects what Flyte manages. A Service that loses the label leaves the watch, and so
-// counts as deleted; one that gets it back is created.
+// managedSelector selects what Flyte manages. A Service that loses the label leaves the watch, and
+// so counts as deleted; one that gets it back is created.
 func managedSelector() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{kservice.LabelManaged: "true"})
 }
 
-// deleteService handles a Service that was deleted, or that lost the label of managedSelector: the API
-// server reports both as a deletion.
-func (s *Source) deleteService(svc *app.Service, unknown bool) {
+// deleteService handles a Service that was deleted, or that lost the label of managedSelector: the
+// API server reports both as a deletion.
+func (s *Source) deleteService(svc *app.CachedService, unknown bool) {
 	key := svc.Key()
 	gone := app.Observation{Relisted: unknown, FinalStateUnknown: unknown, ChangedAt: svc.LastChange}
 	if !unknown {

@@ -14,7 +14,7 @@ import (
 // Shown is what the informers delivered: objects and versions. It is safe for concurrent use.
 type Shown struct {
 	mu        sync.Mutex
-	services  map[types.NamespacedName]*app.Service
+	services  map[types.NamespacedName]*app.CachedService
 	revisions map[types.NamespacedName]*kservice.Revision
 	// users are the names of the Knative Services whose status names a Revision of their namespace.
 	users    map[types.NamespacedName][]string
@@ -53,7 +53,7 @@ func (v *versions) note(namespace, version string) {
 
 func newShown() *Shown {
 	return &Shown{
-		services:  map[types.NamespacedName]*app.Service{},
+		services:  map[types.NamespacedName]*app.CachedService{},
 		revisions: map[types.NamespacedName]*kservice.Revision{},
 		users:     map[types.NamespacedName][]string{},
 		versions: map[string]*versions{
@@ -63,13 +63,13 @@ func newShown() *Shown {
 	}
 }
 
-func (s *Shown) service(key types.NamespacedName) *app.Service {
+func (s *Shown) service(key types.NamespacedName) *app.CachedService {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.services[key]
 }
 
-func (s *Shown) setService(key types.NamespacedName, now *app.Service) {
+func (s *Shown) setService(key types.NamespacedName, now *app.CachedService) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.services[key]
@@ -82,7 +82,7 @@ func (s *Shown) setService(key types.NamespacedName, now *app.Service) {
 }
 
 // removeService removes a Knative Service; version is that of its deletion, "" if unknown.
-func (s *Shown) removeService(key types.NamespacedName, last *app.Service, version string) {
+func (s *Shown) removeService(key types.NamespacedName, last *app.CachedService, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noteDelete(KindService, last.UID, version)
@@ -110,15 +110,15 @@ func (s *Shown) removeRevision(key types.NamespacedName, last *kservice.Revision
 }
 
 // revisionOf is the Revision that a Service names, nil while there is none.
-func (s *Shown) revisionOf(svc *app.Service) *kservice.Revision {
+func (s *Shown) revisionOf(svc *app.CachedService) *kservice.Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.LatestReadyRevisionName}]
 }
 
 // index keeps users in step with the Revision that an object names. mu must be locked.
-func (s *Shown) index(key types.NamespacedName, old, now *app.Service) {
-	named := func(svc *app.Service) types.NamespacedName {
+func (s *Shown) index(key types.NamespacedName, old, now *app.CachedService) {
+	named := func(svc *app.CachedService) types.NamespacedName {
 		if svc == nil {
 			return types.NamespacedName{Namespace: key.Namespace}
 		}

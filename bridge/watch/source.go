@@ -77,8 +77,8 @@ func (s *Source) Revisions() toolscache.ResourceEventHandler {
 	return handler(s, s.upsertRevision, s.deleteRevision)
 }
 
-// Transform is the transform of the informers. A list has many objects again in the version that the
-// source has of them: these are not encoded again, and not in memory twice.
+// Transform is the transform of the informers. A list has many objects again in the version that
+// the source has of them: these are not encoded again, and not in memory twice.
 func (s *Source) Transform(obj any) (any, error) {
 	if svc, ok := obj.(*kservice.Service); ok {
 		known := s.Shown.service(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
@@ -136,7 +136,7 @@ func (s *Source) updateUsers(revision types.NamespacedName, seen app.Observation
 	}
 }
 
-func (s *Source) upsertService(svc *app.Service) {
+func (s *Source) upsertService(svc *app.CachedService) {
 	key := svc.Key()
 	old := s.Shown.service(key)
 	same := old != nil && old.UID == svc.UID
@@ -180,7 +180,7 @@ func (s *Source) stepBack(key types.NamespacedName, from, to string) {
 }
 
 // winner is the Knative Service that is the app, or nil. It rejects the others. mu must be locked.
-func (s *Source) winner(id subjects.AppID) *app.Service {
+func (s *Source) winner(id subjects.AppID) *app.CachedService {
 	best := s.claims.winner(id)
 	for _, svc := range s.claims[id] {
 		if svc != best {
@@ -190,7 +190,8 @@ func (s *Source) winner(id subjects.AppID) *app.Service {
 	return best
 }
 
-// update updates what an app is now from the objects that claim it, and emits changes. mu must be locked.
+// update updates what an app is now from the objects that claim it, and emits changes. mu must be
+// locked.
 func (s *Source) update(id subjects.AppID, seen app.Observation) {
 	was, had := s.current[id]
 	svc := s.winner(id)

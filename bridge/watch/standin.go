@@ -68,7 +68,7 @@ func (s *standIns) close() {
 
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
 // state is was, if it had one. mu must be locked.
-func (s *Source) counting(id subjects.AppID, svc *app.Service, was app.State, had bool) *kservice.Revision {
+func (s *Source) counting(id subjects.AppID, svc *app.CachedService, was app.State, had bool) *kservice.Revision {
 	name, named := svc.LatestReadyRevisionName, s.Shown.revisionOf(svc)
 	if name == "" || named.Known() || svc.Stopped {
 		s.standIns.end(id)

@@ -45,7 +45,7 @@ const errUnsynced = "the informers of the fake have shown nothing"
 
 func (fakeBridge) Synced() error                           { return errors.New(errUnsynced) }
 func (fakeBridge) App(subjects.AppID) (appsvc.Entry, bool) { return appsvc.Entry{}, false }
-func (fakeBridge) Services(func(*app.Service) bool) []*app.Service {
+func (fakeBridge) Services(func(*app.CachedService) bool) []*app.CachedService {
 	return nil
 }
 func (fakeBridge) Pods(string, string) ([]corev1.Pod, error) { return nil, errors.New(errUnsynced) }

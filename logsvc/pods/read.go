@@ -105,7 +105,7 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 		return pass, cmp.Or(context.Cause(reading), fmt.Errorf("open the log: %w", err))
 	}
 	defer body.Close()
-	if err := t.confirm(reading, o); err != nil {
+	if err := t.checkInstance(reading, o); err != nil {
 		return pass, cmp.Or(context.Cause(reading), err)
 	}
 	pass.opened = true
@@ -152,8 +152,9 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 	}
 }
 
-// confirm checks that the open log is that of the right instance: a request names only the pod.
-func (t *tailer) confirm(ctx context.Context, o readOptions) error {
+// checkInstance checks that the open log is that of the right instance: a request names only the
+// pod.
+func (t *tailer) checkInstance(ctx context.Context, o readOptions) error {
 	state, err := t.state(ctx)
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func (t *tailer) confirm(ctx context.Context, o readOptions) error {
 func (t *tailer) recheck(ctx context.Context, o readOptions) error {
 	limit, again := time.After(t.src.timing.report), time.Tick(t.src.timing.report/10)
 	for {
-		if err := t.confirm(ctx, o); err != nil {
+		if err := t.checkInstance(ctx, o); err != nil {
 			return err
 		}
 		select {

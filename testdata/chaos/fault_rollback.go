@@ -23,8 +23,8 @@ const (
 	// drainTime is what messages need that were sent before a server ended.
 	drainTime = 200 * time.Millisecond
 
-	// witnessAnnotation of the Lease says what was acknowledged.
-	witnessAnnotation = "appbridge.flyte.org/acknowledged"
+	// checkpointAnnotation of the Lease says what was acknowledged.
+	checkpointAnnotation = "appbridge.flyte.org/acknowledged"
 )
 
 // rollbackFaults put an earlier copy of what JetStream stores back: what a
@@ -158,23 +158,23 @@ func (i *injection) measure(ctx context.Context, r *rollback, streams []string) 
 		r.projected = projected
 	}
 	if !r.memory {
-		r.witness, err = i.leaseWitness(ctx)
+		r.checkpoint, err = i.leaseCheckpoint(ctx)
 	}
 	return err
 }
 
-// leaseWitness reads what the Lease says was acknowledged.
-func (i *injection) leaseWitness(ctx context.Context) (witness, error) {
-	var found witness
+// leaseCheckpoint reads what the Lease says was acknowledged.
+func (i *injection) leaseCheckpoint(ctx context.Context) (checkpoint, error) {
+	var found checkpoint
 	lease := &coordinationv1.Lease{}
 	limit, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	if err := i.cluster.Client.Get(limit, client.ObjectKey{Namespace: testenv.DefaultNamespace, Name: leaseName}, lease); err != nil {
 		return found, fmt.Errorf("read the Lease: %w", err)
 	}
-	if text := lease.Annotations[witnessAnnotation]; text != "" {
+	if text := lease.Annotations[checkpointAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &found); err != nil {
-			return found, fmt.Errorf("read the Lease's annotation %s: %w", witnessAnnotation, err)
+			return found, fmt.Errorf("read the Lease's annotation %s: %w", checkpointAnnotation, err)
 		}
 	}
 	return found, nil

@@ -22,13 +22,13 @@ type rollback struct {
 	// Of the bucket's stream; bucketHigh 0: it was not rolled back.
 	bucketFloor, bucketHigh uint64
 
-	memory    bool    // the bridge that led lived through it, and knows what was acknowledged
-	witness   witness // of the Lease
-	projected uint64  // the highest event that a bucket which was not rolled back reflects
+	memory     bool       // the bridge that led lived through it, and knows what was acknowledged
+	checkpoint checkpoint // of the Lease
+	projected  uint64     // the highest event that a bucket which was not rolled back reflects
 }
 
-// witness is what the Lease says was acknowledged.
-type witness struct {
+// checkpoint is what the Lease says was acknowledged.
+type checkpoint struct {
 	Stream uint64 `json:"stream"`
 	Bucket uint64 `json:"bucket"`
 }
@@ -59,7 +59,7 @@ func (r rollback) known() uint64 {
 	if r.memory {
 		return r.high
 	}
-	return min(r.high, max(r.witness.Stream, r.projected))
+	return min(r.high, max(r.checkpoint.Stream, r.projected))
 }
 
 // judge says which losses were not named.
@@ -107,7 +107,7 @@ func (r rollback) judgeBucket(a aftermath, f *finding) {
 		return
 	}
 	what := fmt.Sprintf("the bucket's stream lost about %d-%d", r.bucketFloor+1, r.bucketHigh)
-	if r.memory || r.witness.Bucket > r.bucketFloor+copySlack {
+	if r.memory || r.checkpoint.Bucket > r.bucketFloor+copySlack {
 		f.unnoticed = append(f.unnoticed, what)
 	} else {
 		f.unseen = append(f.unseen, what)

@@ -28,7 +28,7 @@ func ranges(ends ...uint64) (all []subjects.LostRange) {
 // The stream had 1-100 in the copy and 1-150 when it ended.
 func TestJudgeStream(t *testing.T) {
 	alive := rollback{epoch: 1, floor: 99, high: 150, memory: true}
-	dead := rollback{epoch: 1, floor: 99, high: 150, witness: witness{Stream: 140}}
+	dead := rollback{epoch: 1, floor: 99, high: 150, checkpoint: checkpoint{Stream: 140}}
 	unseen := func(from, to uint64) []audit.Loss {
 		return []audit.Loss{{LostRange: subjects.LostRange{From: from, To: to}, Unseen: true}}
 	}
@@ -50,10 +50,10 @@ func TestJudgeStream(t *testing.T) {
 		{name: "named what survived", r: alive, a: aftermath{gone: upTo(101, 150), survived: []uint64{100}, reread: true, named: namedLosses{stream: ranges(100, 150)}}, wrong: 1},
 		{name: "not read again", r: alive, a: aftermath{gone: upTo(100, 150), named: namedLosses{stream: ranges(101, 150)}}},
 		{name: "not read again, not named", r: alive, a: aftermath{gone: upTo(100, 150)}, unnoticed: 1},
-		{name: "all that the witness knew is named", r: dead, a: aftermath{gone: upTo(101, 150), reread: true, named: namedLosses{stream: ranges(101, 140)}}, unseen: unseen(141, 150)},
-		{name: "less is named than the witness knew", r: dead, a: aftermath{gone: upTo(101, 150), reread: true, named: namedLosses{stream: ranges(101, 130)}}, unnoticed: 1, unseen: unseen(141, 150)},
+		{name: "all that the checkpoint knew is named", r: dead, a: aftermath{gone: upTo(101, 150), reread: true, named: namedLosses{stream: ranges(101, 140)}}, unseen: unseen(141, 150)},
+		{name: "less is named than the checkpoint knew", r: dead, a: aftermath{gone: upTo(101, 150), reread: true, named: namedLosses{stream: ranges(101, 130)}}, unnoticed: 1, unseen: unseen(141, 150)},
 		{name: "the bucket knew more", r: rollback{epoch: 1, floor: 99, high: 150, projected: 150}, a: aftermath{gone: upTo(101, 150), reread: true}, unnoticed: 1},
-		{name: "nothing knew of it", r: rollback{epoch: 1, floor: 99, high: 150, witness: witness{Stream: 80}}, a: aftermath{gone: upTo(101, 150), reread: true}, unseen: unseen(101, 150)},
+		{name: "nothing knew of it", r: rollback{epoch: 1, floor: 99, high: 150, checkpoint: checkpoint{Stream: 80}}, a: aftermath{gone: upTo(101, 150), reread: true}, unseen: unseen(101, 150)},
 		{name: "not rolled back", r: rollback{memory: true}, a: aftermath{gone: upTo(101, 150), reread: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestJudgeBucket(t *testing.T) {
 		{name: "not named", r: alive, unnoticed: 1},
 		{name: "another one named", r: alive, a: aftermath{named: namedLosses{bucket: ranges(101, 200)}}, unnoticed: 1},
 		{name: "too little to be sure", r: rollback{bucketFloor: 200, bucketHigh: 210, memory: true}},
-		{name: "the witness knew", r: rollback{bucketFloor: 200, bucketHigh: 300, witness: witness{Bucket: 290}}, unnoticed: 1},
-		{name: "nothing knew of it", r: rollback{bucketFloor: 200, bucketHigh: 300, witness: witness{Bucket: 150}}, unseen: 1},
+		{name: "the checkpoint knew", r: rollback{bucketFloor: 200, bucketHigh: 300, checkpoint: checkpoint{Bucket: 290}}, unnoticed: 1},
+		{name: "nothing knew of it", r: rollback{bucketFloor: 200, bucketHigh: 300, checkpoint: checkpoint{Bucket: 150}}, unseen: 1},
 	} {
 		if f := test.r.judge(test.a); len(f.unnoticed) != test.unnoticed || len(f.unseen) != test.unseen {
 			t.Errorf("%s: got %+v, want %d unnoticed and %d unseen", test.name, f, test.unnoticed, test.unseen)

@@ -14,10 +14,10 @@ import (
 var Keeper = app.Keeper{App: kservice.Config{BaseDomain: "apps.example.com"}, Form: subjects.ContentTypeJSON}
 
 // Keep is what a bridge keeps of a Knative Service.
-func Keep(svc *kservice.Service) *app.Service { return Keeper.Keep(svc) }
+func Keep(svc *kservice.Service) *app.CachedService { return Keeper.Keep(svc) }
 
 // Service is what a bridge keeps of apptest.Service after the changes.
-func Service(uid, version, status string, change ...func(*kservice.Service)) *app.Service {
+func Service(uid, version, status string, change ...func(*kservice.Service)) *app.CachedService {
 	svc := apptest.Service(uid, version, status)
 	for _, c := range change {
 		c(svc)

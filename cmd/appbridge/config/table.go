@@ -219,7 +219,7 @@ func allOptions(c *Config) []option {
 		define("confirm-for", "how long a difference must persist unchanged before it counts; 0 for one look", &c.ConfirmFor, duration(time.Millisecond, true)),
 	)
 	add("Comparison", Verify, notInFile(
-		onlyFlag(define("repair", "mend what differs; on the command line alone", &c.Repair, toggle())),
+		onlyFlag(define("repair", "repair what differs; on the command line alone", &c.Repair, toggle())),
 		define("json", "print the report as one JSON object", &c.JSON, toggle()))...,
 	)
 	add("Log request", Logs, notInFile(logRequestOptions(c)...)...)

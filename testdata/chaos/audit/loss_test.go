@@ -176,7 +176,7 @@ func TestLossFaults(t *testing.T) {
 		{name: "a filler", input: func(in *audit.Input) {
 			in.Events = slices.Insert(in.Events, first(in, 1)-1, audit.Message{Subject: in.Subjects.Lost(), Sequence: in.Losses[0].From, Epoch: 1})
 		}, want: ""},
-		{name: "reused where a witness was", unseen: true, input: func(in *audit.Input) { in.Losses[0].Unseen = false }, want: "reused"},
+		{name: "reused where a checkpoint was", unseen: true, input: func(in *audit.Input) { in.Losses[0].Unseen = false }, want: "reused"},
 		{name: "reused beyond what was unseen", unseen: true, input: func(in *audit.Input) { in.Losses[0].From++ }, want: "reordered drift reused"},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
@@ -268,8 +268,8 @@ func TestEndOfSurvivorPurged(t *testing.T) {
 	w.wants(t, audit.Check(in))
 }
 
-// TestUnseenEndOfSurvivorPurged: the delete that a rollback left does not say which of several ends it
-// shows, and is gone from the stream for another reason.
+// TestUnseenEndOfSurvivorPurged: the delete that a rollback left does not say which of several ends
+// it shows, and is gone from the stream for another reason.
 func TestUnseenEndOfSurvivorPurged(t *testing.T) {
 	w := newWorld(t)
 	a := w.app("checkout")

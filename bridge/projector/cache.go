@@ -23,15 +23,15 @@ const (
 	ackTime = 500 * time.Millisecond
 )
 
-// memory holds the events of this session that the stream acknowledged, as no duplicates, and that
-// are not projected yet. It is bounded: what is acknowledged while it is full is not kept, and is
-// then fetched from the stream's leader as the events of others are. Safe for concurrent use.
+// eventCache holds the events of this session that the stream acknowledged, as no duplicates, and
+// that are not projected yet. It is bounded: what is acknowledged while it is full is not kept, and
+// is then fetched from the stream's leader as the events of others are. Safe for concurrent use.
 //
-// A memory is a shortcut, the stream is the truth. So an event counts only for a message at its
-// sequence, of its subject, with exactly its headers and its size, and only on the connection over
-// which it was acknowledged: a stream that lost its tail gives sequences out again, and its server
-// was restarted then.
-type memory struct {
+// An eventCache is a shortcut, the stream is the truth. So an event counts only for a message at
+// its sequence, of its subject, with exactly its headers and its size, and only on the connection
+// over which it was acknowledged: a stream that lost its tail gives sequences out again, and its
+// server was restarted then.
+type eventCache struct {
 	limit int           // bytes, memoryBytes but in tests
 	wait  time.Duration // ackTime but in tests
 
@@ -56,8 +56,9 @@ type remembered struct {
 	record   *app.Record
 }
 
-// noteSent notes that an append is sent over a connection, and gets sequence if the stream takes it.
-func (m *memory) noteSent(sequence, connection uint64) {
+// noteSent notes that an append is sent over a connection, and gets sequence if the stream takes
+// it.
+func (m *eventCache) noteSent(sequence, connection uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if connection != m.connection || m.from == 0 {
@@ -68,7 +69,7 @@ func (m *memory) noteSent(sequence, connection uint64) {
 
 // noteStored notes that an append of this session is stored at sequence. ev is nil unless its
 // acknowledgement was the answer.
-func (m *memory) noteStored(sequence uint64, ev *app.Event) {
+func (m *eventCache) noteStored(sequence uint64, ev *app.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ev != nil && m.from > 0 && sequence >= m.from && sequence > max(m.projected, m.answered) {
@@ -86,7 +87,7 @@ func (m *memory) noteStored(sequence uint64, ev *app.Event) {
 
 // record returns the record of a message that was delivered without its body, nil if it has to be
 // fetched. It waits, for ackTime at most, for an acknowledgement that is under way.
-func (m *memory) record(ctx context.Context, d *delivery, connection func() uint64) *app.Record {
+func (m *eventCache) record(ctx context.Context, d *delivery, connection func() uint64) *app.Record {
 	if changed := m.pending(d.sequence); changed != nil {
 		ctx, cancel := context.WithTimeout(ctx, m.wait)
 		defer cancel()
@@ -106,7 +107,7 @@ func (m *memory) record(ctx context.Context, d *delivery, connection func() uint
 }
 
 // at returns what was acknowledged at sequence, over this connection.
-func (m *memory) at(sequence, connection uint64) (e remembered, ok bool) {
+func (m *eventCache) at(sequence, connection uint64) (e remembered, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, found := slices.BinarySearchFunc(m.events, sequence, func(e remembered, sequence uint64) int {
@@ -120,7 +121,7 @@ func (m *memory) at(sequence, connection uint64) (e remembered, ok bool) {
 
 // pending returns a channel that is closed with the next answer to an append, nil if no append
 // under way can get sequence.
-func (m *memory) pending(sequence uint64) <-chan struct{} {
+func (m *eventCache) pending(sequence uint64) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if sequence > m.sent || sequence <= m.answered {
@@ -133,7 +134,7 @@ func (m *memory) pending(sequence uint64) <-chan struct{} {
 }
 
 // forget drops the events up to sequence: they are projected.
-func (m *memory) forget(sequence uint64) {
+func (m *eventCache) forget(sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.projected = max(m.projected, sequence)
@@ -147,7 +148,7 @@ func (m *memory) forget(sequence uint64) {
 }
 
 // clear drops all events: a projection that starts over reads the stream alone.
-func (m *memory) clear() {
+func (m *eventCache) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.events, m.bytes = nil, 0
