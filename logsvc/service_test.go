@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -498,8 +499,12 @@ func TestGetTooMuch(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
+				var lines []logsvc.Line
 				for i := range 20_000 {
-					if err := out.Lines(ctx, "a", []logsvc.Line{line(i/1000, fmt.Sprintf("line %06d %s", i, strings.Repeat("x", 100)))}, false); err != nil {
+					lines = append(lines, line(i/1000, fmt.Sprintf("line %06d %s", i, strings.Repeat("x", 100))))
+				}
+				for some := range slices.Chunk(lines, 1000) {
+					if err := out.Lines(ctx, "a", some, false); err != nil {
 						return err
 					}
 				}

@@ -38,6 +38,7 @@ type wish struct {
 	id      subjects.AppID
 	version int
 	answer  *siteAnswer
+	open    bool // an earlier try had no result: it may have been written
 }
 
 // digest is what stands for the spec of an app as testenv, not kservice, reckons it.
@@ -177,7 +178,8 @@ func TestConcurrentDeploys(t *testing.T) {
 	s.judgeEnd(replicas, ids, owner)
 }
 
-// deploys makes all requests, so many at a time, by several connections.
+// deploys makes all requests, so many at a time, by several connections. A request that Kubernetes
+// did not answer in time is sent again, as a client would: the same again writes nothing.
 func (s *site) deploys(all []*wish, clients, atATime int) {
 	s.t.Helper()
 	conns := make([]*nats.Conn, clients)
@@ -188,8 +190,13 @@ func (s *site) deploys(all []*wish, clients, atATime int) {
 	asking.SetLimit(atATime)
 	for i, d := range all {
 		asking.Go(func() (err error) {
-			d.answer, err = s.op(conns[i%clients], subjects.APIDeploy, d.id, wanted(s.app(d.id, d.version)))
-			return err
+			for {
+				d.answer, err = s.op(conns[i%clients], subjects.APIDeploy, d.id, wanted(s.app(d.id, d.version)))
+				if err != nil || d.answer.code != subjects.CodeUnavailable && d.answer.code != subjects.CodeDeadlineExceeded {
+					return err
+				}
+				d.open = true
+			}
 		})
 	}
 	mustDo(s.t, asking.Wait())
@@ -233,8 +240,13 @@ func (s *site) judgeHistory(history *testenv.History, all []*wish, ids, owner ma
 	versions := map[string]int{}  // of the app, by resourceVersion
 	written := map[string]bool{}  // by an answer
 	before := map[string]string{} // digest, by name
-	newest := int64(0)
+	open := map[string]bool{}     // images that a try without a result may have brought
+	newest, lost := int64(0), 0
 	for _, d := range all {
+		if d.open {
+			open[siteImage(d.id, d.version)] = true
+			lost++
+		}
 		if d.answer.code == 0 {
 			version, err := strconv.ParseInt(d.answer.version, 10, 64)
 			mustDo(s.t, err)
@@ -261,7 +273,7 @@ func (s *site) judgeHistory(history *testenv.History, all []*wish, ids, owner ma
 		versions[change.ResourceVersion] = version
 		if digest := svc.Annotations[keySpecSHA]; before[change.Name] != digest {
 			before[change.Name] = digest
-			if !written[change.ResourceVersion] {
+			if !written[change.ResourceVersion] && !open[siteImage(id, version)] {
 				s.t.Errorf("%s@%s brought %s, of which no answer tells", change.Name, change.ResourceVersion, siteImage(id, version))
 			}
 		}
@@ -273,8 +285,8 @@ func (s *site) judgeHistory(history *testenv.History, all []*wish, ids, owner ma
 			s.t.Errorf("%s of version %d: its object %s has version %d", d.answer.outcome, d.version, d.answer.version, versions[d.answer.version])
 		}
 	}
-	if got, want := outcomes[subjects.OutcomeCreated], len(owner); got != want {
-		s.t.Errorf("%d answers say created, want %d", got, want)
+	if got, want := outcomes[subjects.OutcomeCreated], len(owner); got > want || got < want-lost {
+		s.t.Errorf("%d answers say created, want %d; %d tries had no result", got, want, lost)
 	}
 	s.t.Logf("outcomes: %v", outcomes)
 }

@@ -376,7 +376,7 @@ func TestLateForItsTurn(t *testing.T) {
 	entered, pass := make(chan struct{}, 1), make(chan struct{})
 	w := serve(t, func(s *setup) {
 		s.cfg.MaxWrites, s.writeTimeout = 1, 200*time.Millisecond
-		s.kube = &rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		s.kube = &rest.Config{Host: "http://127.0.0.1:1", QPS: -1, Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 			entered <- struct{}{}
 			<-pass
 			return nil, errors.New("nothing there")

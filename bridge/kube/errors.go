@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -49,6 +50,10 @@ func ReasonOf(err error) Reason {
 	return Other
 }
 
+// rateLimited is in the error of a request that the client's own rate limit would delay beyond the
+// deadline. The error has no type.
+const rateLimited = "would exceed context deadline"
+
 func unavailable(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -57,7 +62,8 @@ func unavailable(err error) bool {
 	}
 	// The connection may break before the response, or in the middle of it.
 	return errors.As(err, new(*url.Error)) || errors.As(err, new(*net.OpError)) || utilnet.IsProbableEOF(err) ||
-		utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, context.DeadlineExceeded)
+		utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, context.DeadlineExceeded) ||
+		err != nil && strings.Contains(err.Error(), rateLimited)
 }
 
 // Responded reports whether an error is a response of the API server.

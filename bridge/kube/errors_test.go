@@ -8,14 +8,20 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 func TestReasonOf(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	status := func(code int) error { return apierrors.NewGenericServerResponse(code, "get", pods, "x", "", 0, true) }
+	soon, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	limiter := flowcontrol.NewTokenBucketRateLimiter(1e-6, 1)
+	limiter.Accept()
 	for _, test := range []struct {
 		name               string
 		err                error
@@ -25,6 +31,8 @@ func TestReasonOf(t *testing.T) {
 		{"nothing listens", &url.Error{Op: "Get", URL: "https://k", Err: errors.New("connection refused")}, Unavailable, false, true},
 		{"the connection ends", io.ErrUnexpectedEOF, Unavailable, false, true},
 		{"out of time", fmt.Errorf("get: %w", context.DeadlineExceeded), Unavailable, false, true},
+		{"delayed by the client's rate limit", limiter.Wait(soon), Unavailable, false, true},
+		{"none", nil, Other, false, true},
 		{"not decoded", errors.New("invalid character"), Other, false, true},
 		{"503", apierrors.NewServiceUnavailable("shutting down"), Unavailable, false, true},
 		{"500", apierrors.NewInternalError(errors.New("etcd")), Unavailable, false, true},
