@@ -206,7 +206,7 @@ func (l *lively) key(name string) string {
 // entry is an app's entry as it is stored.
 func (l *lively) entry(name string) *store.Message {
 	l.t.Helper()
-	m, err := store.LastMessage(l.t.Context(), l.bridge.nc, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
+	m, err := store.LastMessage(l.t.Context(), l.bridge.js, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func (l *lively) forge(subject string, of *store.Message, data []byte) {
 // last is an app's last event.
 func (l *lively) last(name string) *store.LastEvent {
 	l.t.Helper()
-	e, err := store.NewReader(l.bridge.nc, subjects.DefaultStream, l.bridge.subjects).LastEvent(l.t.Context(), otherApp(name), 0)
+	e, err := store.NewReader(l.bridge.js, subjects.DefaultStream, l.bridge.subjects).LastEvent(l.t.Context(), otherApp(name), 0)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (l *lively) last(name string) *store.LastEvent {
 // kindsFrom are the events behind a sequence, as "kind app".
 func (l *lively) kindsFrom(sequence uint64) (kinds []string) {
 	l.t.Helper()
-	err := store.NewReader(l.bridge.nc, subjects.DefaultStream, l.bridge.subjects).EachMessage(l.t.Context(), l.bridge.subjects.Events(), sequence+1, 1<<62, func(m *store.Message) {
+	err := store.NewReader(l.bridge.js, subjects.DefaultStream, l.bridge.subjects).EachMessage(l.t.Context(), l.bridge.subjects.Events(), sequence+1, 1<<62, func(m *store.Message) {
 		id, kind, err := l.bridge.subjects.ParseEvent(m.Subject)
 		if err != nil {
 			l.t.Error(err)

@@ -63,9 +63,9 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 		return nil, err
 	}
 	timeouts := []jetstream.JetStreamOpt{jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(store.JetStreamTimeout)}
-	js, readErr := jetstream.New(nc, timeouts...)
-	writes, writeErr := jetstream.New(nc, timeouts...)
-	appends, appendErr := publisher.NewJetStream(nc)
+	js, readErr := store.NewJetStream(nc, cfg.JetStreamDomain, timeouts...)
+	writes, writeErr := store.NewJetStream(nc, cfg.JetStreamDomain, timeouts...)
+	appends, appendErr := publisher.NewJetStream(nc, cfg.JetStreamDomain)
 	if err := errors.Join(readErr, writeErr, appendErr); err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}

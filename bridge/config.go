@@ -32,6 +32,8 @@ type Config struct {
 
 	Prefix         string // of every subject
 	Stream, Bucket string // the names of the event stream and the snapshot
+	// JetStreamDomain is the domain that stream and bucket are in; empty: that of the server.
+	JetStreamDomain string
 	// StreamReplicas, StreamMaxAge and StreamMaxBytes configure a stream that this bridge creates; an
 	// existing one is not changed. Zero age or bytes: no limit.
 	StreamReplicas int

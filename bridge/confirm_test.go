@@ -29,7 +29,7 @@ func (l *lively) stopped(hands func()) {
 }
 
 func (l *lively) purgedKey(name string) error {
-	_, err := store.LastMessage(l.t.Context(), l.bridge.nc, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
+	_, err := store.LastMessage(l.t.Context(), l.bridge.js, subjects.BucketStream(subjects.DefaultBucket), l.key(name))
 	if err == nil {
 		return fmt.Errorf("the key is there")
 	}

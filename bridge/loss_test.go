@@ -287,7 +287,7 @@ func confirmsTheBucket(t *testing.T) (inTime bool) {
 		done <- err
 	}()
 	<-time.After(store.TailConfirm / 2)
-	m, err := store.LastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
+	m, err := store.LastMessage(t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), ">")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -467,7 +467,7 @@ func TestEntryAheadByHand(t *testing.T) {
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m, err := store.LastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), ">")
+	m, err := store.LastMessage(t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), ">")
 	if err != nil {
 		t.Fatal(err)
 	}

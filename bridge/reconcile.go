@@ -15,7 +15,7 @@ import (
 )
 
 func (s *session) published() store.PublishedReader {
-	return store.PublishedReader{Reader: store.NewReader(s.nc, s.cfg.Stream, s.subjects), Bucket: s.bucket}
+	return store.PublishedReader{Reader: store.NewReader(s.bucket.JS, s.cfg.Stream, s.subjects), Bucket: s.bucket}
 }
 
 // readPublished reads from the stream's leader what was published of each app that the session

@@ -288,7 +288,7 @@ func (r *rig) held(id subjects.AppID) *store.Entry {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m, err := store.LastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
+	m, err := store.LastMessage(r.t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), subject)
 	if errors.Is(err, store.ErrNoMessage) {
 		return nil
 	}

@@ -75,7 +75,7 @@ func updateSession(b *testing.B) (services func(*kservice.Service), settled func
 	b.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	check(err)
-	appends, err := publisher.NewJetStream(nc)
+	appends, err := publisher.NewJetStream(nc, "")
 	check(err)
 	e := testEncoder()
 	storage := store.New(js, e.Subjects, store.Config{

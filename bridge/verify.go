@@ -69,7 +69,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 
 func (b *Bridge) target(namespaces []string) *audit.Target {
 	return &audit.Target{
-		NATS: b.nc, JetStream: b.js, Subjects: b.subjects,
+		JetStream: b.js, Subjects: b.subjects,
 		ClusterName: b.cfg.ClusterName, Stream: b.cfg.Stream, Bucket: b.cfg.Bucket,
 		Watched: app.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
 		Encoder: func(maxSize int64) *app.Encoder {

@@ -45,7 +45,7 @@ func (r *rig) next() *writer {
 	r.t.Helper()
 	last := r.lastSequence()
 	q := publisher.NewQueue(publisher.QueueConfig{PerApp: 10, MaxBytes: 1 << 30, Empty: last == 0, Reached: last, Metrics: testMetrics().publisher})
-	appends, err := publisher.NewJetStream(r.nc)
+	appends, err := publisher.NewJetStream(r.nc, "")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func (r *rig) next() *writer {
 		Queue: q, Known: &store.Acknowledged{}, Log: zap.NewNop(), Metrics: testMetrics().publisher,
 		State:     jetstream.StreamState{LastSeq: last},
 		Leads:     func(context.Context) error { return nil },
-		Published: store.PublishedReader{Reader: store.NewReader(r.nc, subjects.DefaultStream, r.encoder.Subjects), Bucket: r.bucket}.PublishedOf,
+		Published: store.PublishedReader{Reader: store.NewReader(r.js, subjects.DefaultStream, r.encoder.Subjects), Bucket: r.bucket}.PublishedOf,
 		Sent:      func(uint64) {}, Stored: func(uint64, *app.Event) {}, KeyMissing: func(subjects.AppID) {},
 	})
 	return &writer{Publisher: p, t: r.t, queue: q, ended: make(chan struct{})}
@@ -131,7 +131,7 @@ func evictAll(q *publisher.Queue, written uint64) {
 
 func (r *rig) header(sequence uint64, name string) string {
 	r.t.Helper()
-	m, err := store.MessageAt(r.t.Context(), r.nc, subjects.DefaultStream, sequence)
+	m, err := store.MessageAt(r.t.Context(), r.js, subjects.DefaultStream, sequence)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ const (
 	MaxStreamBytes = 255 // the longest stream name that a JetStream server takes
 	// MaxBucketBytes is the longest bucket name: its stream's name has a prefix.
 	MaxBucketBytes      = MaxStreamBytes - len(bucketStreamPrefix)
+	MaxDomainBytes      = 255 // the longest JetStream domain that is accepted
 	MaxClusterNameBytes = 128 // the longest cluster name that is accepted
 )
 
@@ -63,6 +64,12 @@ func ValidateBucket(name string) error {
 	return validateName("bucket name", name, MaxBucketBytes, isWord, "letters, digits, '-' and '_'")
 }
 
+// ValidateDomain reports whether name can name a JetStream domain: [A-Za-z0-9_-]+, at most
+// MaxDomainBytes. A server accepts more; what it accepts beside is no token of a subject.
+func ValidateDomain(name string) error {
+	return validateName("JetStream domain", name, MaxDomainBytes, isWord, "letters, digits, '-' and '_'")
+}
+
 // ValidateClusterName reports whether name can name a cluster: letters, digits and . _ ~ -, at most
 // MaxClusterNameBytes. It stands in a URI inside a header that CloudEvents percent-encodes, so that
 // anything else would be escaped twice.
@@ -89,13 +96,41 @@ func validateName(what, name string, limit int, allowed func(byte) bool, want st
 const (
 	bucketStreamPrefix  = "KV_"
 	bucketSubjectPrefix = "$KV."
+	apiSubjectPrefix    = "$JS.API."
 )
+
+// apiPrefix begins the subjects of the JetStream API in a domain, "$JS.<domain>.API."; empty: in
+// that of the server, "$JS.API.".
+func apiPrefix(domain string) string {
+	if domain == "" {
+		return apiSubjectPrefix
+	}
+	return "$JS." + domain + ".API."
+}
+
+// ReadMessage is the subject of the JetStream API on which the leader of a stream returns one
+// message. Domain and stream must be valid, the domain may be empty: nothing is checked here.
+func ReadMessage(domain, stream string) string {
+	return apiPrefix(domain) + "STREAM.MSG.GET." + stream
+}
+
+// InDomain is where to publish a message so that a stream of a JetStream domain stores it under
+// subject. Servers pass no bucket's entry from one domain to another: it is published below the
+// domain's API, "$JS.<domain>.API.$KV.<bucket>.<key>". Any other subject, and each one without a
+// domain, stays as it is. The subject in an expectation's header is always the stored one.
+func InDomain(domain, subject string) string {
+	if domain == "" || !strings.HasPrefix(subject, bucketSubjectPrefix) {
+		return subject
+	}
+	return apiPrefix(domain) + subject
+}
 
 // BucketStream is the name of the stream behind a KV bucket, "KV_<bucket>".
 func BucketStream(bucket string) string { return bucketStreamPrefix + bucket }
 
 // BucketSubject is the subject on which the entry of a key is stored, "$KV.<bucket>.<key>". Entries
-// are published there directly, since a KV client sets no headers. The bucket must be valid, the
+// are published there directly, since a KV client sets no headers; InDomain has the subject for a
+// bucket in another JetStream domain. The bucket must be valid, the
 // key come from AppID.Key: nothing is checked here.
 func BucketSubject(bucket, key string) string {
 	return bucketSubjectPrefix + bucket + "." + key

@@ -172,7 +172,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			return retry.Permanent(err)
 		}
 		msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
-		if _, err := v.Target.JetStream.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0)); err != nil {
+		if _, err := v.Target.JetStream.PublishMsg(ctx, store.Addressed(v.Target.JetStream, msg), jetstream.WithRetryAttempts(0)); err != nil {
 			return fmt.Errorf("write the bucket: %w", err)
 		}
 		what := "entry"

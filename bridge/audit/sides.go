@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
@@ -40,7 +39,6 @@ type sides struct {
 
 // Target is the stream and the bucket that are compared, and how a bridge would write them.
 type Target struct {
-	NATS      *nats.Conn
 	JetStream jetstream.JetStream
 	Subjects  subjects.Subjects
 	// ClusterName, Stream and Bucket are the names in the configuration.
@@ -57,7 +55,7 @@ type Target struct {
 	Encoder func(maxSize int64) *app.Encoder
 }
 
-func (t *Target) reader() store.Reader { return store.NewReader(t.NATS, t.Stream, t.Subjects) }
+func (t *Target) reader() store.Reader { return store.NewReader(t.JetStream, t.Stream, t.Subjects) }
 
 func (t *Target) newSides() *sides {
 	return &sides{
@@ -215,7 +213,7 @@ func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 	})
 	// One that does not exist was removed by retention, or the entry is ahead.
 	return store.ReadEach(ctx, maps.Keys(doubtful), func(ctx context.Context, id subjects.AppID) (*store.Message, error) {
-		return store.MessageAt(ctx, t.NATS, t.Stream, doubtful[id].Record.Sequence)
+		return store.MessageAt(ctx, t.JetStream, t.Stream, doubtful[id].Record.Sequence)
 	}, func(id subjects.AppID, m *store.Message) {
 		h := doubtful[id]
 		of, _, err := t.Subjects.ParseEvent(m.Subject)
@@ -228,6 +226,6 @@ func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 // readLast reads the last message of each subject and calls visit with it, one at a time.
 func (t *Target) readLast(ctx context.Context, stream string, names []string, visit func(string, *store.Message)) error {
 	return store.ReadEach(ctx, slices.Values(names), func(ctx context.Context, subject string) (*store.Message, error) {
-		return store.LastMessage(ctx, t.NATS, stream, subject)
+		return store.LastMessage(ctx, t.JetStream, stream, subject)
 	}, visit)
 }

@@ -78,7 +78,7 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 		return nil, ErrInactive
 	}
 	return screen.Suspects(func(sequence uint64) (string, error) {
-		m, err := store.OrNone(store.MessageAt(ctx, t.NATS, t.Stream, sequence))
+		m, err := store.OrNone(store.MessageAt(ctx, t.JetStream, t.Stream, sequence))
 		if m == nil {
 			return "", err
 		}

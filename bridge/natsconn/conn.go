@@ -19,35 +19,18 @@ const (
 	reportInterval = time.Second
 )
 
-// Config has the servers and the client's identity. Empty fields are not used.
+// Config has the servers and the client's identity. Empty fields are not used. The files are read
+// for each connection.
 type Config struct {
-	URLs    []string
-	Creds   string // credentials file: user JWT and seed
-	NKey    string // file with the seed of a user nkey
-	TLSCA   string // PEM file with the authorities for the server's certificate
-	TLSCert string // PEM files of the client certificate
-	TLSKey  string
-}
-
-func (c Config) options() ([]nats.Option, error) {
-	var options []nats.Option
-	if c.Creds != "" {
-		options = append(options, nats.UserCredentials(c.Creds))
-	}
-	if c.NKey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(c.NKey)
-		if err != nil {
-			return nil, fmt.Errorf("nats-nkey %s: %w", c.NKey, err)
-		}
-		options = append(options, nkey)
-	}
-	if c.TLSCA != "" {
-		options = append(options, nats.RootCAs(c.TLSCA))
-	}
-	if c.TLSCert != "" {
-		options = append(options, nats.ClientCert(c.TLSCert, c.TLSKey))
-	}
-	return options, nil
+	URLs         []string
+	Creds        string // credentials file: user JWT and seed
+	NKey         string // file with the seed of a user nkey
+	User         string
+	PasswordFile string // of User
+	TokenFile    string
+	TLSCA        string // PEM file with the authorities for the server's certificate
+	TLSCert      string // PEM files of the client certificate
+	TLSKey       string
 }
 
 // Conn is a connection to NATS that reconnects until it is closed or a server refuses
@@ -76,12 +59,10 @@ func Connect(ctx context.Context, cfg Config, name string, log *zap.Logger, more
 		done:   make(chan struct{}),
 	}
 	c.dialer.websocket = len(cfg.URLs) > 0 && strings.HasPrefix(cfg.URLs[0], "ws")
-	identity, err := cfg.options()
-	if err != nil {
-		return nil, err
-	}
+	c.dialer.cfg = cfg
+	c.dialer.read, c.dialer.readErr = cfg.read()
 	options := append(Options(name, log), nats.SetCustomDialer(&c.dialer), nats.DrainTimeout(drainTimeout), c.watch(log))
-	options = append(append(options, more...), identity...)
+	options = append(append(options, more...), cfg.options(&c.dialer))
 	// The first round of tries happens now, seconds for each server that hangs.
 	unwatch := context.AfterFunc(ctx, func() {
 		c.closing.Store(true)
@@ -93,6 +74,7 @@ func Connect(ctx context.Context, cfg Config, name string, log *zap.Logger, more
 		return nil, fmt.Errorf("connect to NATS at %s: %w", ShowURLs(cfg.URLs), err)
 	}
 	c.NATS = nc
+	c.dialer.serves(nc)
 	refused := c.dialer.refusal()
 	if nc.IsConnected() {
 		refused = checkVersion(nc.ConnectedAddr(), nc.ConnectedServerVersion())
@@ -116,6 +98,7 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 		before := *o
 		o.ClosedCB = func(*nats.Conn) { close(c.closed) }
 		o.ConnectedCB = func(nc *nats.Conn) {
+			c.dialer.accept()
 			c.outage.over()
 			c.refuseOld(nc)
 			log.Info("NATS connected", zap.String("server", nc.ConnectedUrlRedacted()))
@@ -136,7 +119,11 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 			}
 		}
 		o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
-			if !c.closing.Load() {
+			switch {
+			case c.closing.Load():
+			case isRefusal(err):
+				c.outage.because(err) // at each try
+			default:
 				before.AsyncErrorCB(nc, sub, err)
 			}
 		}
@@ -191,12 +178,17 @@ func (c *Conn) Err() error {
 	switch {
 	case err == nil:
 		return errors.New("the NATS connection was closed")
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
-		return fmt.Errorf("NATS at %s refuses this client: %w; check nats-creds, nats-nkey or the user in nats-url",
+	case isRefusal(err):
+		return fmt.Errorf("NATS at %s refuses this client: %w; check nats-creds, nats-nkey, nats-user, nats-token-file or the user in nats-url",
 			ShowURLs(c.NATS.Servers()), err)
 	default:
 		return fmt.Errorf("NATS at %s closed the connection for good: %w", ShowURLs(c.NATS.Servers()), err)
 	}
+}
+
+// isRefusal reports whether a server sent err because of the client's identity.
+func isRefusal(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
 // Reason is why the last try to connect failed, empty when it is not known.

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 const dialTimeout = 2 * time.Second
@@ -15,13 +17,24 @@ var errCut = errors.New("this process is stopping")
 // dialer makes the client's TCP connections and can cut them. The client holds its lock while it
 // dials, shakes hands and writes, and closes under the same lock: with a server that hangs, closing
 // would wait for up to a minute. The client dials one connection at a time.
+//
+// It also reads the files of cfg for each connection: a file that cannot be used is the error of
+// the dialing, and the client tries again.
 type dialer struct {
+	cfg Config
+
 	mu    sync.Mutex
 	cut   bool
 	abort context.CancelFunc // of the dialing under way, nil without one
 	conn  net.Conn           // made last, nil before the first
 	// refused is why the server that was dialed last is not used, nil when it is.
 	refused error
+	// client is nil until it has been made: until then the first reading of the files is valid.
+	client  *nats.Conn
+	read    *identity // as read last
+	readErr error     // why they could not be read
+	// accepted: a server has accepted the client once.
+	accepted bool
 	// websocket: the client writes first, so the server's version cannot be read here.
 	websocket bool
 }
@@ -38,6 +51,9 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	}
 	d.abort = cancel
 	d.mu.Unlock()
+	if err := d.identify(); err != nil {
+		return nil, err
+	}
 
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err := d.dialed(conn, err); err != nil || d.websocket {
@@ -54,6 +70,46 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	return greeted, nil
+}
+
+// identify reads who the client is from the files, and gives it what its options do not ask for at
+// each connection. The client holds its lock while it dials.
+func (d *dialer) identify() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.client == nil {
+		return d.readErr
+	}
+	if d.read, d.readErr = d.cfg.read(); d.readErr != nil {
+		return d.readErr
+	}
+	d.client.Opts.Nkey = d.read.public
+	// Credentials that were accepted may be replaced: a refusal need not last.
+	d.client.Opts.IgnoreAuthErrorAbort = d.accepted
+	return nil
+}
+
+// identity is what the connection that is dialed, or was dialed last, identifies itself with.
+func (d *dialer) identity() *identity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.read == nil {
+		return new(identity) // nothing is dialed with it
+	}
+	return d.read
+}
+
+// serves makes d read the files at each connection of the client from now on.
+func (d *dialer) serves(client *nats.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.client = client
+}
+
+func (d *dialer) accept() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.accepted = true
 }
 
 func (d *dialer) dialed(conn net.Conn, err error) error {

@@ -208,7 +208,7 @@ func (r *rig) sameEntry(p *Projector, ev *app.Event) *app.Record {
 	r.t.Helper()
 	record := r.announced(p, ev, nil)
 	r.reflects(p, record.Sequence)
-	last, err := store.NewReader(r.nc, subjects.DefaultStream, r.encoder.Subjects).LastEvent(r.t.Context(), ev.ID, 0)
+	last, err := store.NewReader(r.js, subjects.DefaultStream, r.encoder.Subjects).LastEvent(r.t.Context(), ev.ID, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (p *Projector) complete(ctx context.Context, d *delivery) {
 // fetch reads the message at sequence from the stream's leader. A leader that does not reach that
 // far yet, or any more, does not show that the message was removed.
 func (p *Projector) fetch(ctx context.Context, sequence uint64) (*store.Message, error) {
-	m, err := store.MessageAt(ctx, p.bucket.JS.Conn(), p.stream, sequence)
+	m, err := store.MessageAt(ctx, p.bucket.JS, p.stream, sequence)
 	if !errors.Is(err, store.ErrNoMessage) {
 		return m, err
 	}
@@ -83,7 +83,7 @@ func (p *Projector) fetch(ctx context.Context, sequence uint64) (*store.Message,
 	if last := info.State.LastSeq; last < sequence {
 		return nil, fmt.Errorf("sequence %d of stream %s was delivered, and its leader ends at %d", sequence, p.stream, last)
 	}
-	return store.MessageAt(ctx, p.bucket.JS.Conn(), p.stream, sequence)
+	return store.MessageAt(ctx, p.bucket.JS, p.stream, sequence)
 }
 
 // connection numbers the connections to NATS.

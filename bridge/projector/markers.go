@@ -41,7 +41,7 @@ func (p *Projector) removeMarkers(ctx context.Context, before time.Time) error {
 	if len(old) == 0 {
 		return nil
 	}
-	newest, err := store.LastSequence(ctx, p.bucket.JS.Conn(), subjects.BucketStream(p.bucket.Name), subjects.BucketFilter(p.bucket.Name))
+	newest, err := store.LastSequence(ctx, p.bucket.JS, subjects.BucketStream(p.bucket.Name), subjects.BucketFilter(p.bucket.Name))
 	if err != nil {
 		return err
 	}

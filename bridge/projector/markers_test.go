@@ -127,7 +127,7 @@ func TestRemovedMarkersStayAway(t *testing.T) {
 	if got := taken(p)[a]; got != nil {
 		t.Errorf("the record of a deleted app is %+v", got)
 	}
-	got, err := store.PublishedReader{Reader: store.NewReader(r.nc, subjects.DefaultStream, p.subjects), Bucket: r.bucket}.PublishedOf(t.Context(), a)
+	got, err := store.PublishedReader{Reader: store.NewReader(r.js, subjects.DefaultStream, p.subjects), Bucket: r.bucket}.PublishedOf(t.Context(), a)
 	if err != nil || got.Exists() || got.Fence() != gone.Sequence {
 		t.Errorf("got %+v, %v, want the delete at %d", got, err, gone.Sequence)
 	}

@@ -127,7 +127,7 @@ func (p *projection) send(ctx context.Context, e entry, sequence uint64) error {
 		w.event, _ = strconv.ParseUint(e.msg.Header.Get(subjects.HeaderEventSequence), 10, 64)
 		e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))
 		p.fly(p.sent.Add(1), flying{e.app, w.event}) // first: the guard must never see more than this
-		future, err := p.bucket.JS.PublishMsgAsync(e.msg, jetstream.WithRetryAttempts(0))
+		future, err := p.bucket.JS.PublishMsgAsync(store.Addressed(p.bucket.JS, e.msg), jetstream.WithRetryAttempts(0))
 		if isTooLarge(err) {
 			p.tooLarge(w.app, w.size)
 		}
@@ -178,7 +178,7 @@ func (p *Projector) await(ctx context.Context, w write) error {
 // follow projects the messages of the stream behind the bucket's position.
 func (p *projection) follow(ctx context.Context) (err error) {
 	// The end of the stream is that of its leader: the consumer may be on a replica that is behind.
-	target, err := store.LastSequence(ctx, p.bucket.JS.Conn(), p.stream, store.AllMessages)
+	target, err := store.LastSequence(ctx, p.bucket.JS, p.stream, store.AllMessages)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestProjectionGoesOn(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	entry, err := store.LastMessage(t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subjects.BucketSubject(subjects.DefaultBucket, "vision.development.stream=2Elit"))
+	entry, err := store.LastMessage(t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), subjects.BucketSubject(subjects.DefaultBucket, "vision.development.stream=2Elit"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestForeignMessage(t *testing.T) {
 		t.Errorf("the records are %v, that of x %+v; want none", got, got[x])
 	}
 	// What counts for its fence is read when it gets an event.
-	read, err := store.PublishedReader{Reader: store.NewReader(r.nc, subjects.DefaultStream, p.subjects), Bucket: r.bucket}.PublishedOf(t.Context(), x)
+	read, err := store.PublishedReader{Reader: store.NewReader(r.js, subjects.DefaultStream, p.subjects), Bucket: r.bucket}.PublishedOf(t.Context(), x)
 	if err != nil || read.Exists() || read.Fence() != 2 || read.Previous() != 0 {
 		t.Errorf("got %+v, %v, want the fence at 2", read, err)
 	}

@@ -109,7 +109,7 @@ func New(cfg Config, snap *store.Snapshot) *Projector {
 }
 
 func (p *Projector) reader() store.Reader {
-	return store.NewReader(p.bucket.JS.Conn(), p.stream, p.subjects)
+	return store.NewReader(p.bucket.JS, p.stream, p.subjects)
 }
 
 // Position is the sequence of the stream up to which the bucket is written.

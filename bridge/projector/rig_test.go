@@ -305,7 +305,7 @@ func (r *rig) held(id subjects.AppID) *store.Entry {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m, err := store.LastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
+	m, err := store.LastMessage(r.t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), subject)
 	if errors.Is(err, store.ErrNoMessage) {
 		return nil
 	}
@@ -318,7 +318,7 @@ func (r *rig) held(id subjects.AppID) *store.Entry {
 // differs compares an app's entry with its last event as verify does.
 func (r *rig) differs(id subjects.AppID) (detail string, differs bool) {
 	r.t.Helper()
-	last, err := store.NewReader(r.nc, subjects.DefaultStream, r.encoder.Subjects).LastEvent(r.t.Context(), id, 0)
+	last, err := store.NewReader(r.js, subjects.DefaultStream, r.encoder.Subjects).LastEvent(r.t.Context(), id, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}

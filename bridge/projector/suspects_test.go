@@ -23,7 +23,7 @@ func (r *rig) forge(id subjects.AppID, change func(nats.Header, []byte) []byte) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m, err := store.LastMessage(r.t.Context(), r.nc, subjects.BucketStream(subjects.DefaultBucket), subject)
+	m, err := store.LastMessage(r.t.Context(), r.js, subjects.BucketStream(subjects.DefaultBucket), subject)
 	if err != nil {
 		r.t.Fatal(err)
 	}

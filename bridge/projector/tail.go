@@ -79,7 +79,7 @@ func (t *tail) idle(ctx context.Context) error {
 	info, err := t.lookUp(ctx) // before the newest message: what it counts has been removed or is that
 	var newest uint64
 	if err == nil {
-		newest, err = store.LastSequence(ctx, t.bucket.JS.Conn(), t.stream, store.AllMessages)
+		newest, err = store.LastSequence(ctx, t.bucket.JS, t.stream, store.AllMessages)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):

@@ -136,7 +136,7 @@ func (r *stage) other(nc *nats.Conn, apps, versions int) *Publisher {
 	r.impatient(p, nc, publishTimeout)
 	for i := range apps {
 		name, from := fmt.Sprint("a", i), 1
-		m, err := store.LastMessage(r.t.Context(), nc, subjects.DefaultStream, "flyte.apps.events.p.d."+name+".*")
+		m, err := store.LastMessage(r.t.Context(), r.js, subjects.DefaultStream, "flyte.apps.events.p.d."+name+".*")
 		switch {
 		case errors.Is(err, store.ErrNoMessage):
 		case err != nil:

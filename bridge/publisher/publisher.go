@@ -95,8 +95,8 @@ type Publisher struct {
 
 // NewJetStream is a JetStream client for a publisher. It gives up on an acknowledgement after
 // publishTimeout.
-func NewJetStream(nc *nats.Conn) (jetstream.JetStream, error) {
-	return jetstream.New(nc, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
+func NewJetStream(nc *nats.Conn, domain string) (jetstream.JetStream, error) {
+	return store.NewJetStream(nc, domain, jetstream.WithDefaultTimeout(store.JetStreamTimeout), jetstream.WithPublishAsyncTimeout(publishTimeout))
 }
 
 // New makes a publisher that is not started.

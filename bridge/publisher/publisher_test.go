@@ -64,7 +64,7 @@ func TestPublisherAfterPurge(t *testing.T) {
 	if got := r.count(); got != 600 {
 		t.Errorf("the stream holds %d events, want 600", got)
 	}
-	m, err := store.LastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a7.*")
+	m, err := store.LastMessage(t.Context(), r.js, subjects.DefaultStream, "flyte.apps.events.p.d.a7.*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestPublisherAfterLastRemoved(t *testing.T) {
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
 	}
-	m, err := store.MessageAt(t.Context(), r.nc, subjects.DefaultStream, 3)
+	m, err := store.MessageAt(t.Context(), r.js, subjects.DefaultStream, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestPublisherDuplicateOfRemoved(t *testing.T) {
 	if err := r.publish(p); err != nil {
 		t.Fatal(err)
 	}
-	m, err := store.LastMessage(t.Context(), r.nc, subjects.DefaultStream, "flyte.apps.events.p.d.a.*")
+	m, err := store.LastMessage(t.Context(), r.js, subjects.DefaultStream, "flyte.apps.events.p.d.a.*")
 	if err != nil {
 		t.Fatal(err)
 	}

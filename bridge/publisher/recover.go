@@ -132,7 +132,7 @@ func (p *Publisher) read(ctx context.Context, last uint64, acknowledged map[uint
 		}
 	}
 	return messages, store.ReadEach(ctx, unknown, func(ctx context.Context, i int) (*store.Message, error) {
-		return store.MessageAt(ctx, p.nc, p.cfg.Stream, p.accounted+1+uint64(i))
+		return store.MessageAt(ctx, p.js, p.cfg.Stream, p.accounted+1+uint64(i))
 	}, func(i int, m *store.Message) { messages[i] = m })
 }
 
@@ -188,7 +188,7 @@ func (p *Publisher) decide(ctx context.Context, f *flight) error {
 // append expects the end of the stream too, and every message up to there is accounted for.
 func (p *Publisher) readLast(ctx context.Context, f *flight) error {
 	filter := f.ev.Msg.Header.Get(subjects.HeaderExpectedLastSubjectSequenceSubject)
-	m, err := store.LastMessage(ctx, p.nc, p.cfg.Stream, filter)
+	m, err := store.LastMessage(ctx, p.js, p.cfg.Stream, filter)
 	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}
@@ -219,7 +219,7 @@ func (p *Publisher) readLast(ctx context.Context, f *flight) error {
 // is nothing to publish.
 func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
 	at := f.answer.sequence
-	m, err := store.MessageAt(ctx, p.nc, p.cfg.Stream, at)
+	m, err := store.MessageAt(ctx, p.js, p.cfg.Stream, at)
 	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}

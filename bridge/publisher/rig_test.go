@@ -108,7 +108,7 @@ func testQueue(perApp int, maxBytes int64) *Queue {
 // stream's last message.
 func (r *stage) next() *Publisher {
 	r.t.Helper()
-	appends, err := NewJetStream(r.nc)
+	appends, err := NewJetStream(r.nc, "")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func (r *stage) next() *Publisher {
 
 // lastEventOf reads an app's last event, without a bucket.
 func (r *stage) lastEventOf(ctx context.Context, id subjects.AppID) (*app.Record, error) {
-	e, err := store.NewReader(r.nc, subjects.DefaultStream, testEncoder().Subjects).LastEvent(ctx, id, 0)
+	e, err := store.NewReader(r.js, subjects.DefaultStream, testEncoder().Subjects).LastEvent(ctx, id, 0)
 	if e == nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (r *stage) story() []string {
 		group.Go(func() error {
 			var m *store.Message
 			err := retry.Do(ctx, func() (err error) {
-				m, err = store.MessageAt(ctx, r.nc, subjects.DefaultStream, sequence)
+				m, err = store.MessageAt(ctx, r.js, subjects.DefaultStream, sequence)
 				if errors.Is(err, store.ErrNoMessage) {
 					return retry.Permanent(err)
 				}

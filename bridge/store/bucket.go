@@ -96,7 +96,7 @@ func (b *Bucket) Last(ctx context.Context, id subjects.AppID) (*Message, error) 
 	if err != nil {
 		return nil, err
 	}
-	return LastMessage(ctx, b.JS.Conn(), subjects.BucketStream(b.Name), subject)
+	return LastMessage(ctx, b.JS, subjects.BucketStream(b.Name), subject)
 }
 
 // Purge removes a key, up to sequence upTo of the bucket's stream; 0: also what was written since.

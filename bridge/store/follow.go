@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -31,8 +30,8 @@ var (
 )
 
 // LastSequence reads the sequence of the newest message of filter from the leader, 0 without one.
-func LastSequence(ctx context.Context, nc *nats.Conn, stream, filter string) (uint64, error) {
-	m, err := OrNone(LastMessage(ctx, nc, stream, filter))
+func LastSequence(ctx context.Context, js jetstream.JetStream, stream, filter string) (uint64, error) {
+	m, err := OrNone(LastMessage(ctx, js, stream, filter))
 	if m == nil {
 		return 0, err
 	}
@@ -99,7 +98,7 @@ func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 // FollowLast calls visit with the newest message of each subject that matches filter, at least as
 // far as the stream's leader has them. A subject may be delivered more than once.
 func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool, visit func(*Message) error) error {
-	target, err := LastSequence(ctx, js.Conn(), stream, filter)
+	target, err := LastSequence(ctx, js, stream, filter)
 	if err != nil || target == 0 {
 		return err
 	}
@@ -109,7 +108,7 @@ func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter stri
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{filter}, HeadersOnly: headersOnly,
 	}, func() error {
 		// What is missing may have been removed since.
-		if target, err = LastSequence(ctx, js.Conn(), stream, filter); err != nil {
+		if target, err = LastSequence(ctx, js, stream, filter); err != nil {
 			return err
 		}
 		if idle++; target <= read {

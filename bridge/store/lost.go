@@ -180,7 +180,7 @@ func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
 // notice appends the notice of a lost range, unless the newest is of it, and returns its sequence.
 func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
 	from, to := subjects.FormatNotice(lost)
-	m, err := OrNone(LastMessage(ctx, s.JS.Conn(), s.Config.Stream, s.Subjects.Notice()))
+	m, err := OrNone(LastMessage(ctx, s.JS, s.Config.Stream, s.Subjects.Notice()))
 	switch {
 	case err != nil:
 		return 0, err
@@ -220,7 +220,7 @@ func appendChain(ctx context.Context, js jetstream.JetStream, msg *nats.Msg, las
 		batch := make([]jetstream.PubAckFuture, 0, min(n, WriteWindow))
 		for range cap(batch) {
 			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
-			future, err := js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
+			future, err := js.PublishMsgAsync(Addressed(js, msg), jetstream.WithRetryAttempts(0))
 			if err != nil {
 				return err
 			}

@@ -31,15 +31,30 @@ var ErrClosed = errors.New("the NATS connection is closed")
 // ErrNoMessage reports that the stream has no such message.
 var ErrNoMessage = errors.New("no message")
 
+// NewJetStream is a JetStream client for a domain; empty: that of the server.
+func NewJetStream(nc *nats.Conn, domain string, options ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	if domain == "" {
+		return jetstream.New(nc, options...)
+	}
+	return jetstream.NewWithDomain(nc, domain, options...)
+}
+
+// Addressed is the message that is published so that a stream in the domain of js stores msg.
+func Addressed(js jetstream.JetStream, msg *nats.Msg) *nats.Msg {
+	addressed := *msg
+	addressed.Subject = subjects.InDomain(js.Options().Domain, msg.Subject)
+	return &addressed
+}
+
 // LastMessage reads the newest message that matches filter from the stream's leader. The client's
 // own call uses direct get where a stream allows it, and then a follower that is behind may answer.
-func LastMessage(ctx context.Context, nc *nats.Conn, stream, filter string) (*Message, error) {
-	return readMessage(ctx, nc, stream, messageRequest{LastBySubject: filter})
+func LastMessage(ctx context.Context, js jetstream.JetStream, stream, filter string) (*Message, error) {
+	return readMessage(ctx, js, stream, messageRequest{LastBySubject: filter})
 }
 
 // MessageAt reads the message at sequence from the stream's leader.
-func MessageAt(ctx context.Context, nc *nats.Conn, stream string, sequence uint64) (*Message, error) {
-	return readMessage(ctx, nc, stream, messageRequest{Sequence: sequence})
+func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, sequence uint64) (*Message, error) {
+	return readMessage(ctx, js, stream, messageRequest{Sequence: sequence})
 }
 
 // OrNone returns nil, without an error, for a message that does not exist.
@@ -67,14 +82,14 @@ func (r messageRequest) String() string {
 	}
 }
 
-func readMessage(ctx context.Context, nc *nats.Conn, stream string, want messageRequest) (*Message, error) {
+func readMessage(ctx context.Context, js jetstream.JetStream, stream string, want messageRequest) (*Message, error) {
 	body, err := json.Marshal(want)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, JetStreamTimeout)
 	defer cancel()
-	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	reply, err := js.Conn().RequestWithContext(ctx, subjects.ReadMessage(js.Options().Domain, stream), body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", want, err)
 	}

@@ -49,11 +49,11 @@ func TestUnreadableHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, err := MessageAt(t.Context(), nc, subjects.DefaultStream, 1)
+	m, err := MessageAt(t.Context(), js, subjects.DefaultStream, 1)
 	if err != nil || len(m.Header) > 0 || string(m.Data) != body {
 		t.Errorf("got %+v, %v", m, err)
 	}
-	if last, err := NewReader(nc, subjects.DefaultStream, s).LastEvent(t.Context(), id, 0); err != nil || last.Foreign != 1 {
+	if last, err := NewReader(js, subjects.DefaultStream, s).LastEvent(t.Context(), id, 0); err != nil || last.Foreign != 1 {
 		t.Errorf("got %+v, %v", last, err)
 	}
 }

@@ -75,14 +75,14 @@ func (e *LastEvent) Sequence() uint64 {
 
 // Reader reads single events of the stream, from its leader.
 type Reader struct {
-	nc       *nats.Conn
+	js       jetstream.JetStream
 	stream   string
 	subjects subjects.Subjects
 }
 
 // NewReader returns a Reader of a stream.
-func NewReader(nc *nats.Conn, stream string, s subjects.Subjects) Reader {
-	return Reader{nc: nc, stream: stream, subjects: s}
+func NewReader(js jetstream.JetStream, stream string, s subjects.Subjects) Reader {
+	return Reader{js: js, stream: stream, subjects: s}
 }
 
 // LastEvent reads an app's last event, nil if the stream has no message of it. hint is where its
@@ -92,7 +92,7 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 	if err != nil {
 		return nil, err
 	}
-	last, err := OrNone(LastMessage(ctx, r.nc, r.stream, filter))
+	last, err := OrNone(LastMessage(ctx, r.js, r.stream, filter))
 	if last == nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 
 // BelongsToAnother reports whether the event at a sequence of the stream is another app's.
 func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequence uint64) (bool, error) {
-	m, err := OrNone(MessageAt(ctx, r.nc, r.stream, sequence))
+	m, err := OrNone(MessageAt(ctx, r.js, r.stream, sequence))
 	if m == nil {
 		return false, err // nil: it was removed
 	}
@@ -131,7 +131,7 @@ func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequenc
 func (r Reader) EachMessage(ctx context.Context, filter string, from, end uint64, visit func(*Message)) error {
 	for from < end {
 		next := messageRequest{NextBySubject: filter, Sequence: from}
-		m, err := OrNone(readMessage(ctx, r.nc, r.stream, next))
+		m, err := OrNone(readMessage(ctx, r.js, r.stream, next))
 		if m == nil || m.Sequence >= end {
 			return err
 		}

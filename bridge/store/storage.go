@@ -209,7 +209,7 @@ func (s *Storage) CheckPosition(ctx context.Context, snap *Snapshot) error {
 	if s.Stream == nil || snap.Position == 0 {
 		return nil // a stream that is created again continues behind the bucket
 	}
-	msg, err := OrNone(MessageAt(ctx, s.JS.Conn(), s.Config.Stream, snap.Position))
+	msg, err := OrNone(MessageAt(ctx, s.JS, s.Config.Stream, snap.Position))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read sequence %d of stream %s: %w", snap.Position, s.Config.Stream, err)

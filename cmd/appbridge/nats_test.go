@@ -71,7 +71,7 @@ func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
 			if err == nil {
 				t.Fatal("got no error")
 			}
-			want := "NATS at nats://" + addr + " refuses this client: nats: Authorization Violation; check nats-creds, nats-nkey or the user in nats-url"
+			want := "NATS at nats://" + addr + " refuses this client: nats: Authorization Violation; check nats-creds, nats-nkey, nats-user, nats-token-file or the user in nats-url"
 			if got := err.Error(); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}

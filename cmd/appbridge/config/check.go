@@ -16,7 +16,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/appbridge/appbridge/bridge/natsconn"
@@ -127,36 +126,9 @@ func isBaseDomain(s string) bool {
 
 var isScheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*)?$`).MatchString
 
-// checkCreds runs what the client would run when it connects, so that a file
-// without a JWT or a seed is found now and not at the first connection.
-func checkCreds(path string) error {
-	var o nats.Options
-	if err := nats.UserCredentials(path)(&o); err != nil {
-		return errForm
-	}
-	// The client takes the first block for the JWT whatever is in it, and
-	// would send a seed to the server.
-	if jwt, err := o.UserJWT(); err != nil || !strings.HasPrefix(jwt, "eyJ") {
-		return errors.New("it holds no user JWT")
-	}
-	if _, err := o.SignatureCB([]byte("nonce")); err != nil {
-		return errors.New("it holds no user seed")
-	}
-	return nil
-}
-
-func checkNKey(path string) error {
-	if _, err := nats.NkeyOptionFromSeed(path); err != nil {
-		return errors.New("it holds no user seed")
-	}
-	return nil
-}
-
-func checkCA(path string) error {
-	if nats.RootCAs(path)(&nats.Options{}) != nil {
-		return errors.New("it holds no certificate")
-	}
-	return nil
+func checkSecret(path string) error {
+	_, err := natsconn.ReadSecret(path)
+	return err
 }
 
 func checkPEM(kind string) func(path string) error {
@@ -194,7 +166,7 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 	given := func(name string) bool { return good[name] && set[name].text != "" }
 
 	if cfg.NATSEmbedded {
-		for _, name := range []string{"nats-url", "nats-creds", "nats-nkey", "nats-tls-ca", "nats-tls-cert", "nats-tls-key"} {
+		for _, name := range []string{"nats-url", "nats-creds", "nats-nkey", "nats-user", "nats-password-file", "nats-token-file", "nats-jetstream-domain", "nats-tls-ca", "nats-tls-cert", "nats-tls-key"} {
 			if given(name) {
 				found.add("%s contradicts %s: the embedded server is the only one this process connects to, without credentials; leave one of the two out",
 					where(name), where("nats-embedded"))
@@ -205,19 +177,21 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 				where("stream-replicas"), where("nats-embedded"), cfg.StreamReplicas)
 		}
 	}
-	if given("nats-creds") && given("nats-nkey") {
-		found.add("%s contradicts %s: a connection has one identity; leave one of the two out", where("nats-creds"), where("nats-nkey"))
-	}
-	pair := []string{"nats-tls-cert", "nats-tls-key"}
-	for i, name := range pair {
-		other := pair[1-i]
-		if _, mentioned := set[other]; given(name) && !given(other) && (!mentioned || good[other]) {
-			found.add("%s needs %s: a client certificate goes with its key; set both or none", where(name), other)
+	checkIdentity(cfg, where, given, found)
+	for _, pair := range []struct{ one, other, why string }{
+		{"nats-tls-cert", "nats-tls-key", "a client certificate goes with its key"},
+		{"nats-user", "nats-password-file", "a user goes with its password"},
+	} {
+		for _, names := range [][2]string{{pair.one, pair.other}, {pair.other, pair.one}} {
+			name, other := names[0], names[1]
+			if _, mentioned := set[other]; given(name) && !given(other) && (!mentioned || good[other]) {
+				found.add("%s needs %s: %s; set both or none", where(name), other, pair.why)
+			}
 		}
 	}
-	if given(pair[0]) && given(pair[1]) {
+	if certificate, key := "nats-tls-cert", "nats-tls-key"; given(certificate) && given(key) {
 		if err := checkKeyPair(cfg.NATS.TLSCert, cfg.NATS.TLSKey); err != nil {
-			found.add("%s contradicts %s: %s; want a certificate and its own key", where(pair[0]), where(pair[1]), err)
+			found.add("%s contradicts %s: %s; want a certificate and its own key", where(certificate), where(key), err)
 		}
 	}
 	if given("since") && cfg.Since != 0 && given("since-time") {
@@ -240,6 +214,37 @@ func checkTogether(cfg Config, set settings, good map[string]bool, found *proble
 				strings.Join(names, " and "), cfg.Bucket, stream)
 		}
 	}
+}
+
+// checkIdentity finds more than one identity.
+func checkIdentity(cfg Config, where func(name string) string, given func(name string) bool, found *problems) {
+	var identities []string
+	for _, name := range []string{"nats-creds", "nats-nkey", "nats-user", "nats-token-file"} {
+		if given(name) {
+			identities = append(identities, name)
+		}
+	}
+	if given("nats-url") && slices.ContainsFunc(cfg.NATS.URLs, namesUser) {
+		identities = append(identities, "nats-url")
+	}
+	for i := 1; i < len(identities); i++ {
+		found.add("%s contradicts %s: a connection has one identity; leave one of the two out", where(identities[0]), where(identities[i]))
+	}
+}
+
+// namesUser reports whether a URL has a user or a token.
+func namesUser(item string) bool {
+	_, rest, found := strings.Cut(item, "://")
+	if !found {
+		rest = item
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	return strings.Contains(authority, "@")
+}
+
+// isUser lets every name pass that a server's configuration can hold.
+func isUser(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // checkNoEmbedded rejects the configuration of a bridge with an embedded server when it does

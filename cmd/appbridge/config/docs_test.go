@@ -86,8 +86,8 @@ pending-bytes: 512Mi
   an item of a YAML list is taken as it is. Of a wrong text no value is printed.
 - **Switches**: ` + "`--leader-elect`, `--leader-elect=false`" + `; ` + "`true` or `false`" + ` elsewhere.
 - **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
-- **Files** must exist and hold what the option needs when the program starts. Passwords belong in
-  files: what an error or the log shows of a URL is never the user or the password.
+- **Files** must exist and hold what the option needs when the program starts. Those with credentials,
+  keys and certificates for NATS are read again for each connection. Passwords belong in files: what an error or the log shows of a URL is never the user or the password.
 - **One file and one environment serve all commands**: ` + "`verify` and `logs`" + ` take what their sections list and
   do not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:

@@ -110,9 +110,11 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 		"endpoint-suffix: '{{project}}'",
 		"allowed-service-accounts: [good, Bad]",
 		"allowed-references: [pod/x, 'secret/{project}-*', secret/shared]",
+		"nats-token-file: empty",
+		"nats-jetstream-domain: a.b",
 	}, "\n"))
 	args := []string{
-		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
+		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-user=a\tb", "--nats-password-file=missing", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
 		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-app-reads=0", "--max-pending-app-reads=-1",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--pprof=2", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
@@ -133,6 +135,8 @@ APPBRIDGE_NATS_ULR: unknown environment variable: did you mean APPBRIDGE_NATS_UR
 namespaces: "ok,Not_Ok" from --namespaces: "Not_Ok" is not the name of a namespace; want names of namespaces separated by commas, or * alone for all
 nats-url: "http://xxxxx@host" from --nats-url: want URLs like nats://host:4222 separated by commas (nats or tls, or all of them ws or wss)
 nats-nkey: "empty" from APPBRIDGE_NATS_NKEY: it holds no user seed; want a readable file with the seed of a user nkey
+nats-user: "a\tb" from --nats-user: want a name without control characters
+nats-password-file: "missing" from --nats-password-file: no such file or directory; want a readable file with one line
 nats-tls-cert: "empty" from --nats-tls-cert: it holds no PEM block of type CERTIFICATE; want a readable PEM file with a certificate
 nats-tls-key: "missing" from APPBRIDGE_NATS_TLS_KEY: no such file or directory; want a readable PEM file with a private key
 nats-embedded: "maybe" from --nats-embedded: want true or false
@@ -170,7 +174,9 @@ c.yaml:frobnicate (line 20): unknown key
 kubeconfig: "none" from c.yaml:kubeconfig (line 1): no such file or directory; want a kubeconfig that names a cluster
 cluster-name: "two words" from c.yaml:cluster-name (line 2): want 1 to 128 letters, digits and . _ ~ -
 nats-creds: "empty" from c.yaml:nats-creds (line 3): it holds no user JWT; want a readable NATS credentials file
+nats-token-file: "empty" from c.yaml:nats-token-file (line 27): it is empty; want a readable file with one line
 nats-tls-ca: "empty" from c.yaml:nats-tls-ca (line 4): it holds no certificate; want a readable PEM file with certificates
+nats-jetstream-domain: "a.b" from c.yaml:nats-jetstream-domain (line 28): want letters, digits, - and _
 nats-embedded-listen: "4222" from c.yaml:nats-embedded-listen (line 5): want host:port with a port from 0 (any free one) to 65535
 stream-replicas: "6" from c.yaml:stream-replicas (line 7): want a whole number from 1 to 5
 stream-max-bytes: "-1" from c.yaml:stream-max-bytes (line 8): want a number of bytes of at least 0, for example 1048576 or 64Mi
@@ -204,6 +210,7 @@ func TestLoadErrors(t *testing.T) {
 	seed := configtest.NewSeed(t)
 	configtest.WriteCreds(t, dir, seed)
 	configtest.WriteFile(t, dir, "user.nk", seed)
+	configtest.WriteFile(t, dir, "secret", "hunter2\n")
 	configtest.WriteKeyPair(t, dir, "a")
 	configtest.WriteKeyPair(t, dir, "b")
 	configtest.WriteFile(t, dir, "list.yaml", "- a\n- b\n")
@@ -242,6 +249,16 @@ func TestLoadErrors(t *testing.T) {
 		{"embedded and elsewhere in a file", "--config=embedded.yaml", "nats-url (from embedded.yaml:nats-url (line 1)) contradicts nats-embedded (from embedded.yaml:nats-embedded (line 2)): the embedded server is the only one this process connects to, without credentials; leave one of the two out"},
 		{"embedded with credentials", "--nats-embedded --nats-creds=user.creds", "nats-creds (from --nats-creds) contradicts nats-embedded (from --nats-embedded): the embedded server is the only one this process connects to, without credentials; leave one of the two out"},
 		{"embedded with replicas", "--nats-embedded --stream-replicas=3", "stream-replicas (from --stream-replicas) contradicts nats-embedded (from --nats-embedded): a single server cannot keep 3 replicas; want stream-replicas 1"},
+		{"user and credentials", "--nats-creds=user.creds --nats-user=u --nats-password-file=secret", "nats-creds (from --nats-creds) contradicts nats-user (from --nats-user): a connection has one identity; leave one of the two out"},
+		{"token and user", "--nats-token-file=secret --nats-user=u --nats-password-file=secret", "nats-user (from --nats-user) contradicts nats-token-file (from --nats-token-file): a connection has one identity; leave one of the two out"},
+		{"user here and in the URL", "--nats-url=nats://u:p@host --nats-user=u --nats-password-file=secret", "nats-user (from --nats-user) contradicts nats-url (from --nats-url): a connection has one identity; leave one of the two out"},
+		{"three identities", "--nats-url=a,u:p@host --nats-nkey=user.nk --nats-token-file=secret", "nats-nkey (from --nats-nkey) contradicts nats-token-file (from --nats-token-file): a connection has one identity; leave one of the two out\nnats-nkey (from --nats-nkey) contradicts nats-url (from --nats-url): a connection has one identity; leave one of the two out"},
+		{"user without password", "--nats-user=u", "nats-user (from --nats-user) needs nats-password-file: a user goes with its password; set both or none"},
+		{"password without user", "--nats-password-file=secret", "nats-password-file (from --nats-password-file) needs nats-user: a user goes with its password; set both or none"},
+		{"user with a bad password", "--nats-user=u --nats-password-file=blocked", "nats-password-file: \"blocked\" from --nats-password-file: it is empty; want a readable file with one line"},
+		{"token of two lines", "--nats-token-file=user.creds", "nats-token-file: \"user.creds\" from --nats-token-file: it holds more than one line; want a readable file with one line"},
+		{"embedded with a token", "--nats-embedded --nats-token-file=secret", "nats-token-file (from --nats-token-file) contradicts nats-embedded (from --nats-embedded): the embedded server is the only one this process connects to, without credentials; leave one of the two out"},
+		{"embedded with a domain", "--nats-embedded --nats-jetstream-domain=hub", "nats-jetstream-domain (from --nats-jetstream-domain) contradicts nats-embedded (from --nats-embedded): the embedded server is the only one this process connects to, without credentials; leave one of the two out"},
 		{"two identities", "--nats-creds=user.creds --nats-nkey=user.nk", "nats-creds (from --nats-creds) contradicts nats-nkey (from --nats-nkey): a connection has one identity; leave one of the two out"},
 		{"certificate without key", "--nats-tls-cert=a.crt", "nats-tls-cert (from --nats-tls-cert) needs nats-tls-key: a client certificate goes with its key; set both or none"},
 		{"key without certificate", "--nats-tls-key=a.key", "nats-tls-key (from --nats-tls-key) needs nats-tls-cert: a client certificate goes with its key; set both or none"},
@@ -270,12 +287,15 @@ func TestAllowed(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	configtest.WriteCreds(t, dir, configtest.NewSeed(t))
+	configtest.WriteFile(t, dir, "secret", "hunter2\n")
 	configtest.WriteKeyPair(t, dir, "a")
 	configtest.WriteFile(t, dir, "comment.yaml", "# nothing yet\n")
 	configtest.WriteFile(t, dir, "null.yaml", "---\n")
 	configtest.WriteFile(t, dir, "quoted.yaml", "stream-replicas: '3'\nleader-elect: \"true\"\nbase-domain: 1234\n")
 	for _, args := range []string{
 		"--nats-creds=user.creds --nats-tls-ca=a.crt --nats-tls-cert=a.crt --nats-tls-key=a.key",
+		"--nats-user=u --nats-password-file=secret --nats-url=nats://host/@", "--nats-token-file=secret", "--nats-token-file= --nats-user= --nats-creds=user.creds",
+		"--nats-jetstream-domain=hub-1", "--nats-jetstream-domain=",
 		"--nats-url=nats://user:p%40ss@host:4222,tls://[::1]:4223",
 		"--nats-url=host:4222",
 		"--nats-url=wss://host/path",
@@ -302,6 +322,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	configtest.WriteFile(t, dir, "url.yaml", "nats-url: [\"nats://u:hunter2@a:1\", \"nats://u:hunter2@b:bad\"]\n\"nats://u:hunter2@x\": 1\n")
 	configtest.WriteFile(t, dir, "no-jwt.creds", "-----BEGIN USER NKEY SEED-----\n"+seed+"\n------END USER NKEY SEED------\n")
 	configtest.WriteFile(t, dir, "half.nk", seed[:40])
+	configtest.WriteFile(t, dir, "lines", "hunter2\nhunter2\n")
+	configtest.WriteFile(t, dir, "line", "hunter2\n")
 	configtest.WriteFile(t, dir, "kube", "apiVersion: v1\nkind: Config\nusers: hunter2\n")
 	cases := []struct {
 		name          string
@@ -323,6 +345,9 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		{"seed for a file", []string{"--nats-nkey=" + seed, "--nats-creds", configtest.FakeJWT}, nil},
 		{"credentials for a file", nil, []string{"APPBRIDGE_NATS_CREDS=-----BEGIN USER NKEY SEED-----\n" + seed}},
 		{"half credentials", []string{"--nats-creds=no-jwt.creds"}, nil},
+		{"password of two lines", []string{"--nats-user=u", "--nats-password-file=lines"}, nil},
+		{"token and user", []string{"--nats-user=u", "--nats-password-file=line", "--nats-token-file=line"}, nil},
+		{"user and URL", []string{"--nats-url=nats://u:hunter2@host", "--nats-token-file=line"}, nil},
 		{"half seed", []string{"--nats-nkey=half.nk"}, nil},
 		{"kubeconfig", []string{"--kubeconfig=kube"}, nil},
 		{"comma in a variable", []string{"--default-env=PASSWORD=a,hunter2"}, nil},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/bridge"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -130,15 +131,25 @@ func allOptions(c *Config) []option {
 	add("NATS", forAll,
 		define("nats-url", "NATS servers to connect to", &c.NATS.URLs, urlList()),
 		define("nats-creds", "NATS credentials file (user JWT and seed)", &c.NATS.Creds,
-			file("a readable NATS credentials file", checkCreds)),
+			file("a readable NATS credentials file", natsconn.CheckCreds)),
 		define("nats-nkey", "file with the seed of a NATS user nkey", &c.NATS.NKey,
-			file("a readable file with the seed of a user nkey", checkNKey)),
+			file("a readable file with the seed of a user nkey", natsconn.CheckNKey)),
+		define("nats-user", "NATS user, goes with nats-password-file", &c.NATS.User,
+			text("name", "a name without control characters", valid(isUser))),
+		define("nats-password-file", "file with the password of nats-user", &c.NATS.PasswordFile,
+			file("a readable file with one line", checkSecret)),
+		define("nats-token-file", "file with a NATS token", &c.NATS.TokenFile,
+			file("a readable file with one line", checkSecret)),
 		define("nats-tls-ca", "PEM file with the authorities that may sign the server's certificate", &c.NATS.TLSCA,
-			file("a readable PEM file with certificates", checkCA)),
+			file("a readable PEM file with certificates", natsconn.CheckAuthorities)),
 		define("nats-tls-cert", "PEM file with the client certificate, goes with nats-tls-key", &c.NATS.TLSCert,
 			file("a readable PEM file with a certificate", checkPEM("CERTIFICATE"))),
 		define("nats-tls-key", "PEM file with the key of the client certificate", &c.NATS.TLSKey,
 			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
+	)
+	add("NATS", forBridge,
+		define("nats-jetstream-domain", "JetStream domain of stream and bucket; none: that of the server", &c.JetStreamDomain,
+			text("name", "letters, digits, - and _", checkOptional(onlyForm(subjects.ValidateDomain)))),
 	)
 	add("NATS", Serve,
 		define("nats-embedded", "run a JetStream server in this process instead of connecting to one", &c.NATSEmbedded, toggle()),

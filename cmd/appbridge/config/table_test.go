@@ -27,6 +27,10 @@ func samples(t *testing.T) map[string]string {
 		"nats-url":                 "nats://one:4222,two:4223",
 		"nats-creds":               configtest.WriteCreds(t, dir, seed),
 		"nats-nkey":                configtest.WriteFile(t, dir, "user.nk", seed),
+		"nats-user":                "bridge",
+		"nats-password-file":       configtest.WriteFile(t, dir, "password", "secret\n"),
+		"nats-token-file":          configtest.WriteFile(t, dir, "token", "secret"),
+		"nats-jetstream-domain":    "hub",
 		"nats-tls-ca":              certificate,
 		"nats-tls-cert":            certificate,
 		"nats-tls-key":             key,
@@ -104,6 +108,10 @@ func needs(name string) []string {
 		return []string{"nats-tls-key"}
 	case "nats-tls-key":
 		return []string{"nats-tls-cert"}
+	case "nats-user":
+		return []string{"nats-password-file"}
+	case "nats-password-file":
+		return []string{"nats-user"}
 	}
 	return nil
 }
