@@ -1,0 +1,225 @@
+package natsconn_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
+)
+
+const rotations = 10
+
+// TestRotation replaces each kind of identity ten times, on the server and in the files of the
+// client, in turns the file first and the server first. A server that comes first refuses the
+// client, which then finds a file that it cannot use, and at last the right one. The old identity
+// is worth nothing then.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	for name, newKind := range map[string]func(*testing.T) kind{
+		"password": newPasswords, "token": newTokens, "nkey": newNKeys, "creds": newCreds, "TLS": newCertificates,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKind(t)
+			s := startReloadable(t, k.next())
+			current := t.TempDir()
+			place(t, current, k.files())
+			core, logs := observer.New(zapcore.DebugLevel)
+			conn := connect(t, s, k.config(current), zap.New(core))
+			eventually(t, "the connection", func() error { return connected(conn) })
+			for i := range rotations {
+				before, old := conn.NATS.Stats().Reconnects, t.TempDir()
+				place(t, old, k.files())
+				settings := k.next()
+				if i%2 == 0 {
+					place(t, current, k.files())
+					s.reload(t, settings)
+					s.kick(conn)
+				} else {
+					s.reload(t, settings)
+					s.kick(conn)
+					eventually(t, "the server refuses the old one", func() error { return reason(conn, "") })
+					for file, content := range k.broken() {
+						breakFile(t, filepath.Join(current, file), content)
+						eventually(t, file+" is named", func() error { return reason(conn, filepath.Join(current, file)+": ") })
+						place(t, current, k.files())
+					}
+				}
+				eventually(t, fmt.Sprintf("connection %d", i+2), func() error {
+					if conn.NATS.Stats().Reconnects == before {
+						return errors.New("still the one before")
+					}
+					return connected(conn)
+				})
+				stale := connect(t, s, k.config(old), zap.NewNop())
+				eventually(t, "the old identity is refused", func() error {
+					if stale.NATS.IsConnected() {
+						return fmt.Errorf("it is accepted: %w", suite.ErrFatal)
+					}
+					return reason(stale, "")
+				})
+				stale.Cut()
+			}
+			if err := conn.Err(); err != nil {
+				t.Error(err)
+			}
+			for _, entry := range logs.All() {
+				for _, secret := range k.secrets() {
+					if text := fmt.Sprint(entry.Message, entry.ContextMap()); strings.Contains(text, secret) {
+						t.Fatalf("a secret is in the log: %s", text)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRefusedAtTheStart: without an accepted connection a refusal is for good.
+func TestRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := startReloadable(t, passwordSettings("right"))
+	dir := t.TempDir()
+	place(t, dir, map[string]string{"password": "wrong"})
+	conn := connect(t, s, natsconn.Config{User: "bridge", PasswordFile: filepath.Join(dir, "password")}, zap.NewNop())
+	select {
+	case <-conn.Closed():
+	case <-time.After(suite.Patience):
+		t.Fatal("the connection is not closed")
+	}
+	if err := conn.Err(); !errors.Is(err, nats.ErrAuthorization) || !strings.Contains(err.Error(), "nats-user") {
+		t.Errorf("got %v, want a refusal that names nats-user", err)
+	}
+}
+
+// TestFileMissingAtTheStart: a file that is being replaced at that moment is waited for.
+func TestFileMissingAtTheStart(t *testing.T) {
+	t.Parallel()
+	for name, newKind := range map[string]func(*testing.T) kind{"password": newPasswords, "nkey": newNKeys} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKind(t)
+			s := startReloadable(t, k.next())
+			dir := t.TempDir()
+			conn := connect(t, s, k.config(dir), zap.NewNop())
+			eventually(t, "the file is named", func() error { return reason(conn, dir) })
+			place(t, dir, k.files())
+			eventually(t, "the connection", func() error { return connected(conn) })
+		})
+	}
+}
+
+// reloadable is a server with a configuration file.
+type reloadable struct {
+	*server.Server
+	file, listen string
+}
+
+func startReloadable(t *testing.T, settings string) *reloadable {
+	t.Helper()
+	s := &reloadable{file: filepath.Join(t.TempDir(), "nats.conf"), listen: fmt.Sprintf("listen: \"127.0.0.1:%d\"\n", suite.FreePort(t))}
+	s.write(t, settings)
+	options, err := server.ProcessConfigFile(s.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server = suite.NATS(t, options)
+	return s
+}
+
+func (s *reloadable) write(t *testing.T, settings string) {
+	t.Helper()
+	if err := os.WriteFile(s.file, []byte(s.listen+settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reload does what `nats-server --signal reload` does.
+func (s *reloadable) reload(t *testing.T, settings string) {
+	t.Helper()
+	s.write(t, settings)
+	if err := s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kick ends the client's connection, which a reload of certificates does not do.
+func (s *reloadable) kick(conn *natsconn.Conn) {
+	if id, err := conn.NATS.GetClientID(); err == nil {
+		_ = s.DisconnectClientByID(id) // it may be gone
+	}
+}
+
+func connect(t *testing.T, s *reloadable, cfg natsconn.Config, log *zap.Logger) *natsconn.Conn {
+	t.Helper()
+	cfg.URLs = []string{"nats://" + s.Addr().String()}
+	conn, err := natsconn.Connect(t.Context(), cfg, "test", log,
+		nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0), nats.Timeout(suite.Patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(false) })
+	return conn
+}
+
+func connected(conn *natsconn.Conn) error {
+	if err := conn.Err(); err != nil {
+		return fmt.Errorf("%w: %w", suite.ErrFatal, err)
+	}
+	if !conn.NATS.IsConnected() {
+		return fmt.Errorf("not connected: %s", conn.Reason())
+	}
+	return conn.NATS.FlushTimeout(suite.Patience)
+}
+
+// reason reports whether the client has said why it does not connect, with a text in it.
+func reason(conn *natsconn.Conn, text string) error {
+	if got := conn.Reason(); got == "" || !strings.Contains(got, text) {
+		return fmt.Errorf("got reason %q, want one with %q", got, text)
+	}
+	return nil
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	suite.Eventually(t, suite.Patience, what, check)
+}
+
+// place writes files as an operator should: each appears as a whole.
+func place(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		unfinished := configtest.WriteFile(t, dir, name+".new", content)
+		if err := os.Rename(unfinished, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// missing stands for a file that is not there.
+const missing = "(missing)"
+
+func breakFile(t *testing.T, path, content string) {
+	t.Helper()
+	var err error
+	if content == missing {
+		err = os.Remove(path)
+	} else {
+		err = os.WriteFile(path, []byte(content), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
