@@ -1,6 +1,7 @@
 package natsconn_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -51,7 +52,13 @@ func TestRotation(t *testing.T) {
 				} else {
 					s.reload(t, settings)
 					s.kick(conn)
-					eventually(t, "the server refuses the old one", func() error { return reason(conn, "") })
+					tries := s.connections(t)
+					eventually(t, "the server refuses the old one", func() error {
+						if n := s.connections(t) - tries; n < 4 {
+							return fmt.Errorf("%d tries since then: %w", n, cmp.Or(conn.Err(), reason(conn, "")))
+						}
+						return reason(conn, "")
+					})
 					for file, content := range k.broken() {
 						breakFile(t, filepath.Join(current, file), content)
 						eventually(t, file+" is named", func() error { return reason(conn, filepath.Join(current, file)+": ") })
@@ -160,6 +167,16 @@ func (s *reloadable) kick(conn *natsconn.Conn) {
 	if id, err := conn.NATS.GetClientID(); err == nil {
 		_ = s.DisconnectClientByID(id) // it may be gone
 	}
+}
+
+// connections is how many the server has accepted so far, whatever became of them.
+func (s *reloadable) connections(t *testing.T) uint64 {
+	t.Helper()
+	state, err := s.Varz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.TotalConnections
 }
 
 func connect(t *testing.T, s *reloadable, cfg natsconn.Config, log *zap.Logger) *natsconn.Conn {
