@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/jwt/v2"
-	"github.com/nats-io/nkeys"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // kind is a kind of identity.
@@ -77,7 +76,7 @@ func newNKeys(t *testing.T) kind { return &userKey{t: t} }
 func (k *userKey) next() string {
 	k.seed = configtest.NewSeed(k.t)
 	k.all = append(k.all, k.seed)
-	return fmt.Sprintf("authorization {timeout: 300, users: [{nkey: %s}]}", publicKey(k.t, k.seed))
+	return fmt.Sprintf("authorization {timeout: 300, users: [{nkey: %s}]}", configtest.PublicKey(k.t, k.seed))
 }
 func (k *userKey) files() map[string]string  { return map[string]string{"user.nk": k.seed + "\n"} }
 func (k *userKey) broken() map[string]string { return map[string]string{"user.nk": k.seed[:30]} }
@@ -86,89 +85,23 @@ func (k *userKey) config(dir string) natsconn.Config {
 }
 func (k *userKey) secrets() []string { return k.all }
 
-func publicKey(t *testing.T, seed string) string {
-	t.Helper()
-	pair, err := nkeys.FromSeed([]byte(seed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return public
-}
-
 // credentials are user JWTs of one account, which revokes each when the next is issued.
 type credentials struct {
-	t                 *testing.T
-	operator, account nkeys.KeyPair
-	operatorJWT       string
-	claims            *jwt.AccountClaims
-	user, content     string // of the present user
-	all               []string
+	t       *testing.T
+	issuer  *configtest.Issuer
+	seeds   []string
+	content string // of the present user
 }
 
-func newCreds(t *testing.T) kind { return newCredentials(t) }
-
-func newCredentials(t *testing.T) *credentials {
-	t.Helper()
-	c := &credentials{t: t}
-	var err error
-	if c.operator, err = nkeys.CreateOperator(); err != nil {
-		t.Fatal(err)
-	}
-	if c.account, err = nkeys.CreateAccount(); err != nil {
-		t.Fatal(err)
-	}
-	c.operatorJWT = c.encode(jwt.NewOperatorClaims(c.public(c.operator)), c.operator)
-	c.claims = jwt.NewAccountClaims(c.public(c.account))
-	return c
-}
-
-func (c *credentials) public(pair nkeys.KeyPair) string {
-	public, err := pair.PublicKey()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return public
-}
-
-func (c *credentials) encode(claims jwt.Claims, signer nkeys.KeyPair) string {
-	text, err := claims.Encode(signer)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return text
-}
-
-// issue makes the credentials of a new user, until a time if it is not zero.
-func (c *credentials) issue(until time.Time) {
-	seed := configtest.NewSeed(c.t)
-	c.user = publicKey(c.t, seed)
-	claims := jwt.NewUserClaims(c.user)
-	if !until.IsZero() {
-		claims.Expires = until.Unix()
-	}
-	content, err := jwt.FormatUserConfig(c.encode(claims, c.account), []byte(seed))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.content = string(content)
-	c.all = append(c.all, seed)
-}
+func newCreds(t *testing.T) kind { return &credentials{t: t, issuer: configtest.NewIssuer(t)} }
 
 func (c *credentials) next() string {
-	if c.user != "" {
-		c.claims.Revoke(c.user)
+	if n := len(c.seeds); n > 0 {
+		c.issuer.Revoke(c.seeds[n-1])
 	}
-	c.issue(time.Time{})
-	return c.settings()
-}
-
-func (c *credentials) settings() string {
-	return fmt.Sprintf("authorization {timeout: 300}\noperator: %s\nresolver: MEMORY\nresolver_preload {%s: %s}\n",
-		c.operatorJWT, c.public(c.account), c.encode(c.claims, c.operator))
+	seed := configtest.NewSeed(c.t)
+	c.seeds, c.content = append(c.seeds, seed), c.issuer.Issue(seed, time.Time{})
+	return "authorization {timeout: 300}\n" + c.issuer.Settings()
 }
 
 func (c *credentials) files() map[string]string { return map[string]string{"user.creds": c.content} }
@@ -179,18 +112,20 @@ func (c *credentials) broken() map[string]string {
 func (c *credentials) config(dir string) natsconn.Config {
 	return natsconn.Config{Creds: filepath.Join(dir, "user.creds")}
 }
-func (c *credentials) secrets() []string { return c.all }
+func (c *credentials) secrets() []string { return c.seeds }
 
 // TestExpiry: a server closes the connection of a user whose JWT has expired, and refuses it until
 // the file holds another one.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	c := newCredentials(t)
-	s := startReloadable(t, c.settings())
-	dir := t.TempDir()
-	c.issue(time.Now().Add(3 * time.Second))
-	place(t, dir, c.files())
-	conn := connect(t, s, c.config(dir), zap.NewNop())
+	issuer, dir := configtest.NewIssuer(t), t.TempDir()
+	s := suite.NATSReloadable(t, "authorization {timeout: 300}\n"+issuer.Settings())
+	valid := func(d time.Duration) {
+		creds := issuer.Issue(configtest.NewSeed(t), time.Now().Add(d))
+		configtest.ReplaceFiles(t, dir, map[string]string{"user.creds": creds})
+	}
+	valid(3 * time.Second)
+	conn := connect(t, s, natsconn.Config{Creds: filepath.Join(dir, "user.creds")}, zap.NewNop())
 	eventually(t, "the connection", func() error { return connected(conn) })
 	eventually(t, "the server refuses the expired JWT", func() error {
 		if conn.NATS.IsConnected() {
@@ -198,8 +133,7 @@ func TestExpiry(t *testing.T) {
 		}
 		return reason(conn, "uthori")
 	})
-	c.issue(time.Now().Add(time.Hour))
-	place(t, dir, c.files())
+	valid(time.Hour)
 	eventually(t, "the connection with the next one", func() error { return connected(conn) })
 }
 

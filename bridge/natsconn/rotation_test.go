@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -35,26 +34,26 @@ func TestRotation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newKind(t)
-			s := startReloadable(t, k.next())
+			s := suite.NATSReloadable(t, k.next())
 			current := t.TempDir()
-			place(t, current, k.files())
+			configtest.ReplaceFiles(t, current, k.files())
 			core, logs := observer.New(zapcore.DebugLevel)
 			conn := connect(t, s, k.config(current), zap.New(core))
 			eventually(t, "the connection", func() error { return connected(conn) })
 			for i := range rotations {
 				before, old := conn.NATS.Stats().Reconnects, t.TempDir()
-				place(t, old, k.files())
+				configtest.ReplaceFiles(t, old, k.files())
 				settings := k.next()
 				if i%2 == 0 {
-					place(t, current, k.files())
-					s.reload(t, settings)
-					s.kick(conn)
+					configtest.ReplaceFiles(t, current, k.files())
+					s.Reload(t, settings)
+					kick(s, conn)
 				} else {
-					s.reload(t, settings)
-					s.kick(conn)
-					tries := s.connections(t)
+					s.Reload(t, settings)
+					kick(s, conn)
+					tries := s.Accepted(t)
 					eventually(t, "the server refuses the old one", func() error {
-						if n := s.connections(t) - tries; n < 4 {
+						if n := s.Accepted(t) - tries; n < 4 {
 							return fmt.Errorf("%d tries since then: %w", n, cmp.Or(conn.Err(), reason(conn, "")))
 						}
 						return reason(conn, "")
@@ -62,7 +61,7 @@ func TestRotation(t *testing.T) {
 					for file, content := range k.broken() {
 						breakFile(t, filepath.Join(current, file), content)
 						eventually(t, file+" is named", func() error { return reason(conn, filepath.Join(current, file)+": ") })
-						place(t, current, k.files())
+						configtest.ReplaceFiles(t, current, k.files())
 					}
 				}
 				eventually(t, fmt.Sprintf("connection %d", i+2), func() error {
@@ -97,9 +96,9 @@ func TestRotation(t *testing.T) {
 // TestRefusedAtTheStart: without an accepted connection a refusal is for good.
 func TestRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
-	s := startReloadable(t, passwordSettings("right"))
+	s := suite.NATSReloadable(t, passwordSettings("right"))
 	dir := t.TempDir()
-	place(t, dir, map[string]string{"password": "wrong"})
+	configtest.ReplaceFiles(t, dir, map[string]string{"password": "wrong"})
 	conn := connect(t, s, natsconn.Config{User: "bridge", PasswordFile: filepath.Join(dir, "password")}, zap.NewNop())
 	select {
 	case <-conn.Closed():
@@ -118,68 +117,24 @@ func TestFileMissingAtTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newKind(t)
-			s := startReloadable(t, k.next())
+			s := suite.NATSReloadable(t, k.next())
 			dir := t.TempDir()
 			conn := connect(t, s, k.config(dir), zap.NewNop())
 			eventually(t, "the file is named", func() error { return reason(conn, dir) })
-			place(t, dir, k.files())
+			configtest.ReplaceFiles(t, dir, k.files())
 			eventually(t, "the connection", func() error { return connected(conn) })
 		})
 	}
 }
 
-// reloadable is a server with a configuration file.
-type reloadable struct {
-	*server.Server
-	file, listen string
-}
-
-func startReloadable(t *testing.T, settings string) *reloadable {
-	t.Helper()
-	s := &reloadable{file: filepath.Join(t.TempDir(), "nats.conf"), listen: fmt.Sprintf("listen: \"127.0.0.1:%d\"\n", suite.FreePort(t))}
-	s.write(t, settings)
-	options, err := server.ProcessConfigFile(s.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Server = suite.NATS(t, options)
-	return s
-}
-
-func (s *reloadable) write(t *testing.T, settings string) {
-	t.Helper()
-	if err := os.WriteFile(s.file, []byte(s.listen+settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// reload does what `nats-server --signal reload` does.
-func (s *reloadable) reload(t *testing.T, settings string) {
-	t.Helper()
-	s.write(t, settings)
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // kick ends the client's connection, which a reload of certificates does not do.
-func (s *reloadable) kick(conn *natsconn.Conn) {
+func kick(s *suite.ReloadableNATS, conn *natsconn.Conn) {
 	if id, err := conn.NATS.GetClientID(); err == nil {
 		_ = s.DisconnectClientByID(id) // it may be gone
 	}
 }
 
-// connections is how many the server has accepted so far, whatever became of them.
-func (s *reloadable) connections(t *testing.T) uint64 {
-	t.Helper()
-	state, err := s.Varz(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return state.TotalConnections
-}
-
-func connect(t *testing.T, s *reloadable, cfg natsconn.Config, log *zap.Logger) *natsconn.Conn {
+func connect(t *testing.T, s *suite.ReloadableNATS, cfg natsconn.Config, log *zap.Logger) *natsconn.Conn {
 	t.Helper()
 	cfg.URLs = []string{"nats://" + s.Addr().String()}
 	conn, err := natsconn.Connect(t.Context(), cfg, "test", log,
@@ -212,17 +167,6 @@ func reason(conn *natsconn.Conn, text string) error {
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	suite.Eventually(t, suite.Patience, what, check)
-}
-
-// place writes files as an operator should: each appears as a whole.
-func place(t *testing.T, dir string, files map[string]string) {
-	t.Helper()
-	for name, content := range files {
-		unfinished := configtest.WriteFile(t, dir, name+".new", content)
-		if err := os.Rename(unfinished, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // missing stands for a file that is not there.
