@@ -95,6 +95,12 @@
 //	entry              $KV.flyte-apps.shop.production.checkout
 //	all entries        $KV.flyte-apps.>
 //
+// Servers do not pass an entry from one JetStream domain to another. A writer that is connected to
+// another domain publishes it below the API of the bucket's domain, here hub. The bucket stores it
+// under the subject above.
+//
+//	entry in hub       $JS.hub.API.$KV.flyte-apps.shop.production.checkout
+//
 // An app that is gone leaves a marker: an entry with the header KV-Operation, whose value is DEL or
 // PURGE. An entry without that header is a value.
 //

@@ -122,11 +122,13 @@ func ExampleBucketSubject() {
 	fmt.Println(subjects.BucketFilter(subjects.DefaultBucket))
 	fmt.Println(subjects.BucketSubject(subjects.DefaultBucket, "shop.production.checkout"))
 	fmt.Println(subjects.ParseBucketSubject(subjects.DefaultBucket, "$KV.flyte-apps.shop.production.checkout"))
+	fmt.Println(subjects.InDomain("hub", subjects.BucketSubject(subjects.DefaultBucket, "shop.production.checkout")))
 	// Output:
 	// KV_flyte-apps
 	// $KV.flyte-apps.>
 	// $KV.flyte-apps.shop.production.checkout
 	// shop.production.checkout <nil>
+	// $JS.hub.API.$KV.flyte-apps.shop.production.checkout
 }
 
 func ExampleMessageID() {

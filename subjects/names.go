@@ -65,7 +65,7 @@ func ValidateBucket(name string) error {
 }
 
 // ValidateDomain reports whether name can name a JetStream domain: [A-Za-z0-9_-]+, at most
-// MaxDomainBytes. A server accepts more; what it accepts beside is no token of a subject.
+// MaxDomainBytes.
 func ValidateDomain(name string) error {
 	return validateName("JetStream domain", name, MaxDomainBytes, isWord, "letters, digits, '-' and '_'")
 }

@@ -49,7 +49,7 @@ func TestValidatePrefix(t *testing.T) {
 	}
 }
 
-func TestValidateStreamAndBucket(t *testing.T) {
+func TestValidateStreamBucketAndDomain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, value string
@@ -75,6 +75,9 @@ func TestValidateStreamAndBucket(t *testing.T) {
 			}
 			if err := subjects.ValidateBucket(tc.value); !errors.Is(err, tc.is) {
 				t.Errorf("ValidateBucket(%q) = %v, want %v", tc.value, err, tc.is)
+			}
+			if err := subjects.ValidateDomain(tc.value); !errors.Is(err, tc.is) {
+				t.Errorf("ValidateDomain(%q) = %v, want %v", tc.value, err, tc.is)
 			}
 		})
 	}

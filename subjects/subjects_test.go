@@ -255,6 +255,11 @@ func TestFilters(t *testing.T) {
 		{"api", must(s.APIFilter(subjects.APIDeploy)), "flyte.apps.api.deploy.*.*.*"},
 		{"lists", strings.Join(s.APIListFilters(), " "), "flyte.apps.api.list flyte.apps.api.list.* flyte.apps.api.list.*.*"},
 		{"bucket", subjects.BucketFilter("b"), "$KV.b.>"},
+		{"entry here", subjects.InDomain("", "$KV.b.p.d.a"), "$KV.b.p.d.a"},
+		{"entry in a domain", subjects.InDomain("hub", "$KV.b.p.d.a"), "$JS.hub.API.$KV.b.p.d.a"},
+		{"event in a domain", subjects.InDomain("hub", "flyte.apps.events.p.d.a.created"), "flyte.apps.events.p.d.a.created"},
+		{"message here", subjects.ReadMessage("", "S"), "$JS.API.STREAM.MSG.GET.S"},
+		{"message in a domain", subjects.ReadMessage("hub", "S"), "$JS.hub.API.STREAM.MSG.GET.S"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -50,6 +50,13 @@ func TestServeEndsWhenNATSRefusesTheClient(t *testing.T) {
 	}{
 		{"no credentials", func(c *config.Config) { c.NATS.URLs = []string{"nats://" + addr} }},
 		{"wrong password", func(c *config.Config) { c.NATS.URLs = []string{"nats://u:hunter2@" + addr} }},
+		{"wrong password in a file", func(c *config.Config) {
+			c.NATS.URLs, c.NATS.User = []string{"nats://" + addr}, "u"
+			c.NATS.PasswordFile = configtest.WriteFile(t, dir, "password", "hunter2\n")
+		}},
+		{"token", func(c *config.Config) {
+			c.NATS.URLs, c.NATS.TokenFile = []string{"nats://" + addr}, configtest.WriteFile(t, dir, "token", "hunter2\n")
+		}},
 		{"unknown nkey", func(c *config.Config) {
 			c.NATS.URLs, c.NATS.NKey = []string{"nats://" + addr}, configtest.WriteFile(t, dir, "user.nk", seed)
 		}},
