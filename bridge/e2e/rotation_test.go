@@ -169,7 +169,9 @@ func (r *rotationRig) rotate(bridge *replica, filesFirst bool) {
 		return nil
 	})
 	broken := filepath.Join(r.dir, r.file)
-	named := func() int { return strings.Count(string(must[[]byte](r.t)(os.ReadFile(bridge.LogPath()))), broken+": ") }
+	named := func() int {
+		return strings.Count(string(must[[]byte](r.t)(os.ReadFile(bridge.LogPath()))), broken+": ")
+	}
 	before := named()
 	must[any](r.t)(nil, os.WriteFile(broken, []byte(files[r.file][:20]), 0o600))
 	must[any](r.t)(nil, os.Remove(filepath.Join(r.dir, "ca.pem")))

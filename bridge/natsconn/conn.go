@@ -105,6 +105,7 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 		}
 		o.ReconnectedCB = func(nc *nats.Conn) {
 			before.ReconnectedCB(nc)
+			c.dialer.accept()
 			c.outage.over()
 			c.refuseOld(nc)
 		}
@@ -122,6 +123,7 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 			switch {
 			case c.closing.Load():
 			case isRefusal(err):
+				c.dialer.refuse()
 				c.outage.because(err) // at each try
 			default:
 				before.AsyncErrorCB(nc, sub, err)

@@ -12,6 +12,10 @@ import (
 
 const dialTimeout = 2 * time.Second
 
+// refusalLimit is how long a client that was accepted once may be refused. It is longer than a
+// changed Secret takes to reach a pod. A file that never changes needs a restart.
+const refusalLimit = 10 * time.Minute
+
 var errCut = errors.New("this process is stopping")
 
 // dialer makes the client's TCP connections and can cut them. The client holds its lock while it
@@ -33,8 +37,10 @@ type dialer struct {
 	client  *nats.Conn
 	read    *identity // as read last
 	readErr error     // why they could not be read
-	// accepted: a server has accepted the client once.
-	accepted bool
+	// accepted: a server has accepted the client once. refusedSince is the first refusal after that,
+	// zero while there is none.
+	accepted     bool
+	refusedSince time.Time
 	// websocket: the client writes first, so the server's version cannot be read here.
 	websocket bool
 }
@@ -84,8 +90,8 @@ func (d *dialer) identify() error {
 		return d.readErr
 	}
 	d.client.Opts.Nkey = d.read.public
-	// Credentials that were accepted may be replaced: a refusal need not last.
-	d.client.Opts.IgnoreAuthErrorAbort = d.accepted
+	// What was accepted once may be replaced at present, in the file or in the server.
+	d.client.Opts.IgnoreAuthErrorAbort = d.accepted && (d.refusedSince.IsZero() || time.Since(d.refusedSince) < refusalLimit)
 	return nil
 }
 
@@ -109,7 +115,15 @@ func (d *dialer) serves(client *nats.Conn) {
 func (d *dialer) accept() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.accepted = true
+	d.accepted, d.refusedSince = true, time.Time{}
+}
+
+func (d *dialer) refuse() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refusedSince.IsZero() {
+		d.refusedSince = time.Now()
+	}
 }
 
 func (d *dialer) dialed(conn net.Conn, err error) error {

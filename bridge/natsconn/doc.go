@@ -4,7 +4,8 @@
 //     publish that timed out must not be sent later.
 //   - [Connect]: a server that is not up yet is awaited. A server that refuses the
 //     credentials at the start ends the connection; [Conn.Err] has the reason. Once a server has
-//     accepted the client, a refusal is tried again: credentials may be replaced at any time.
+//     accepted the client, a refusal is tried again for ten minutes: credentials may be replaced at
+//     any time.
 //   - The files of credentials, keys and certificates are read for each connection. A missing or
 //     half-written file fails that try by name.
 //   - A server older than 2.11 is refused before anything is sent to it, at the start and at

@@ -116,9 +116,13 @@ func (id *identity) readAuthorities(path string) error {
 	return nil
 }
 
-// CheckCreds, CheckNKey and CheckAuthorities read a file as a connection would.
-func CheckCreds(path string) error       { return new(identity).readCreds(path) }
-func CheckNKey(path string) error        { return new(identity).readNKey(path) }
+// CheckCreds reads a credentials file as a connection does.
+func CheckCreds(path string) error { return new(identity).readCreds(path) }
+
+// CheckNKey reads a file with the seed of a user nkey as a connection does.
+func CheckNKey(path string) error { return new(identity).readNKey(path) }
+
+// CheckAuthorities reads a PEM file of authorities as a connection does.
 func CheckAuthorities(path string) error { return new(identity).readAuthorities(path) }
 
 // ReadSecret reads a password or a token, which is a file's only line. Line ends behind it are
