@@ -126,11 +126,6 @@ func isBaseDomain(s string) bool {
 
 var isScheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*)?$`).MatchString
 
-func checkSecret(path string) error {
-	_, err := natsconn.ReadSecret(path)
-	return err
-}
-
 func checkPEM(kind string) func(path string) error {
 	return func(path string) error {
 		data, err := os.ReadFile(path)

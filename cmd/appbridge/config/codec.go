@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/appbridge/appbridge/bridge/natsconn"
 )
 
 // hidden stands for a value that may be a secret.
@@ -209,6 +212,22 @@ func file(want string, check func(path string) error) codec[string] {
 		return check(path)
 	})
 	c.show = showPath
+	return c
+}
+
+// secretFile is the name of a file with a password or a token, or empty for none. What is neither a
+// file nor a path may be the secret itself.
+func secretFile() codec[string] {
+	c := file("a readable file with one line", func(path string) error {
+		_, err := natsconn.ReadSecret(path)
+		return err
+	})
+	c.show = func(text string) string {
+		if _, err := os.Stat(text); err != nil && !strings.ContainsRune(text, filepath.Separator) {
+			return hidden
+		}
+		return showPath(text)
+	}
 	return c
 }
 

@@ -114,7 +114,7 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 		"nats-jetstream-domain: a.b",
 	}, "\n"))
 	args := []string{
-		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-user=a\tb", "--nats-password-file=missing", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
+		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-user=a\tb", "--nats-password-file=./missing", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
 		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-app-reads=0", "--max-pending-app-reads=-1",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--pprof=2", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
@@ -136,7 +136,7 @@ namespaces: "ok,Not_Ok" from --namespaces: "Not_Ok" is not the name of a namespa
 nats-url: "http://xxxxx@host" from --nats-url: want URLs like nats://host:4222 separated by commas (nats or tls, or all of them ws or wss)
 nats-nkey: "empty" from APPBRIDGE_NATS_NKEY: it holds no user seed; want a readable file with the seed of a user nkey
 nats-user: "a\tb" from --nats-user: want a name without control characters
-nats-password-file: "missing" from --nats-password-file: no such file or directory; want a readable file with one line
+nats-password-file: "./missing" from --nats-password-file: no such file or directory; want a readable file with one line
 nats-tls-cert: "empty" from --nats-tls-cert: it holds no PEM block of type CERTIFICATE; want a readable PEM file with a certificate
 nats-tls-key: "missing" from APPBRIDGE_NATS_TLS_KEY: no such file or directory; want a readable PEM file with a private key
 nats-embedded: "maybe" from --nats-embedded: want true or false
@@ -345,6 +345,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		{"seed for a file", []string{"--nats-nkey=" + seed, "--nats-creds", configtest.FakeJWT}, nil},
 		{"credentials for a file", nil, []string{"APPBRIDGE_NATS_CREDS=-----BEGIN USER NKEY SEED-----\n" + seed}},
 		{"half credentials", []string{"--nats-creds=no-jwt.creds"}, nil},
+		{"password for a file", []string{"--nats-user=u", "--nats-password-file=hunter2"}, nil},
+		{"token for a file", nil, []string{"APPBRIDGE_NATS_TOKEN_FILE=hunter2"}},
 		{"password of two lines", []string{"--nats-user=u", "--nats-password-file=lines"}, nil},
 		{"token and user", []string{"--nats-user=u", "--nats-password-file=line", "--nats-token-file=line"}, nil},
 		{"user and URL", []string{"--nats-url=nats://u:hunter2@host", "--nats-token-file=line"}, nil},
