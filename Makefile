@@ -17,13 +17,14 @@ TESTFLAGS ?=
 CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem))
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/... ./testdata/bench/...
+PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/... ./testdata/bench/... ./testdata/chart/...
 LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
 # that another user owns.
 go-build = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(REVISION)"
 golangci-lint = go tool -modfile=.ci/golangci-lint.mod golangci-lint
+helm = go tool -modfile=$(CURDIR)/.ci/helm.mod helm
 generate = go tool -modfile=.ci/buf.mod buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
 
 .PHONY: help
@@ -129,8 +130,12 @@ fmt: ## Format the Go files
 generate: ## Generate subjects/appv1 from its .proto files
 	$(generate)
 
+.PHONY: chart
+chart: ## Write deploy/appbridge.yaml, which the chart renders from its defaults
+	HELM="$(helm)" deploy/chart/manifest.sh >deploy/appbridge.yaml
+
 .PHONY: verify
-verify: ## Check that generated code and the module files are up to date, changing neither
+verify: ## Check that generated code, the manifest and the module files are up to date, changing none; and the chart
 	go mod tidy -diff
 	@cd testdata/cluster && for mod in *.mod; do echo "go mod tidy -diff ($$mod)"; go mod tidy -modfile="$$mod" -diff; done
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; \
@@ -139,6 +144,14 @@ verify: ## Check that generated code and the module files are up to date, changi
 	$(generate) --output "$$tmp"; \
 	diff -ru "$$tmp/committed" "$$tmp/subjects/appv1" \
 		|| { echo "make verify: subjects/appv1 differs from its .proto files: run make generate" >&2; exit 1; }
+	@for values in /dev/null deploy/chart/appbridge/ci/*-values.yaml; do \
+		echo "helm lint, helm template ($$values)"; \
+		$(helm) lint --strict --quiet --namespace appbridge --values "$$values" deploy/chart/appbridge; \
+		$(helm) template appbridge deploy/chart/appbridge --namespace appbridge --values "$$values" >/dev/null; \
+	done
+	@echo "make chart (deploy/appbridge.yaml)"; \
+	HELM="$(helm)" deploy/chart/manifest.sh | diff -u deploy/appbridge.yaml - \
+		|| { echo "make verify: deploy/appbridge.yaml differs from the chart: run make chart" >&2; exit 1; }
 
 # The image's files are put side by side first: the build needs no other file of the tree.
 .PHONY: image

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -14,13 +13,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/rest"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,41 +28,6 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
-
-const (
-	kustomizeBase   = "base"
-	kustomizeWrites = "overlays/writes"
-)
-
-// kubectl runs kubectl as an administrator.
-func (s *site) kubectl(args ...string) {
-	s.t.Helper()
-	path, err := testenv.Kubectl()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	kubeconfig := filepath.Join(s.t.TempDir(), "kubeconfig")
-	mustDo(s.t, s.Kubeconfig(kubeconfig))
-	cmd := exec.CommandContext(s.t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, args...)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("kubectl %q: %v\n%s", args, err, out)
-	}
-}
-
-func kustomization(name string) string {
-	return filepath.Join("..", "..", "deploy", "kustomize", filepath.FromSlash(name))
-}
-
-// serviceAccount is how a service account reaches the cluster: by a token alone.
-func (s *site) serviceAccount(name string) rest.Config {
-	s.t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
-	token := &authenticationv1.TokenRequest{}
-	mustDo(s.t, s.Client.SubResource("token").Create(s.t.Context(), account, token))
-	cfg := rest.AnonymousClientConfig(s.Config)
-	cfg.BearerToken = token.Status.Token
-	return *cfg
-}
 
 // pod makes a pod of an app's first Revision, which nobody runs.
 func (s *site) pod(id subjects.AppID, name string) error {
@@ -127,14 +89,15 @@ func joined(failed map[string]error) error {
 	return errors.Join(errs...)
 }
 
-// With the rights of deploy/kustomize/base all but writes works, with those of
-// overlays/writes these, too.
-func TestKustomize(t *testing.T) {
+// With the rights of the chart's defaults all but writes works, with those of config.enable-writes
+// these, too.
+func TestChart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, cluster.Get(t), testenv.DefaultNamespace, "")
-	s.kubectl("apply", "-k", kustomization(kustomizeBase))
+	s.kubectl("create", "namespace", chartNamespace)
+	s.install(chartDefault)
 	account := s.serviceAccount("appbridge")
-	s.replica(siteConfig{name: "one", kube: account})
+	s.replica(siteConfig{name: "one", kube: account, bridge: func(c *bridge.Config) { c.LeaseNamespace = chartNamespace }})
 	nc := s.dial()
 
 	id := s.id("rights")
@@ -204,7 +167,7 @@ func TestKustomize(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", what, err, want)
 		}
 	}
-	s.kubectl("apply", "-k", kustomization(kustomizeWrites))
+	s.install(chartWrites)
 	n := 0
 	soon(t, "the writes", func() error {
 		n++
@@ -212,21 +175,17 @@ func TestKustomize(t *testing.T) {
 	})
 }
 
-// granted are the rules of a Role or ClusterRole of a file of deploy/kustomize.
-func granted(t *testing.T, file, name string) []rbacv1.PolicyRule {
+// granted are the rules of a Role or ClusterRole of a variant of the chart.
+func granted(t *testing.T, variant, name string) []rbacv1.PolicyRule {
 	t.Helper()
-	text, err := os.ReadFile(kustomization(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for part := range strings.SplitSeq(string(text), "\n---\n") {
+	for part := range strings.SplitSeq(rendered(t, variant), "\n---\n") {
 		role := &rbacv1.Role{}
 		mustDo(t, yaml.UnmarshalStrict([]byte(part), &map[string]any{}), yaml.Unmarshal([]byte(part), role))
 		if strings.HasSuffix(role.Kind, "Role") && role.Name == name {
 			return role.Rules
 		}
 	}
-	t.Fatalf("%s has no role %s", file, name)
+	t.Fatalf("the variant %q has no role %s", variant, name)
 	return nil
 }
 
@@ -244,8 +203,8 @@ func TestLogsRoleIsDocumented(t *testing.T) {
 	}
 	role := &rbacv1.Role{}
 	mustDo(t, yaml.Unmarshal([]byte("apiVersion: rbac.authorization.k8s.io/v1"+block), role))
-	if got, want := granted(t, kustomizeBase+"/logs.yaml", role.Name), role.Rules; !reflect.DeepEqual(got, want) {
-		t.Errorf("deploy/kustomize has\n%v\ndocs/logs.md has\n%v", got, want)
+	if got, want := granted(t, chartDefault, role.Name), role.Rules; !reflect.DeepEqual(got, want) {
+		t.Errorf("the chart has\n%v\ndocs/logs.md has\n%v", got, want)
 	}
 }
 
@@ -292,7 +251,7 @@ func TestNoRightTooMany(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, cluster.Get(t), "", "")
 	shared := s.replica(siteConfig{})
-	rules := granted(t, kustomizeWrites+"/writes.yaml", "appbridge-writes")
+	rules := granted(t, chartWrites, "appbridge-writes")
 	lacking := map[string]string{} // right → user
 	for i, rule := range rules {
 		if len(rule.Resources) != 1 || len(rule.APIGroups) != 1 {
@@ -361,7 +320,7 @@ func TestMissingNamespace(t *testing.T) {
 	shared := s.replica(siteConfig{bridge: func(c *bridge.Config) { c.Namespaces = nil }})
 	missing := s.namespace + "-missing"
 	into := func(c *appsvc.Config) { c.Namespaces, c.Deploy.Namespace = nil, missing }
-	writes := granted(t, kustomizeWrites+"/writes.yaml", "appbridge-writes")
+	writes := granted(t, chartWrites, "appbridge-writes")
 	id := s.id("first")
 	deploy := func(user string, nc *nats.Conn) error {
 		_, err := s.as(user).well(nc, subjects.APIDeploy, id, wanted(s.app(id, 1)))
@@ -380,7 +339,7 @@ func TestMissingNamespace(t *testing.T) {
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: missing}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the namespace: %v", err)
 	}
-	s.grant(user, "", granted(t, kustomizeWrites+"/namespaces.yaml", "appbridge-namespaces"))
+	s.grant(user, "", granted(t, chartAllNamespaces, "appbridge-namespaces"))
 	soon(t, "the namespace is made", func() error { return deploy(user, nc) })
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: missing, Name: kservice.Name(id)}, &servingv1.Service{}); err != nil {
 		t.Error(err)

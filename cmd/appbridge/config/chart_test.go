@@ -27,7 +27,7 @@ const (
 // process at a terminal.
 var chartDefaults = map[string]string{
 	"nats-url":             "",
-	"nats-embedded-dir":    "/var/lib/appbridge",
+	"nats-embedded-dir":    "/var/lib/appbridge/store",
 	"nats-embedded-listen": ":4222",
 	"leader-elect":         "true",
 	"http-listen":          ":8080",
@@ -199,7 +199,8 @@ var chartLimits = map[string]map[string]any{
 	// Probes and metrics come from outside of the pod.
 	"http-listen":          {"pattern": `^(|0\.0\.0\.0|\[::\]):[1-9][0-9]{0,4}$`},
 	"nats-embedded-listen": {"pattern": `^[^:]*(\[[^]]*\])?:[1-9][0-9]{0,4}$`},
-	"nats-embedded-dir":    {"pattern": `^/.*[^/]$`},
+	// Its parent is the volume, whose own folder belongs to root.
+	"nats-embedded-dir": {"pattern": `^(/[^/]+){2,}$`},
 }
 
 func chartType(o option) map[string]any {
