@@ -89,16 +89,24 @@ func installMonitoring() error {
 	return nil
 }
 
-// tool is the path of a tool that a file of .ci pins.
+// tools are paths by name.
+var tools sync.Map
+
+// tool is the path of a tool that a file of .ci pins. The first use builds it.
 func tool(t *testing.T, name string) string {
 	t.Helper()
+	if path, ok := tools.Load(name); ok {
+		return path.(string)
+	}
 	cmd := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile=.ci/"+name+".mod", name)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go tool %s: %v", name, err)
 	}
-	return strings.TrimSpace(string(out))
+	path := strings.TrimSpace(string(out))
+	tools.Store(name, path)
+	return path
 }
 
 // template runs helm template, and returns what it prints on standard error when it fails.

@@ -38,14 +38,15 @@ func TestServe(t *testing.T) {
 			dir := t.TempDir()
 			secrets := writeSecrets(t, dir)
 			config := strings.ReplaceAll(r.config(t), "/etc/appbridge/secrets", dir)
-			i := &suite.Instance{}
-			var err error
-			if i.HTTP, err = testenv.FreeAddress(""); err != nil {
-				t.Fatal(err)
+			kubeconfig := w.KubeconfigPath
+			if r.kinds()["Role"] > 0 { // else it has the roles of somebody else
+				var deployment appsv1.Deployment
+				r.get(t, "Deployment", "", &deployment)
+				kubeconfig = kubeconfigOf(t, w, r.namespace, deployment.Spec.Template.Spec.ServiceAccountName)
 			}
 			args := []string{
 				"serve", "--config", configtest.WriteFile(t, dir, "appbridge.yaml", config),
-				"--kubeconfig", kubeconfigOf(t, w, r, dir), "--http-listen", i.HTTP,
+				"--kubeconfig", kubeconfig,
 			}
 			if !strings.Contains(config, "\nlease-namespace:") {
 				args = append(args, "--lease-namespace", r.namespace)
@@ -66,29 +67,7 @@ func TestServe(t *testing.T) {
 			if name == "everything" { // one server, on the disk of this machine
 				args = append(args, "--stream-replicas", "1", "--stream-max-bytes", "64Mi")
 			}
-			i.Process, err = w.Run(r.name, filepath.Join(dir, "log"), filepath.Join(w.Bin, "appbridge"), args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := i.Kill(); err != nil {
-					t.Error(err)
-				}
-				<-i.Done()
-			})
-			suite.Eventually(t, suite.Patience, "ready", func() error {
-				select {
-				case <-i.Done():
-					log, _ := i.LogTail()
-					return fmt.Errorf("%w: it ended: %w\n%s", suite.ErrFatal, i.Exit(), log)
-				default:
-				}
-				body, status, err := i.Get(t.Context(), "/readyz")
-				if err == nil && status != http.StatusOK {
-					err = fmt.Errorf("%d %s", status, body)
-				}
-				return err
-			})
+			i := serve(t, w, r.name, args)
 			if err := i.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
@@ -101,21 +80,50 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// kubeconfigOf is for the service account of a release, or for an administrator where the release
-// has no roles.
-func kubeconfigOf(t *testing.T, w *suite.World, r release, dir string) string {
+// serve runs the program until it is ready. It ends with the test.
+func serve(t *testing.T, w *suite.World, name string, args []string) *suite.Instance {
 	t.Helper()
-	if r.kinds()["Role"] == 0 {
-		return w.KubeconfigPath
+	i := &suite.Instance{}
+	var err error
+	if i.HTTP, err = testenv.FreeAddress(""); err != nil {
+		t.Fatal(err)
 	}
-	var deployment appsv1.Deployment
-	r.get(t, "Deployment", "", &deployment)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName}}
+	args = append(args, "--http-listen", i.HTTP)
+	i.Process, err = w.Run(name, filepath.Join(t.TempDir(), "log"), filepath.Join(w.Bin, "appbridge"), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Kill(); err != nil {
+			t.Error(err)
+		}
+		<-i.Done()
+	})
+	suite.Eventually(t, suite.Patience, "ready", func() error {
+		select {
+		case <-i.Done():
+			log, _ := i.LogTail()
+			return fmt.Errorf("%w: it ended: %w\n%s", suite.ErrFatal, i.Exit(), log)
+		default:
+		}
+		body, status, err := i.Get(t.Context(), "/readyz")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	})
+	return i
+}
+
+// kubeconfigOf is for a service account.
+func kubeconfigOf(t *testing.T, w *suite.World, namespace, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	token := &authenticationv1.TokenRequest{}
 	if err := w.Client.SubResource("token").Create(t.Context(), account, token); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "kubeconfig")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: w.Config.Host, CertificateAuthorityData: w.Config.CAData}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token.Status.Token}},
