@@ -1,5 +1,5 @@
 # `make help` lists the targets. Needed: Go, GNU make, bash; git for the version;
-# a C compiler for the race detector of `make test`; Docker for the images. Tools
+# a C compiler for the race detector of `make test`; Docker to load the image. Tools
 # are pinned in .ci/*.mod and built by Go the first time they are used.
 
 SHELL := bash
@@ -7,14 +7,17 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION  ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 REVISION ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null || echo unknown)
+# The time of the commit stands for every time in an image or an archive.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE    ?= appbridge/appbridge:dev
 DOCKER   ?= docker
 RACE     ?= -race
 FUZZTIME ?= 30s
 TESTFLAGS ?=
-CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem))
+# Images and releases are built by this Go on every machine, or their digests would differ.
+RELEASE_GO := go1.26.8
 
 # What lies below testdata is invisible to ./... and is named.
 PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/... ./testdata/bench/... ./testdata/chart/...
@@ -25,6 +28,8 @@ LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 go-build = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(REVISION)"
 golangci-lint = go tool -modfile=.ci/golangci-lint.mod golangci-lint
 helm = go tool -modfile=$(CURDIR)/.ci/helm.mod helm
+dist = GOTOOLCHAIN=$(RELEASE_GO) go run -C .ci/dist .
+dist-flags = --root "$(CURDIR)" --version "$(VERSION)" --revision "$(REVISION)" --created "$(SOURCE_DATE_EPOCH)"
 generate = go tool -modfile=.ci/buf.mod buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
 
 .PHONY: help
@@ -73,6 +78,7 @@ ifneq ($(RACE),)
 	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
 endif
 	$(if $(RACE),CGO_ENABLED=1 )$(go-test) $(RACE) -count=1 -timeout=30m $(TESTFLAGS) $(LONG_PACKAGES) $(PACKAGES)
+	GOTOOLCHAIN=$(RELEASE_GO) go test -C .ci/dist -vet=off -count=1 -timeout=30m $(TESTFLAGS) .
 
 # Every package but those whose tests all need an API server. -short skips the others that do;
 # `make test` runs them.
@@ -118,6 +124,7 @@ bench-go: ## Run the benchmarks of Go: decoding, conversion, encoding, log lines
 lint: ## Run go vet, golangci-lint and the check for wire names outside package subjects
 	go vet $(LINT_PACKAGES)
 	$(golangci-lint) run $(LINT_PACKAGES)
+	cd .ci/dist && go vet . && go tool -modfile=../golangci-lint.mod golangci-lint run --config=../../.golangci.yaml .
 	@found=$$(grep -rnE --include='*.go' --exclude='*_test.go' '["`][^"`]*(flyte\.apps|\$$KV\.|Flyte-[A-Z]|Nats-[A-Z])' cmd bridge $(wildcard logsvc) \
 		| grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true); \
 	[ -z "$$found" ] || { printf '%s\n' "$$found" "make lint: use the constants and builders of package subjects instead" >&2; exit 1; }
@@ -137,6 +144,7 @@ chart: ## Write deploy/appbridge.yaml, which the chart renders from its defaults
 .PHONY: verify
 verify: ## Check that generated code, the manifest and the module files are up to date, changing none; and the chart
 	go mod tidy -diff
+	go -C .ci/dist mod tidy -diff
 	@cd testdata/cluster && for mod in *.mod; do echo "go mod tidy -diff ($$mod)"; go mod tidy -modfile="$$mod" -diff; done
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; \
 	echo "buf generate (subjects/appv1)"; \
@@ -153,19 +161,25 @@ verify: ## Check that generated code, the manifest and the module files are up t
 	HELM="$(helm)" deploy/chart/manifest.sh | diff -u deploy/appbridge.yaml - \
 		|| { echo "make verify: deploy/appbridge.yaml differs from the chart: run make chart" >&2; exit 1; }
 
-# The image's files are put side by side first: the build needs no other file of the tree.
+# The image of `make dist`, for the platform of this machine's engine.
 .PHONY: image
-image: ## Build the container image (IMAGE, default appbridge/appbridge:dev)
-	@[ -n "$(CA_BUNDLE)" ] || { echo "make image: no CA certificates on this machine (Debian: install ca-certificates), or name a file: make image CA_BUNDLE=..." >&2; exit 1; }
-	@mkdir -p bin/image
-	GOOS=linux $(go-build) -o bin/image/appbridge ./cmd/appbridge
-	@install -m 0644 "$(CA_BUNDLE)" bin/image/ca-certificates.crt
-	$(DOCKER) build -f deploy/Dockerfile -t "$(IMAGE)" --build-arg VERSION="$(VERSION)" --build-arg REVISION="$(REVISION)" .
+image: ## Build the container image for this machine and load it into Docker (IMAGE, default appbridge/appbridge:dev)
+	$(dist) image $(dist-flags) --tag "$(IMAGE)" --out "$(CURDIR)/bin/image.tar"
+	$(DOCKER) load --input bin/image.tar
+
+# A release names its commit, so it holds nothing that the commit does not.
+.PHONY: dist
+dist: ## Write the binaries, the image archive, the chart, the manifest and SHA256SUMS into dist/: the same bytes for the same commit
+	@[ -z "$$(git status --porcelain 2>/dev/null)" ] || { git status --short >&2; echo "make dist: the tree differs from its commit: commit or stash these files (make build and make image take a tree as it is)" >&2; exit 1; }
+	@[ "$(VERSION)" != dev ] && [ "$(REVISION)" != unknown ] && [ "$(SOURCE_DATE_EPOCH)" != 0 ] || { echo "make dist: git names no commit of this folder: set VERSION, REVISION and SOURCE_DATE_EPOCH" >&2; exit 1; }
+	@rm -rf dist
+	$(dist) release $(dist-flags) --out "$(CURDIR)/dist"
+	@cat dist/SHA256SUMS
 
 .PHONY: compose-test
 compose-test: cluster-bin image ## Start docker-compose.yaml against a local API server and read an event (needs a Docker engine)
 	BRIDGE_IMAGE="$(IMAGE)" go test -count=1 -v -timeout=10m ./testdata/compose
 
 .PHONY: clean
-clean: ## Remove bin/ (the servers of cluster-bin stay in the user's cache folder)
-	rm -rf bin
+clean: ## Remove bin/ and dist/ (the servers of cluster-bin stay in the user's cache folder)
+	rm -rf bin dist

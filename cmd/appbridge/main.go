@@ -9,6 +9,9 @@ import (
 	"os"
 	"strings"
 
+	// The CA certificates for a machine that has none, as in a container image without files.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
 	"github.com/appbridge/appbridge/bridge/natsconn"
 )
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"os"
 	"strings"
@@ -15,11 +17,12 @@ import (
 )
 
 // asProgram makes the test binary do something else than test, so that tests
-// can run it as a process of its own: be the program, or log.
+// can run it as a process of its own: be the program, log, or verify certificates.
 const (
 	asProgram = "RUN_TEST_BINARY_AS"
 	beProgram = "appbridge"
 	beLogger  = "logger"
+	beVerify  = "verifier"
 )
 
 func TestMain(m *testing.M) {
@@ -29,8 +32,33 @@ func TestMain(m *testing.M) {
 	case beLogger:
 		logWithLibraries()
 		return
+	case beVerify:
+		verifyCertificates(os.Args[1:])
+		return
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// verifyCertificates verifies the certificates in files, as TLS does when no CA file is configured,
+// and prints the result of each.
+func verifyCertificates(paths []string) {
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			printf(os.Stdout, "%v\n", err)
+			continue
+		}
+		block, _ := pem.Decode(text)
+		if block == nil {
+			printf(os.Stdout, "%s: no certificate\n", path)
+			continue
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err == nil {
+			_, err = certificate.Verify(x509.VerifyOptions{KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		}
+		printf(os.Stdout, "%v\n", err)
+	}
 }
 
 // waitFor polls until ok.
