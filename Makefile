@@ -29,6 +29,7 @@ go-build = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X m
 golangci-lint = go tool -modfile=.ci/golangci-lint.mod golangci-lint
 helm = go tool -modfile=$(CURDIR)/.ci/helm.mod helm
 dist = GOTOOLCHAIN=$(RELEASE_GO) go run -C .ci/dist .
+dist = GOWORK=off GOTOOLCHAIN=$(RELEASE_GO) go run -C .ci/dist .
 dist-flags = --root "$(CURDIR)" --version "$(VERSION)" --revision "$(REVISION)" --created "$(SOURCE_DATE_EPOCH)"
 generate = go tool -modfile=.ci/buf.mod buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
 
@@ -78,7 +79,7 @@ ifneq ($(RACE),)
 	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
 endif
 	$(if $(RACE),CGO_ENABLED=1 )$(go-test) $(RACE) -count=1 -timeout=30m $(TESTFLAGS) $(LONG_PACKAGES) $(PACKAGES)
-	GOTOOLCHAIN=$(RELEASE_GO) go test -C .ci/dist -vet=off -count=1 -timeout=30m $(TESTFLAGS) .
+	GOWORK=off GOTOOLCHAIN=$(RELEASE_GO) go test -C .ci/dist -vet=off -count=1 -timeout=30m $(TESTFLAGS) .
 
 # Every package but those whose tests all need an API server. -short skips the others that do;
 # `make test` runs them.

@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,6 +54,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&s.revision, "revision", "", "commit of the tree")
 	created := flags.Int64("created", -1, "time of the commit, in seconds since 1970 (SOURCE_DATE_EPOCH)")
 	tag := flags.String("tag", "appbridge/appbridge", "name of the image; `dist release` adds the version and the platform")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "platforms of a release; the image has those of Linux")
 	out := flags.String("out", "", "what to write: a new folder (release), or a file (image)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -72,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 	s.created = time.Unix(*created, 0).UTC()
 	switch command {
 	case "release":
-		return s.release(ctx, *tag, *out)
+		return s.release(ctx, strings.Split(*platforms, ","), *tag, *out)
 	case "image":
 		return s.localImage(ctx, withTag(*tag), *out)
 	default:
@@ -81,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 // release writes everything into a new folder.
-func (s source) release(ctx context.Context, name, out string) error {
+func (s source) release(ctx context.Context, platforms []string, name, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
@@ -89,19 +91,20 @@ func (s source) release(ctx context.Context, name, out string) error {
 		return err
 	}
 	var images []image
-	for _, p := range []v1.Platform{
-		{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"},
-		{OS: "darwin", Architecture: "amd64"}, {OS: "darwin", Architecture: "arm64"},
-	} {
+	for _, platform := range platforms {
+		p, err := v1.ParsePlatform(platform)
+		if err != nil {
+			return fmt.Errorf("--platforms: %w", err)
+		}
 		binary := filepath.Join(out, "appbridge-"+p.OS+"-"+p.Architecture)
-		if err := s.build(ctx, p, binary); err != nil {
+		if err := s.build(ctx, *p, binary); err != nil {
 			return err
 		}
 		if p.OS != "linux" {
 			continue
 		}
 		// Docker without platforms in its store reads both: each needs a name of its own.
-		img, err := s.image(p, binary, name+":"+s.version+"-"+p.Architecture)
+		img, err := s.image(*p, binary, name+":"+s.version+"-"+p.Architecture)
 		if err != nil {
 			return err
 		}
