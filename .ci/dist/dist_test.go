@@ -279,14 +279,18 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-func TestWithTag(t *testing.T) {
-	for name, want := range map[string]string{
-		"appbridge/appbridge:dev":      "appbridge/appbridge:dev",
-		"appbridge/appbridge":          "appbridge/appbridge:latest",
-		"registry.example:5000/bridge": "registry.example:5000/bridge:latest",
+func TestNames(t *testing.T) {
+	for _, test := range []struct{ name, tagged, qualified string }{
+		{"appbridge:dev", "appbridge:dev", "docker.io/library/appbridge:dev"},
+		{"appbridge/appbridge", "appbridge/appbridge:latest", "docker.io/appbridge/appbridge"},
+		{"registry.example:5000/bridge", "registry.example:5000/bridge:latest", "registry.example:5000/bridge"},
+		{"localhost/bridge:1", "localhost/bridge:1", "localhost/bridge:1"},
 	} {
-		if got := withTag(name); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
+		if got := withTag(test.name); got != test.tagged {
+			t.Errorf("%s: with a tag: got %s, want %s", test.name, got, test.tagged)
+		}
+		if got := qualified(test.name); got != test.qualified {
+			t.Errorf("%s: qualified: got %s, want %s", test.name, got, test.qualified)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (s source) writeArchive(path, name string, images []image) error {
 	top := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
 		Add: all, Descriptor: v1.Descriptor{Annotations: map[string]string{
 			"org.opencontainers.image.ref.name": name[strings.LastIndexByte(name, ':')+1:],
-			"io.containerd.image.name":          name,
+			"io.containerd.image.name":          qualified(name),
 		}},
 	})
 	if _, err := layout.Write(dir, top); err != nil {
@@ -211,4 +211,18 @@ func withTag(name string) string {
 		return name
 	}
 	return name + ":latest"
+}
+
+// qualified is an image's name with its registry, which containerd wants: Docker's, unless the name
+// has one.
+func qualified(name string) string {
+	first, _, found := strings.Cut(name, "/")
+	switch {
+	case !found:
+		return "docker.io/library/" + name
+	case strings.ContainsAny(first, ".:") || first == "localhost":
+		return name
+	default:
+		return "docker.io/" + name
+	}
 }
