@@ -28,7 +28,6 @@ LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 go-build = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(REVISION)"
 golangci-lint = go tool -modfile=.ci/golangci-lint.mod golangci-lint
 helm = go tool -modfile=$(CURDIR)/.ci/helm.mod helm
-dist = GOTOOLCHAIN=$(RELEASE_GO) go run -C .ci/dist .
 dist = GOWORK=off GOTOOLCHAIN=$(RELEASE_GO) go run -C .ci/dist .
 dist-flags = --root "$(CURDIR)" --version "$(VERSION)" --revision "$(REVISION)" --created "$(SOURCE_DATE_EPOCH)"
 generate = go tool -modfile=.ci/buf.mod buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
