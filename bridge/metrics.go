@@ -10,6 +10,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/publisher"
+	"github.com/appbridge/appbridge/bridge/retention"
 )
 
 // metrics of a Bridge; docs/metrics.md lists them.
@@ -21,6 +22,7 @@ type metrics struct {
 	projector     *projector.Metrics
 	publisher     *publisher.Metrics
 	audit         *audit.Metrics
+	retention     *retention.Watch
 }
 
 // Labels of lostSequences.
@@ -47,6 +49,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.lostSequences.WithLabelValues(storage)
 	}
 	m.publisher = publisher.NewMetrics(reg, m.rejected)
+	m.retention = retention.New(reg)
 	return m
 }
 

@@ -18,6 +18,7 @@ import (
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/publisher"
+	"github.com/appbridge/appbridge/bridge/retention"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -229,6 +230,12 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 		zap.Uint64("sequence", s.projector.Delivered()))
 	s.group.Go(func() error { return s.publisher.Run(ctx) })
 	s.group.Go(func() error { return s.watchQueue(ctx) })
+	s.group.Go(func() error {
+		s.metrics.retention.Run(ctx, retention.Config{
+			NATS: s.nc, JS: s.storage.JS, Stream: s.cfg.Stream, Subjects: s.subjects.Events(), Log: s.log,
+		})
+		return nil
+	})
 	finish()
 }
 

@@ -17,8 +17,8 @@ type metrics struct {
 	firstLine   prometheus.Histogram
 }
 
-// newMetrics registers them; streams returns how many requests are served.
-func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
+// newMetrics registers them; streams returns how many requests are served, of at most limit.
+func newMetrics(reg prometheus.Registerer, streams func() float64, limit int) *metrics {
 	register := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
 		return register.NewCounter(prometheus.CounterOpts{Name: "appbridge_log_" + name, Help: help})
@@ -26,6 +26,9 @@ func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
 	register.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "appbridge_log_streams", Help: "Log requests that are served at this moment.",
 	}, streams)
+	register.NewGauge(prometheus.GaugeOpts{
+		Name: "appbridge_log_streams_limit", Help: "Log requests that may be served at one time.",
+	}).Set(float64(limit))
 	return &metrics{
 		requests: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_requests_total", Help: "Log requests that have ended, by operation and by how: the end's reason, gone, or the name of the error.",

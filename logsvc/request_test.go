@@ -109,7 +109,9 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-func testMetrics() *metrics { return newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }) }
+func testMetrics() *metrics {
+	return newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }, 1)
+}
 
 // What is due to wait is bounded, whatever its source writes, and counted in full.
 func TestOutboxBounds(t *testing.T) {

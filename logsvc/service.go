@@ -64,7 +64,7 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 		turns:    match.NewTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
-	s.metrics = newMetrics(reg, func() float64 { return float64(s.slots.Usage().Active) })
+	s.metrics = newMetrics(reg, func() float64 { return float64(s.slots.Usage().Active) }, cfg.MaxStreams)
 	return s, nil
 }
 

@@ -57,6 +57,12 @@ func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, seque
 	return readMessage(ctx, js, stream, messageRequest{Sequence: sequence})
 }
 
+// NextMessage reads the first message that matches filter at sequence from or behind it, from the
+// stream's leader.
+func NextMessage(ctx context.Context, js jetstream.JetStream, stream, filter string, from uint64) (*Message, error) {
+	return readMessage(ctx, js, stream, messageRequest{NextBySubject: filter, Sequence: from})
+}
+
 // OrNone returns nil, without an error, for a message that does not exist.
 func OrNone(m *Message, err error) (*Message, error) {
 	if errors.Is(err, ErrNoMessage) {

@@ -130,8 +130,7 @@ func (r Reader) BelongsToAnother(ctx context.Context, id subjects.AppID, sequenc
 // EachMessage hands the messages that match filter from sequence from on, and before end, to visit.
 func (r Reader) EachMessage(ctx context.Context, filter string, from, end uint64, visit func(*Message)) error {
 	for from < end {
-		next := messageRequest{NextBySubject: filter, Sequence: from}
-		m, err := OrNone(readMessage(ctx, r.js, r.stream, next))
+		m, err := OrNone(NextMessage(ctx, r.js, r.stream, filter, from))
 		if m == nil || m.Sequence >= end {
 			return err
 		}

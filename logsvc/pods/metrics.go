@@ -18,12 +18,15 @@ type metrics struct {
 	failures prometheus.Counter
 }
 
-// newMetrics registers them; streams returns how many logs are read.
-func newMetrics(reg prometheus.Registerer, streams func() float64) *metrics {
+// newMetrics registers them; streams returns how many logs are read, of at most limit.
+func newMetrics(reg prometheus.Registerer, streams func() float64, limit int) *metrics {
 	register := promauto.With(reg)
 	register.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "appbridge_log_pod_streams", Help: "Kubernetes log streams that are taken.",
 	}, streams)
+	register.NewGauge(prometheus.GaugeOpts{
+		Name: "appbridge_log_pod_streams_limit", Help: "Kubernetes log streams that may be taken at one time.",
+	}).Set(float64(limit))
 	m := &metrics{
 		resumes: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "appbridge_log_resumes_total", Help: "Times a log that is followed was opened again, by cause: the end of the answer, an error, a restart of the container.",

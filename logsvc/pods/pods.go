@@ -85,7 +85,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error
 	if err := src.connect(cfg.REST); err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for logs: %w", err)
 	}
-	src.metrics = newMetrics(reg, func() float64 { return float64(src.slots.Usage().Active) })
+	src.metrics = newMetrics(reg, func() float64 { return float64(src.slots.Usage().Active) }, cfg.MaxPodStreams)
 	return src, nil
 }
 
