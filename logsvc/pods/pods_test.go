@@ -247,7 +247,7 @@ func TestKubernetesRights(t *testing.T) {
 	})
 	defer stream.Close()
 	refused(t, stream.Run(t.Context(), &heard{}), subjects.CodeInternal,
-		"kubernetes: the log service lacks the right get on pods and pods/log in namespace "+p.namespace)
+		"kubernetes: the log service lacks the right get on pods/log in namespace "+p.namespace)
 }
 
 // TestKubernetesPending: a replica that has not started can be waited for, and

@@ -42,6 +42,11 @@ type sinkError struct{ error }
 
 func (e sinkError) Unwrap() error { return e.error }
 
+// openError is the error of a request that opens a log, and not of one that reads the pod.
+type openError struct{ error }
+
+func (e openError) Unwrap() error { return e.error }
+
 // readOptions is one request for the log of an instance.
 type readOptions struct {
 	follow, previous bool
@@ -102,7 +107,7 @@ func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err 
 	// The caller retries.
 	body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(reading)
 	if err != nil {
-		return pass, cmp.Or(context.Cause(reading), fmt.Errorf("open the log: %w", err))
+		return pass, cmp.Or(context.Cause(reading), error(openError{fmt.Errorf("open the log: %w", err)}))
 	}
 	defer body.Close()
 	if err := t.checkInstance(reading, o); err != nil {

@@ -104,8 +104,11 @@ func TestDocumentedRole(t *testing.T) {
 	soon(t, "the Role as it is documented", func() error { return a.follow(t, everything, 10*time.Second) })
 	for right, k := range lacking {
 		t.Run("not "+right, func(t *testing.T) {
-			verb, _, _ := strings.Cut(right, " ")
-			want, wait := "lacks the right "+verb+" on ", suite.Patience
+			verb, resource, _ := strings.Cut(right, " ")
+			if resource == "services" {
+				resource += ".serving.knative.dev"
+			}
+			want, wait := fmt.Sprintf("lacks the right %s on %s in namespace %s", verb, resource, p.namespace), suite.Patience
 			if right == "get services" {
 				want, wait = "nothing comes of ", 3*time.Second // a new replica, whose app could not be looked at again
 			}

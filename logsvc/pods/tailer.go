@@ -310,7 +310,11 @@ func (t *tailer) terminal(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case denied(err) && t.outage.failed() > t.src.timing.patience/2:
-		return apiError(ctx, err, kube.Right{Verb: "get", Resource: "pods and pods/log", Namespace: t.target.pod.Namespace})
+		need := kube.Right{Verb: "get", Resource: "pods", Namespace: t.target.pod.Namespace}
+		if errors.As(err, new(openError)) {
+			need.Resource = "pods/log"
+		}
+		return apiError(ctx, err, need)
 	}
 	return nil
 }
