@@ -177,8 +177,8 @@ dist: ## Write the binaries, the image archive, the chart, the manifest and SHA2
 	@cat dist/SHA256SUMS
 
 .PHONY: compose-test
-compose-test: cluster-bin image ## Start docker-compose.yaml against a local API server and read an event (needs a Docker engine)
-	BRIDGE_IMAGE="$(IMAGE)" go test -count=1 -v -timeout=10m ./testdata/compose
+compose-test: cluster-bin image ## Start both profiles of docker-compose.yaml against a local API server (needs a Docker engine)
+	BRIDGE_IMAGE="$(IMAGE)" go test -count=1 -v -timeout=20m ./testdata/compose
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/ (the servers of cluster-bin stay in the user's cache folder)

@@ -4,9 +4,9 @@
 package compose
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,16 +17,68 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-const eventSubject = "flyte.apps.events.shop.development.cart.created"
-
 func TestCompose(t *testing.T) {
+	cluster, kubeconfig, relay := startCluster(t)
+	buildImages(t)
+	p := newProject(t, "single", kubeconfig, relay, "NATS_PORT=0", "HTTP_PORT=0") // any free ports
+	p.removeAtEnd(t)
+
+	// Without NATS the bridge waits; it neither ends nor is it ready.
+	p.compose(t, "up", "-d", "--no-deps", "kubernetes", "appbridge")
+	p.waitFor(t, "appbridge waits for NATS", func(status int, body string) bool {
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "NATS")
+	})
+	p.compose(t, "up", "-d")
+	p.waitReady(t)
+	if got := inspect(t, p.containerID(t, "appbridge")).RestartCount; got != 0 {
+		t.Errorf("appbridge was restarted %d times while it waited for NATS, want 0", got)
+	}
+	p.checkConfinement(t)
+
+	app := testenv.App{Project: "shop", Domain: "development", Name: "cart"}
+	if _, err := cluster.Create(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := p.waitSnapshot(t)
+	checkSnapshot(t, snapshot)
+	p.checkUsers(t)
+	before := p.events(t)
+
+	// A program that ends by itself is started again.
+	for _, service := range []string{"nats", "appbridge"} {
+		p.crash(t, service)
+	}
+	p.waitReady(t)
+
+	// Gone and back with the volume kept: the state is still there, and nothing is published twice.
+	id := p.containerID(t, "appbridge")
+	p.compose(t, "stop", "appbridge")
+	if c := inspect(t, id); c.State.Running || c.State.ExitCode != 0 {
+		t.Errorf("appbridge after stop: running %t, exit code %d, want stopped with 0", c.State.Running, c.State.ExitCode)
+	}
+	p.compose(t, "down")
+	p.compose(t, "up", "-d")
+	p.waitReady(t)
+	if got := p.events(t); got != before {
+		t.Errorf("messages in the stream after a restart: got %d, want %d as before", got, before)
+	}
+	if got := p.waitSnapshot(t); got != snapshot {
+		t.Errorf("snapshot after a restart: got\n%s\nwant\n%s", got, snapshot)
+	}
+}
+
+// startCluster starts an API server, and returns a kubeconfig for containers and the variable that
+// compose.test.yaml needs to reach it.
+func startCluster(t *testing.T) (cluster *testenv.Cluster, kubeconfig, relay string) {
+	t.Helper()
 	cluster, err := testenv.Start(t.Context(), testenv.Options{Logf: t.Logf})
 	if err != nil {
 		t.Fatal(err)
@@ -42,52 +94,7 @@ func TestCompose(t *testing.T) {
 		t.Fatal(err)
 	}
 	relayAPI(t, filepath.Join(dir, "api.sock"), server.Host)
-	buildImage(t, natsImage(t), "nats-server", "github.com/nats-io/nats-server/v2")
-	buildImage(t, "appbridge-test/relay", "relay", "./testdata/compose/relay")
-
-	p := newProject(t,
-		"KUBECONFIG_FILE="+containerKubeconfig(t, cluster, filepath.Join(dir, "kubeconfig")),
-		"RELAY_DIR="+dir,
-		"NATS_PORT=0", "HTTP_PORT=0", // any free ones
-	)
-	p.removeAtEnd(t)
-	p.compose(t, "up", "-d")
-	p.waitReady(t)
-	p.checkConfinement(t)
-
-	app := testenv.App{Project: "shop", Domain: "development", Name: "cart"}
-	if _, err := cluster.Create(t.Context(), app); err != nil {
-		t.Fatal(err)
-	}
-	event := p.nats(t, "sub", "--all", "--count=1", eventSubject)
-	for _, want := range []string{
-		"ce-type: org.flyte.app.created.v1",
-		"ce-subject: shop.development.cart",
-		`"createEvent":`,
-	} {
-		if !strings.Contains(event, want) {
-			t.Errorf("nats sub %s: got\n%s\nwant %q in it", eventSubject, event, want)
-		}
-	}
-	snapshot := p.waitSnapshot(t)
-	checkSnapshot(t, snapshot)
-	before := p.messages(t)
-
-	// Gone and back with the volume kept: the state is still there, and nothing is published twice.
-	id := p.containerID(t, "appbridge")
-	p.compose(t, "stop", "appbridge")
-	if c := inspect(t, id); c.State.Running || c.State.ExitCode != 0 {
-		t.Errorf("appbridge after stop: running %t, exit code %d, want stopped with 0", c.State.Running, c.State.ExitCode)
-	}
-	p.compose(t, "down")
-	p.compose(t, "up", "-d")
-	p.waitReady(t)
-	if got := p.messages(t); got != before {
-		t.Errorf("messages in the stream after a restart: got %d, want %d as before", got, before)
-	}
-	if got := p.waitSnapshot(t); got != snapshot {
-		t.Errorf("snapshot after a restart: got\n%s\nwant\n%s", got, snapshot)
-	}
+	return cluster, containerKubeconfig(t, cluster, filepath.Join(dir, "kubeconfig")), "RELAY_DIR=" + dir
 }
 
 // relayAPI hands every connection that arrives at the socket on to the API server.
@@ -142,10 +149,6 @@ func containerKubeconfig(t *testing.T, cluster *testenv.Cluster, path string) st
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
-	// appbridge runs as user 65532 there. The folder above keeps other users of this machine out.
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
 	return path
 }
 
@@ -172,7 +175,8 @@ func natsImage(t *testing.T) string {
 // checkConfinement checks what the containers may not do.
 func (p *project) checkConfinement(t *testing.T) {
 	t.Helper()
-	for service, user := range map[string]string{"nats": "", "appbridge": "65532:65532"} {
+	self := fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // who ran init.sh
+	for service, user := range map[string]string{"nats": "", "appbridge": self} {
 		c := inspect(t, p.containerID(t, service))
 		if c.Config.User != user {
 			t.Errorf("%s runs as user %q, want %q", service, c.Config.User, user)
@@ -192,55 +196,56 @@ func (p *project) checkConfinement(t *testing.T) {
 // waitReady polls /readyz at the published port.
 func (p *project) waitReady(t *testing.T) {
 	t.Helper()
-	readyz := url.URL{Scheme: "http", Host: p.address(t, "appbridge", "8080"), Path: "/readyz"}
-	eventually(t, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, readyz.String(), nil)
-		if err != nil {
-			return err
+	p.waitFor(t, "appbridge is ready", func(status int, _ string) bool { return status == http.StatusOK })
+}
+
+// waitFor polls /readyz until it answers as wanted.
+func (p *project) waitFor(t *testing.T, what string, wanted func(status int, body string) bool) {
+	t.Helper()
+	suite.Eventually(t, suite.Patience, what, func() error {
+		body, status, err := p.get(t, "/readyz")
+		if err == nil && !wanted(status, body) {
+			err = fmt.Errorf("/readyz: %d %s", status, body)
 		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		body, err := io.ReadAll(response.Body)
-		if err := errors.Join(err, response.Body.Close()); err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status + ": " + string(body))
-		}
-		return nil
+		return err
 	})
 }
 
-// nats runs the stock CLI against the published port.
-func (p *project) nats(t *testing.T, args ...string) string {
+// get asks appbridge's HTTP server at the published port.
+func (p *project) get(t *testing.T, path string) (body string, status int, err error) {
 	t.Helper()
-	out, err := p.tryNATS(t.Context(), t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	at := suite.Instance{HTTP: p.address(t, p.bridge(), "8080")}
+	return at.Get(t.Context(), path)
 }
 
-func (p *project) tryNATS(ctx context.Context, t *testing.T, args ...string) (string, error) {
+// metric is a metric of appbridge without labels.
+func (p *project) metric(t *testing.T, name string) int {
 	t.Helper()
-	cli, err := testenv.NATSCLI()
-	if err != nil {
-		t.Fatal(err)
+	return int((&suite.Instance{HTTP: p.address(t, p.bridge(), "8080")}).Metric(t, name))
+}
+
+// bridge is the service of the profile that runs appbridge.
+func (p *project) bridge() string {
+	if p.profile == "cluster" {
+		return "appbridge-cluster"
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	return output(ctx, nil, cli, append([]string{"--server", "nats://" + p.address(t, "nats", "4222")}, args...)...)
+	return "appbridge"
 }
 
 // waitSnapshot reads the app's entry in the bucket, which follows the stream.
-func (p *project) waitSnapshot(t *testing.T) string {
+func (p *project) waitSnapshot(t *testing.T) (entry string) {
 	t.Helper()
-	var entry string
-	eventually(t, func(ctx context.Context) (err error) {
-		entry, err = p.tryNATS(ctx, t, "kv", "get", "flyte-apps", "shop.development.cart", "--raw")
-		return err
+	js := p.jetstream(t, "bridge")
+	suite.Eventually(t, suite.Patience, "the bucket has the app", func() error {
+		all, err := messages(t.Context(), js, subjects.BucketStream(subjects.DefaultBucket))
+		if err == nil && len(all) == 0 {
+			err = errors.New("it is empty")
+		}
+		if err != nil {
+			return err
+		}
+		entry = string(all[len(all)-1].Data)
+		return nil
 	})
 	return entry
 }
@@ -261,42 +266,15 @@ func checkSnapshot(t *testing.T, entry string) {
 	}
 }
 
-// messages is how many messages the event stream holds.
-func (p *project) messages(t *testing.T) int {
+// events is how many messages the event stream holds.
+func (p *project) events(t *testing.T) int {
 	t.Helper()
-	var info struct {
-		State struct{ Messages int }
+	all, err := messages(t.Context(), p.jetstream(t, "bridge"), subjects.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
 	}
-	text := p.nats(t, "stream", "info", "FLYTE_APPS", "--json")
-	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		t.Fatalf("decode stream info: %v\n%s", err, text)
+	if len(all) == 0 {
+		t.Fatal("the event stream is empty")
 	}
-	if info.State.Messages == 0 {
-		t.Fatalf("the event stream is empty:\n%s", text)
-	}
-	return info.State.Messages
-}
-
-// eventually tries until there is no error, for a minute at most.
-func eventually(t *testing.T, try func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("gave up waiting: %v", last)
-		case <-ticker.C:
-		}
-	}
+	return len(all)
 }

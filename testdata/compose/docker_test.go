@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // root is the repository's root; tests run in their package's folder.
@@ -40,32 +44,81 @@ func output(ctx context.Context, env []string, name string, args ...string) (str
 	return strings.TrimSuffix(stdout.String(), "\n"), nil
 }
 
-// project is docker-compose.yaml with this test's addition, under a name of its own.
+// project is docker-compose.yaml in a folder of its own, prepared as a user prepares it, with this
+// test's addition.
 type project struct {
+	dir     string
+	files   []string // in dir
+	profile string
 	command []string // docker compose, in whichever form there is
 	env     []string
 }
 
-func newProject(t *testing.T, env ...string) *project {
+// newProject copies what docker-compose.yaml needs into a folder and runs init.sh there. The
+// variables of env win over those that init.sh writes.
+func newProject(t *testing.T, profile, kubeconfig string, env ...string) *project {
 	t.Helper()
 	run(t, "docker", "version", "--format", "{{.Server.Version}}") // an engine answers
 	p := &project{
+		dir:     t.TempDir(),
+		files:   []string{"docker-compose.yaml", "compose.test.yaml"},
+		profile: profile,
 		command: composeCommand(t),
-		env:     append(env, fmt.Sprintf("COMPOSE_PROJECT_NAME=appbridge-test-%d", os.Getpid())),
+		env:     append(env, fmt.Sprintf("COMPOSE_PROJECT_NAME=appbridge-test-%d-%s", os.Getpid(), profile)),
 	}
+	checkout(t, p.dir)
+	p.init(t, kubeconfig)
 	t.Logf("compose is %s, version %s", strings.Join(p.command, " "), p.compose(t, "version", "--short"))
 	return p
 }
 
-// composeCommand prefers what is installed; a machine that has only an engine
-// gets the version pinned in .ci, which takes minutes the first time.
+// checkout copies docker-compose.yaml and what it mounts.
+func checkout(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(root, "deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{
+		"docker-compose.yaml":                "docker-compose.yaml",
+		"testdata/compose/compose.test.yaml": "compose.test.yaml",
+	} {
+		text, err := os.ReadFile(filepath.Join(root, from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, to), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// password is that of a user of deploy/nats/accounts.conf.
+func (p *project) password(t *testing.T, user string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "deploy/compose/secrets/nats.env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "NATS_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_")) + "_PASSWORD="
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Fatalf("nats.env has no %s", name)
+	return ""
+}
+
+// composeCommand prefers what is installed; a machine that has only an engine, or a compose before
+// version 2, gets the version pinned in .ci, which takes minutes the first time.
 func composeCommand(t *testing.T) []string {
 	t.Helper()
 	if command := strings.Fields(os.Getenv("COMPOSE")); len(command) > 0 {
 		return command
 	}
 	for _, command := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
-		if _, err := output(t.Context(), nil, command[0], append(command[1:], "version")...); err == nil {
+		version, err := output(t.Context(), nil, command[0], append(command[1:], "version", "--short")...)
+		if err == nil && !strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.") {
 			return command
 		}
 	}
@@ -74,8 +127,11 @@ func composeCommand(t *testing.T) []string {
 }
 
 func (p *project) try(ctx context.Context, args ...string) (string, error) {
-	files := []string{"-f", "docker-compose.yaml", "-f", "testdata/compose/compose.test.yaml"}
-	return output(ctx, p.env, p.command[0], slices.Concat(p.command[1:], files, args)...)
+	at := []string{"--project-directory", p.dir, "--profile", p.profile}
+	for _, file := range p.files {
+		at = append(at, "-f", filepath.Join(p.dir, file))
+	}
+	return output(ctx, p.env, p.command[0], slices.Concat(p.command[1:], at, args)...)
 }
 
 func (p *project) compose(t *testing.T, args ...string) string {
@@ -113,13 +169,15 @@ type container struct {
 		Running  bool
 		ExitCode int
 	}
-	HostConfig struct {
+	RestartCount int
+	HostConfig   struct {
 		ReadonlyRootfs bool
 		CapDrop        []string
 		SecurityOpt    []string
 	}
 	NetworkSettings struct {
-		Ports map[string][]struct{ HostIp, HostPort string }
+		Ports    map[string][]struct{ HostIp, HostPort string }
+		Networks map[string]struct{ NetworkID string }
 	}
 }
 
@@ -151,24 +209,66 @@ func (p *project) address(t *testing.T, service, port string) string {
 	return bound[0].HostIp + ":" + bound[0].HostPort
 }
 
-// buildImage makes an image of one static binary, built from a package of this
-// module's build list, and removes the image at the end. An image of that name
-// that is there already is used, and left alone.
-func buildImage(t *testing.T, image, entrypoint, pkg string) {
+// network is the name of the network of the project's containers.
+func (p *project) network(t *testing.T) string {
+	t.Helper()
+	networks := slices.Collect(maps.Keys(inspect(t, p.containerID(t, p.bridge())).NetworkSettings.Networks))
+	if len(networks) != 1 {
+		t.Fatalf("%s is in networks %q, want one", p.bridge(), networks)
+	}
+	return networks[0]
+}
+
+// crash ends the program of a service as a failure of its own would, and waits until the engine has
+// started it again. The engine does not start what it was asked to kill.
+func (p *project) crash(t *testing.T, service string) {
+	t.Helper()
+	id := p.containerID(t, service)
+	run(t, "docker", "run", "--rm", "--network=none", "--pid=container:"+id, "appbridge-test/quit")
+	suite.Eventually(t, suite.Patience, service+" runs again", func() error {
+		if c := inspect(t, id); c.RestartCount != 1 || !c.State.Running {
+			return fmt.Errorf("restarts %d, running %t, exit code %d", c.RestartCount, c.State.Running, c.State.ExitCode)
+		}
+		return nil
+	})
+}
+
+// buildImages makes the images that docker-compose.yaml names and no registry is needed for.
+func buildImages(t *testing.T) {
+	t.Helper()
+	server, err := testenv.NATSServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	buildImage(t, natsImage(t), server)
+	for _, name := range []string{"relay", "quit"} {
+		binary := filepath.Join(t.TempDir(), name)
+		if _, err := output(t.Context(), []string{"CGO_ENABLED=0", "GOOS=linux"},
+			"go", "build", "-buildvcs=false", "-o", binary, "./testdata/compose/"+name); err != nil {
+			t.Fatal(err)
+		}
+		buildImage(t, "appbridge-test/"+name, binary)
+	}
+}
+
+// buildImage makes an image of one static binary and removes it at the end. An image of that name
+// that exists already is used and kept.
+func buildImage(t *testing.T, image, binary string) {
 	t.Helper()
 	if _, err := output(t.Context(), nil, "docker", "image", "inspect", image); err == nil {
-		t.Logf("image %s is there already", image)
+		t.Logf("image %s exists already", image)
 		return
 	}
-	dir := t.TempDir()
-	binary := filepath.Join(dir, entrypoint)
-	if _, err := output(t.Context(), []string{"CGO_ENABLED=0", "GOOS=linux"},
-		"go", "build", "-buildvcs=false", "-o", binary, pkg); err != nil {
+	dir, name := t.TempDir(), filepath.Base(binary)
+	program, err := os.ReadFile(binary)
+	if err != nil {
 		t.Fatal(err)
 	}
-	dockerfile := fmt.Sprintf("FROM scratch\nCOPY %[1]s /%[1]s\nENTRYPOINT [\"/%[1]s\"]\n", entrypoint)
-	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(dockerfile), 0o600); err != nil {
-		t.Fatal(err)
+	dockerfile := fmt.Sprintf("FROM scratch\nCOPY %[1]s /%[1]s\nENTRYPOINT [\"/%[1]s\"]\n", name)
+	for file, content := range map[string][]byte{name: program, "Dockerfile": []byte(dockerfile)} {
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	run(t, "docker", "build", "-t", image, dir)
 	t.Cleanup(func() {
