@@ -11,7 +11,7 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// Every command line that the README shows to operators, run as it stands there.
+// Every command line that docs/logs.md shows first, run as it stands there.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
@@ -82,7 +82,7 @@ func TestReadme(t *testing.T) {
 		`-f --tail 20`:     func(t *testing.T, c *suite.Command) { later(t, c, "2 two 149\n", "1 panic: at the disco\n") },
 		`--since 10m`:      ends("1 panic: at the disco\n", "!one 0", "!first life"),
 	}
-	for _, line := range suite.Lines(t, filepath.Join("..", "..", "README.md"), "## Read an app's logs", checks) {
+	for _, line := range suite.Lines(t, filepath.Join("..", "..", "docs", "logs.md"), "## Read an app's logs", checks) {
 		t.Run(strings.Trim(line.Key, `"' .`), func(t *testing.T) {
 			t.Parallel()
 			checks[line.Key](t, w.Start(t, line.Text))

@@ -12,7 +12,7 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// Every command line that the README shows to those who operate apps, run in its
+// Every command line that docs/apps.md shows first, run in its
 // order and as it stands there.
 func TestReadme(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestReadme(t *testing.T) {
 		".api.delete-replica.":                 {subjects.HeaderOutcome + ": deleted\n"},
 		".api.delete.shop.production.hello ''": {subjects.HeaderOutcome + ": deleted\n", subjects.HeaderUID + ": "},
 	}
-	for _, line := range suite.Lines(t, filepath.Join("..", "..", "..", "README.md"), "## Operate apps", checks) {
+	for _, line := range suite.Lines(t, filepath.Join("..", "..", "..", "docs", "apps.md"), "## Operate apps", checks) {
 		c := w.Start(t, line.Text)
 		got := c.Wait() + c.Stderr()
 		for _, want := range append(checks[line.Key], "!"+subjects.HeaderServiceError) {

@@ -68,7 +68,7 @@ func tenantServer(t *testing.T, tenants ...*tenantOf) string {
 }
 
 // documentedRights are those of a tenant of the project shop: of docs/apps.md, of docs/logs.md,
-// with inboxes of its own, and of README.md for events.
+// with inboxes of its own, and of docs/consuming.md for events.
 func documentedRights(t *testing.T) (publish, subscribe []string) {
 	t.Helper()
 	root := filepath.Join("..", "..", "..")
@@ -93,7 +93,7 @@ func documentedRights(t *testing.T) (publish, subscribe []string) {
 	publish = append(publish, list(find("docs/logs.md", `user: shop,[^}]*?publish: \[(.*?)\]`))...)
 	own := find("docs/logs.md", `inboxes of their own: .subscribe: \["(_INBOX\.shop\.>)"`)
 	subscribe[slices.Index(subscribe, "_INBOX.>")] = own
-	subscribe = append(subscribe, strings.Replace(find("README.md", "NATS permissions alone isolate a tenant: `([^`]+)`"), "<project>", "shop", 1))
+	subscribe = append(subscribe, strings.Replace(find("docs/consuming.md", "NATS permissions alone isolate a tenant: `([^`]+)`"), "<project>", "shop", 1))
 	t.Logf("a tenant publishes to %q and subscribes to %q", publish, subscribe)
 	return publish, subscribe
 }

@@ -21,7 +21,7 @@ import (
 const Patience = 5 * time.Minute
 
 // World is what users of appbridge have around them: a cluster with a kubelet,
-// the program as it is built, and the tools that the README uses.
+// the program as it is built, and the tools that the documentation uses.
 type World struct {
 	*testenv.Cluster
 	Kubelet *testenv.Kubelet
