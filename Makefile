@@ -20,7 +20,7 @@ TESTFLAGS ?=
 RELEASE_GO := go1.26.8
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... ./testdata/testenv/... ./testdata/demo/... ./testdata/services/... ./testdata/chaos/... ./testdata/bench/... ./testdata/chart/...
+PACKAGES      := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos bench chart docs))
 LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
