@@ -88,6 +88,11 @@ pending-bytes: 512Mi
 - **Durations**: as in Go, ` + "`90s`, `1h30m`" + `. **Bytes**: a number or a Kubernetes quantity, ` + "`1048576`, `64Mi`" + `.
 - **Files** must exist and hold what the option needs when the program starts. Those with credentials,
   keys and certificates for NATS are read again for each connection. Passwords belong in files: what an error or the log shows of a URL is never the user or the password.
+- **JetStream domain**: with ` + "`--nats-jetstream-domain hub`" + ` the stream and the bucket are in the domain
+  ` + "`hub`" + `, also when appbridge is connected to a leafnode with a domain of its own. Its user then publishes to
+  ` + "`$JS.hub.API.>` in place of `$JS.API.>` and `$KV.>`" + `. Consumers need the domain as well
+  (` + "`nats --js-domain hub`" + `). No stream of the leafnode's own domain may have the events' subjects: it
+  would acknowledge them, too.
 - **One file and one environment serve all commands**: ` + "`verify` and `logs`" + ` take what their sections list and
   do not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
