@@ -60,6 +60,7 @@ func (s *secret) next() string {
 	s.n++
 	return s.settings(s.text())
 }
+
 func (s *secret) files() map[string]string          { return map[string]string{s.file: s.text() + "\r\n"} }
 func (s *secret) broken() map[string]string         { return map[string]string{s.file: "\n"} }
 func (s *secret) config(dir string) natsconn.Config { return s.of(filepath.Join(dir, s.file)) }
@@ -105,6 +106,7 @@ func (c *credentials) next() string {
 }
 
 func (c *credentials) files() map[string]string { return map[string]string{"user.creds": c.content} }
+
 func (c *credentials) broken() map[string]string {
 	return map[string]string{"user.creds": c.content[:len(c.content)/4]}
 }
