@@ -16,7 +16,7 @@ const (
 )
 
 // BinDir is the folder of the binaries that testdata/cluster builds:
-// kube-apiserver, kubectl, etcd, kwok, nats and nats-server. An error reports that the
+// kube-apiserver, kubectl, etcd, kwok, nats, nats-server and promtool. An error reports that the
 // servers are missing and how to build them. The working directory has to be inside this
 // module.
 func BinDir() (string, error) {
@@ -50,6 +50,9 @@ func NATSCLI() (string, error) { return built("nats") }
 
 // Kubectl is the path of kubectl in [BinDir], of the API server's own release.
 func Kubectl() (string, error) { return built("kubectl") }
+
+// Promtool is the path of promtool in [BinDir].
+func Promtool() (string, error) { return built("promtool") }
 
 // NATSServer is the path of the stock nats-server in [BinDir], at the version
 // that this module embeds.
