@@ -4,9 +4,9 @@
 //	  ├───────────────────────┼───────────────────────────────────────┤
 //	  └ removed next          └ what the consumer has not acknowledged ┘
 //
-// A stream with a limit removes its oldest messages, whether a consumer has read them or not. A
-// [Watch] reads the stream's durable consumers every 15 seconds while a session runs, and the oldest
-// message of each that is not acknowledged. Its gauge is 1 for a consumer that has read everything,
+// A stream with a limit removes its oldest messages, whether a consumer has read them or not. While
+// a session runs, a [Watch] reads the stream's durable consumers every 15 seconds, and of each the
+// oldest message that is not acknowledged. Its gauge is 1 for a consumer that has read everything,
 // and near 0 when retention is about to remove that message. Of several limits the nearest counts.
 // A stream without a limit has no values, and neither has a replica that does not publish.
 package retention
