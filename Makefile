@@ -20,7 +20,7 @@ TESTFLAGS ?=
 RELEASE_GO := go1.26.8
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos bench chart docs))
+PACKAGES      := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos bench chart docs alerts))
 LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
@@ -41,7 +41,7 @@ build: ## Build bin/appbridge, a static binary
 	$(go-build) -o bin/appbridge ./cmd/appbridge
 
 .PHONY: cluster-bin
-cluster-bin: ## Build kube-apiserver, kubectl, etcd, nats-server, kwok, the nats CLI and a jq once, into the user's cache folder
+cluster-bin: ## Build kube-apiserver, kubectl, etcd, nats-server, kwok, the nats CLI, promtool and a jq once, into the user's cache folder
 	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
 
 # What the demo builds: an API server and etcd unless KUBEBUILDER_ASSETS names a folder with them,
@@ -68,7 +68,7 @@ chaos: cluster-bin build ## Try to break every promise with faults at random (CH
 # Tests wait more than they compute: three packages at a time and six tests of each keep two cores
 # busy. The packages that take longest begin first. `make lint` runs vet, and a debugger needs no
 # test binary of these (-w).
-LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./bridge ./logsvc ./bridge/appsvc ./testdata/testenv \
+LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/alerts ./bridge ./logsvc ./bridge/appsvc ./testdata/testenv \
 	./bridge/publisher ./logsvc/pods ./cmd/appbridge ./bridge/projector ./testdata/chaos/audit ./bridge/watch ./bridge/appsvc/e2e
 go-test       := go test -vet=off -ldflags=-w -p 3 -parallel 6
 
