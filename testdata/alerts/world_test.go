@@ -118,8 +118,10 @@ func (r *run) launch(options ...string) *bridge {
 	r.must(err)
 	b.HTTP, err = testenv.FreeAddress("")
 	r.must(err)
-	args := append([]string{"serve", "--kubeconfig", r.KubeconfigPath, "--cluster-name", "test", "--namespaces", r.namespace,
-		"--http-listen", b.HTTP, "--nats-url", r.NATS}, options...)
+	args := append([]string{
+		"serve", "--kubeconfig", r.KubeconfigPath, "--cluster-name", "test", "--namespaces", r.namespace,
+		"--http-listen", b.HTTP, "--nats-url", r.NATS,
+	}, options...)
 	b.Process, err = r.Run(b.name, filepath.Join(dir, "log"), filepath.Join(r.Bin, "appbridge"), args...)
 	r.must(err)
 	r.bridges = append(r.bridges, b)
