@@ -3,7 +3,6 @@ package appsvc
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -151,7 +150,7 @@ func (e *kubeError) failure() *request.Error {
 	case kubeapi.Unauthorized:
 		return request.Errorf(subjects.CodeInternal, "kubernetes does not accept the credentials of appbridge")
 	case kubeapi.Forbidden:
-		if e.lacksRight() {
+		if kubeapi.LacksRight(e.err, e.verb) {
 			return request.Errorf(subjects.CodeInternal, "kubernetes: appbridge lacks the right %s", e.right())
 		}
 		return request.Errorf(subjects.CodeFailedPrecondition, "kubernetes refuses it: %s", text)
@@ -164,12 +163,6 @@ func (e *kubeError) failure() *request.Error {
 	default:
 		return request.Errorf(subjects.CodeInternal, "kubernetes: %s", text)
 	}
-}
-
-// lacksRight reports whether RBAC refused the request. Admission refuses objects with the same
-// status, such as one beyond a quota.
-func (e *kubeError) lacksRight() bool {
-	return strings.Contains(e.err.Error(), " cannot "+e.verb+" resource ")
 }
 
 // changed reports whether another client changed, created or deleted the object in between.

@@ -25,7 +25,7 @@ const (
 	Other        Reason = iota
 	Unavailable         // there was no response, or Kubernetes cannot serve the request for now
 	Unauthorized        // the credentials are not accepted
-	Forbidden           // RBAC or admission refuses the request
+	Forbidden           // RBAC, admission or a kubelet refuses the request
 	Missing             // there is no such object, or no such resource
 	Conflict            // the object exists, or was changed by another client
 	Invalid             // the request itself is refused
@@ -64,6 +64,13 @@ func unavailable(err error) bool {
 	return errors.As(err, new(*url.Error)) || errors.As(err, new(*net.OpError)) || utilnet.IsProbableEOF(err) ||
 		utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, context.DeadlineExceeded) ||
 		err != nil && strings.Contains(err.Error(), rateLimited)
+}
+
+// LacksRight reports whether the API server refused a request because this program lacks the right to
+// a verb. Admission refuses objects with the same status, such as one beyond a quota. A kubelet does
+// so when it refuses a log to the API server.
+func LacksRight(err error, verb string) bool {
+	return ReasonOf(err) == Forbidden && strings.Contains(err.Error(), " cannot "+verb+" resource ")
 }
 
 // Responded reports whether an error is a response of the API server.

@@ -64,3 +64,26 @@ func TestReasonOf(t *testing.T) {
 		})
 	}
 }
+
+func TestLacksRight(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	rbac := errors.New(`User "reader" cannot get resource "pods/log" in API group "" in the namespace "flyte"`)
+	for _, test := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"RBAC", fmt.Errorf("open the log: %w", apierrors.NewForbidden(pods, "x", rbac)), true},
+		{"RBAC, another verb", apierrors.NewForbidden(pods, "x", errors.New(`User "reader" cannot list resource "pods"`)), false},
+		{"admission", apierrors.NewForbidden(pods, "x", errors.New("exceeded quota: pods")), false},
+		{"a kubelet", apierrors.NewGenericServerResponse(http.StatusForbidden, "get", pods, "x", "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource=proxy)", 0, true), false},
+		{"another status", rbac, false},
+		{"none", nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := LacksRight(test.err, "get"); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}

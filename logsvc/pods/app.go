@@ -144,9 +144,8 @@ func apiError(ctx context.Context, err error, need kube.Right) error {
 	}
 }
 
-// denied reports whether permission is missing. An API server that has just started returns
-// such errors for a moment, too.
+// denied reports whether the permission to get something is missing. An API server that has just
+// started returns such errors for a moment, too.
 func denied(err error) bool {
-	reason := kube.ReasonOf(err)
-	return reason == kube.Forbidden || reason == kube.Unauthorized
+	return kube.LacksRight(err, "get") || kube.ReasonOf(err) == kube.Unauthorized
 }

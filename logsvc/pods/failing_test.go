@@ -52,6 +52,16 @@ func TestKubernetesFailingReplica(t *testing.T) {
 		}
 		bad.Refuse(0)
 	})
+	t.Run("the kubelet forbids it", func(t *testing.T) {
+		bad.Refuse(http.StatusForbidden)
+		q := all(a)
+		q.Follow = logsvc.FollowNever
+		r := read(t, k, q)
+		r.end()
+		r.wait(good, "good", "more")
+		check(t, r.noted(bad.Name()+" replica: cannot be read: "))
+		bad.Refuse(0)
+	})
 	t.Run("hang", func(t *testing.T) {
 		bad.Hang(true)
 		q := all(a)
