@@ -1,0 +1,67 @@
+// Package docs_test runs what README.md and docs/ show: every command, every error of the start with
+// its repair, every link.
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
+)
+
+// cluster is shared by the tests; the first that needs it starts it.
+var cluster suite.Cluster
+
+// tools is a folder with the programs that the pages use.
+var tools struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// toolsDir is a folder with appbridge, as it is now, nats, jq and kubectl.
+func toolsDir(t *testing.T) string {
+	t.Helper()
+	tools.once.Do(func() { tools.err = makeTools() })
+	if tools.err != nil {
+		t.Fatal(tools.err)
+	}
+	return tools.dir
+}
+
+func makeTools() (err error) {
+	if tools.dir, err = os.MkdirTemp("", "appbridge-docs-"); err != nil {
+		return err
+	}
+	built, err := testenv.BinDir()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"nats", "jq", "kubectl"} {
+		if err := os.Symlink(filepath.Join(built, name), filepath.Join(tools.dir, name)); err != nil {
+			return err
+		}
+	}
+	build := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-o", filepath.Join(tools.dir, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build appbridge: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func TestMain(m *testing.M) {
+	suite.Main(m, func() error {
+		var err error
+		if tools.dir != "" {
+			err = os.RemoveAll(tools.dir)
+		}
+		return errors.Join(err, cluster.Stop())
+	})
+}
