@@ -84,7 +84,7 @@ func TestInstall(t *testing.T) {
 			}
 		case strings.Contains(command, "create secret"):
 			run(strings.Replace(command, "=user.creds", "="+filepath.Join(dir, "user.creds"), 1))
-		case strings.HasPrefix(command, "nats stream view"), strings.HasPrefix(command, "nats kv get"):
+		case strings.HasPrefix(command, "nats sub --all --count=1"), strings.HasPrefix(command, "nats kv get"):
 			// The sample's event is published moments after kubectl apply.
 			suite.Eventually(t, suite.Patience, command, func() error {
 				if out := run(command + " || true"); !strings.Contains(out, "storefront") {
