@@ -94,7 +94,6 @@ func joined(failed map[string]error) error {
 func TestChart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, cluster.Get(t), testenv.DefaultNamespace, "")
-	s.kubectl("create", "namespace", chartNamespace)
 	s.install(chartDefault)
 	account := s.serviceAccount("appbridge")
 	s.replica(siteConfig{name: "one", kube: account, bridge: func(c *bridge.Config) { c.LeaseNamespace = chartNamespace }})

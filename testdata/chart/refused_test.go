@@ -5,11 +5,14 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // TestRefused: wrong values are refused with the name of the field.
 func TestRefused(t *testing.T) {
 	t.Parallel()
+	suite.Slow(t, "builds Helm")
 	for name, test := range map[string]struct {
 		set  []string
 		want []string // in the error
@@ -66,6 +69,7 @@ func TestRefused(t *testing.T) {
 // change does not.
 func TestConfigurationRestartsPods(t *testing.T) {
 	t.Parallel()
+	suite.Slow(t, "builds Helm")
 	checksum := func(args ...string) string {
 		t.Helper()
 		var deployment appsv1.Deployment
