@@ -68,6 +68,8 @@ func TestInstall(t *testing.T) {
 		case strings.HasPrefix(command, "make image"), strings.HasPrefix(command, "docker push"):
 			// The tests of the image run the former; the latter needs a registry.
 		case strings.Contains(command, "embedded-values.yaml"):
+			// From several replicas to one with a volume, which stays and is taken over.
+			run("helm upgrade appbridge deploy/chart/appbridge --namespace appbridge --values deploy/chart/appbridge/ci/embedded-values.yaml")
 			run("helm uninstall appbridge --namespace appbridge") // one release of a name
 			run(command)
 			if out := run("kubectl --namespace appbridge get persistentvolumeclaim,service"); !strings.Contains(out, "appbridge-store") || !strings.Contains(out, "appbridge-nats") {
@@ -77,6 +79,9 @@ func TestInstall(t *testing.T) {
 			run(command)
 			rolledOut(t, w)
 			bridge = serveInstalled(t, w, broker)
+		case strings.HasPrefix(command, "helm upgrade"):
+			run(command)
+			run("kubectl --namespace flyte get role appbridge-writes")
 		case strings.HasPrefix(command, "helm uninstall"):
 			run(command)
 			if err := bridge.Stop(suite.Patience); err != nil {

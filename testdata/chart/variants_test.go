@@ -23,6 +23,8 @@ var kinds = map[string]map[string]int{
 	"writes":         {"ServiceAccount": 1, "Role": 4, "RoleBinding": 4, "ClusterRole": 1, "ClusterRoleBinding": 1, "PodDisruptionBudget": 1, "NetworkPolicy": 1},
 	"all-namespaces": {"ServiceAccount": 1, "Role": 1, "RoleBinding": 1, "ClusterRole": 5, "ClusterRoleBinding": 5, "PodDisruptionBudget": 1, "NetworkPolicy": 1},
 	"embedded":       {"ServiceAccount": 1, "Role": 3, "RoleBinding": 3, "ClusterRole": 1, "ClusterRoleBinding": 1, "NetworkPolicy": 1, "Service": 1, "PersistentVolumeClaim": 1},
+	"embedded-class": {"ServiceAccount": 1, "Role": 3, "RoleBinding": 3, "ClusterRole": 1, "ClusterRoleBinding": 1, "NetworkPolicy": 1, "Service": 1, "PersistentVolumeClaim": 1},
+	"embedded-claim": {"ServiceAccount": 1, "Role": 3, "RoleBinding": 3, "ClusterRole": 1, "ClusterRoleBinding": 1, "NetworkPolicy": 1, "Service": 1},
 	"creds":          {"ServiceAccount": 1, "Role": 3, "RoleBinding": 3, "ClusterRole": 1, "ClusterRoleBinding": 1, "PodDisruptionBudget": 1, "NetworkPolicy": 1},
 	"nkey":           {"PodDisruptionBudget": 1, "NetworkPolicy": 1},
 	"everything":     {"ServiceAccount": 1, "Role": 7, "RoleBinding": 7, "ClusterRole": 1, "ClusterRoleBinding": 1, "PodDisruptionBudget": 1, "NetworkPolicy": 1, "PodMonitor": 1},
