@@ -20,7 +20,7 @@ TESTFLAGS ?=
 RELEASE_GO := go1.26.8
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos bench chart docs alerts rbac))
+PACKAGES      := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos bench chart docs alerts rbac accounts))
 LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone

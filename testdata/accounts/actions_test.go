@@ -54,6 +54,7 @@ func actions() []action {
 			return errors.Join(c.write("flyte.apps.events.lost"), c.write("flyte.apps.events.notice"))
 		}},
 		action{"deletes an event", func(_ context.Context, c *client) error { return c.deleteMessage() }},
+		action{"purges the stream that it reads", requested("$JS.API.STREAM.PURGE.FLYTE_APPS", `{"filter":"flyte.apps.events.none"}`)},
 		action{"makes another stream", requested("$JS.API.STREAM.CREATE.MINE", `{"name":"MINE","subjects":["mine"],"storage":"file"}`)},
 	)
 }
