@@ -204,7 +204,7 @@ func (c *client) listConsumers() error {
 	_, err := c.site.client("bridge").request("$JS.API.CONSUMER.CREATE.FLYTE_APPS."+marked+".flyte.apps.events.notice",
 		`{"stream_name":"FLYTE_APPS","config":{"name":"`+marked+`","filter_subject":"flyte.apps.events.notice","inactive_threshold":60000000000}}`)
 	if err != nil {
-		return fmt.Errorf("the bridge's consumer: %s", err)
+		return errors.New("the bridge's consumer: " + err.Error())
 	}
 	msg, err := c.request("$JS.API.CONSUMER.LIST.FLYTE_APPS", "")
 	if err != nil {

@@ -246,10 +246,16 @@ func TestLogStreamID(t *testing.T) {
 		t.Fatalf("the first message is %+v", first)
 	}
 	for _, attempt := range [][2]string{
-		{"shop", "flyte.apps.logs.stop.bank." + id}, {"shop", "flyte.apps.logs.stop.shop." + id},
-		{"shop", "flyte.apps.logs.stop.shop.GUESSED"}, {"shop", ack}, {"shop", "flyte.apps.logs.ack.shop." + id + ".1"},
-		{"auditor", "flyte.apps.logs.stop.bank." + id}, {"auditor", ack},
-		{"app-operator", "flyte.apps.logs.stop.bank." + id}, {"app-operator", ack}, {"shop-admin", ack},
+		{"shop", "flyte.apps.logs.stop.bank." + id},
+		{"shop", "flyte.apps.logs.stop.shop." + id},
+		{"shop", "flyte.apps.logs.stop.shop.GUESSED"},
+		{"shop", ack},
+		{"shop", "flyte.apps.logs.ack.shop." + id + ".1"},
+		{"auditor", "flyte.apps.logs.stop.bank." + id},
+		{"auditor", ack},
+		{"app-operator", "flyte.apps.logs.stop.bank." + id},
+		{"app-operator", ack},
+		{"shop-admin", ack},
 		{"log-operator", "flyte.apps.logs.stop.bank.GUESSED"},
 	} {
 		c := s.client(attempt[0])

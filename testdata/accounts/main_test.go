@@ -225,12 +225,12 @@ func (s *site) run(options ...string) {
 }
 
 // client connects as a user.
-func (s *site) client(user string, options ...nats.Option) *client {
+func (s *site) client(user string) *client {
 	s.t.Helper()
-	options = append([]nats.Option{
+	options := append([]nats.Option{
 		nats.UserInfo(user, password(user)), nats.CustomInboxPrefix(inboxPrefix(user)), nats.Timeout(suite.Patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-	}, append(s.tls(), options...)...)
+	}, s.tls()...)
 	nc, err := nats.Connect("nats://"+s.server.Addr().String(), options...)
 	if err != nil {
 		s.t.Fatalf("%s: %v", user, err)
