@@ -85,7 +85,7 @@ func (s *site) state() string {
 	return text.String()
 }
 
-// targets are subjects that nobody but the bridge, or nobody at all, may have written to.
+// targets are subjects to which only the bridge may have something written, or no user.
 func targets() []string {
 	return []string{
 		"flyte.apps.events.shop.production.forged.created", "flyte.apps.events.bank.production.forged.created",
@@ -97,7 +97,7 @@ func targets() []string {
 	}
 }
 
-// requests are those that something answers for somebody, with their bodies.
+// requests are those that some user gets an answer to, with their bodies.
 func requests() [][2]string {
 	return [][2]string{
 		{"$JS.API.INFO", ""},
@@ -164,7 +164,7 @@ func (s *site) push(user string) (made int) {
 	return made
 }
 
-// Nobody makes the server or the bridge write an event, an entry, a request of somebody else or
+// No user makes the server or the bridge write an event, an entry, a request of another user or
 // what a mirror receives.
 func TestForgedReplies(t *testing.T) {
 	s := serve(t, "nats.conf", withRoot)

@@ -130,7 +130,7 @@ func (s *site) config(root *client, name string) (jetstream.JetStream, jetstream
 	return js, stream.CachedInfo().Config
 }
 
-// uses waits until somebody has published to a subject of a pattern.
+// uses waits until something was published to a subject of a pattern.
 func (s *site) uses(heard *tap, pattern string) {
 	s.t.Helper()
 	expression := regexp.QuoteMeta(pattern)
