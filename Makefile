@@ -56,6 +56,10 @@ demo: build ## Run a local cluster, JetStream and appbridge, and show events (DE
 	@go build -buildvcs=false -o bin/demo ./testdata/demo
 	@exec bin/demo --bin bin/appbridge $(if $(demo-once),--once)
 
+.PHONY: recording
+recording: cluster-bin ## Record the terminal session of README.md: docs/demo.svg and docs/demo.txt (Linux)
+	@go run -buildvcs=false ./testdata/demo/recording --out docs
+
 # CHAOS_SCENARIO=random (two bridges, every kind of fault), kills, pauses, outage, mute (faults
 # that no part reports), hostile (150 hostile clients against a memory limit), quiet, load, cost
 # or churn (measurements);
