@@ -38,6 +38,7 @@ var follows = regexp.MustCompile(`^nats (sub|kv watch) |--replies=0.*24h|^nats m
 // test, and the files of the home folder are there.
 func TestCommands(t *testing.T) {
 	t.Parallel()
+	suite.Needed(t)
 	except := exceptions{}
 	for _, p := range pages(t) {
 		var r *reader

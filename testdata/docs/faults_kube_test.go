@@ -19,7 +19,7 @@ import (
 )
 
 // kubeconfigOf writes a kubeconfig with the credentials of cfg, and has the bridge use it.
-func (s *site) kubeconfigOf(t *testing.T, cfg *rest.Config) string {
+func (s *site) kubeconfigOf(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	path := filepath.Join(s.dir, "bridge.kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
@@ -34,7 +34,6 @@ func (s *site) kubeconfigOf(t *testing.T, cfg *rest.Config) string {
 		t.Fatal(err)
 	}
 	s.options["kubeconfig"] = path
-	return path
 }
 
 // granted has the bridge run as a user with these rights in every namespace.
