@@ -59,6 +59,9 @@ func newSite(t *testing.T, w *world, v variant, name string, lacks right) *site 
 		s.must(w.Client.Create(t.Context(), object))
 	}
 	account, roles, bindings := objects(t, s.placed(v.manifests))
+	if account == nil {
+		t.Fatal("the chart has no service account")
+	}
 	all := granted(t, roles)
 	lacks.namespace = s.placed(lacks.namespace)
 	if lacks.verb != "" {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +69,7 @@ type variant struct {
 	makes      bool     // serve creates namespaces
 	// lacks is what fails with all rights of the variant.
 	lacks map[string]string
-	// tried are the rights that are removed; nil: all. Others are those of another variant.
+	// tried are the rights that are removed; nil: none. Others are those of another variant.
 	tried func(right) bool
 
 	manifests string
@@ -83,7 +84,10 @@ func variants(t *testing.T) []variant {
 	)
 	every, both := []string{"*"}, []string{placeMore, placeApps}
 	vs := []variant{
-		{name: "all", values: []string{all}, namespaces: every},
+		{
+			name: "all", values: []string{all}, namespaces: every,
+			tried: func(right) bool { return true },
+		},
 		{
 			name: "some", values: []string{some, writes}, namespaces: both, writes: true,
 			// The Roles in the two namespaces are the same.
@@ -97,17 +101,15 @@ func variants(t *testing.T) []variant {
 		{
 			name: "nologs", values: []string{some, "rbac.logs=false"}, namespaces: both,
 			lacks: noLogs("get on " + services + " in "),
-			tried: func(right) bool { return false },
 		},
 	}
 	for i := range vs {
 		vs[i].manifests = render(t, vs[i].values)
-		if vs[i].tried == nil {
-			vs[i].tried = func(right) bool { return true }
-		}
 	}
 	return vs
 }
+
+func (v variant) tries(r right) bool { return v.tried != nil && v.tried(r) }
 
 // expected is what fails at a site without a right on a namespace, empty for all.
 func (s *site) expected(fails map[string]string, namespace string) map[string]string {
@@ -154,7 +156,7 @@ func TestRoles(t *testing.T) {
 		})
 		_, roles, _ := objects(t, v.manifests)
 		for i, r := range granted(t, roles) {
-			if n := find(r); n >= 0 && v.tried(r) {
+			if n := find(r); n >= 0 && v.tries(r) {
 				t.Run(v.name+"/without "+r.String(), func(t *testing.T) {
 					t.Parallel()
 					newSite(t, w, v, fmt.Sprintf("%s-%d", v.name, i), r).without(proofs()[n], r)
@@ -169,14 +171,23 @@ func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
 	suite.Slow(t, "builds Helm")
 	tried := map[int]bool{}
-	defaults := variant{name: "of the default values", manifests: render(t, nil)}
-	defaults.tried = func(right) bool { return false }
-	for _, v := range append(variants(t), defaults) {
+	vs := append(variants(t), variant{name: "of the default values", manifests: render(t, nil)})
+	files, err := filepath.Glob(filepath.Join("..", "..", chart, "ci", "*-values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		lease := []string{"config.lease-name=appbridge", "config.lease-namespace="} // as in the table
+		manifests := render(t, lease, filepath.Join(chart, "ci", name))
+		vs = append(vs, variant{name: name, manifests: manifests})
+	}
+	for _, v := range vs {
 		_, roles, _ := objects(t, v.manifests)
 		for _, r := range granted(t, roles) {
 			if n := find(r); n < 0 {
 				t.Errorf("variant %s: the chart grants %s, and no test shows what needs it", v.name, r)
-			} else if v.tried(r) {
+			} else if v.tries(r) {
 				tried[n] = true
 			}
 		}
@@ -245,7 +256,7 @@ func (s *site) everything() {
 	lease := &coordinationv1.Lease{}
 	s.must(s.Client.Get(s.t.Context(), client.ObjectKey{Namespace: s.own(), Name: "appbridge"}, lease))
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		s.t.Error("nobody holds the Lease")
+		s.t.Error("no replica holds the Lease")
 	}
 	suite.Eventually(s.t, suite.Patience, "the audit compares everything", func() error {
 		if n := i.Metric(s.t, `appbridge_audit_rounds_total{result="complete"}`); n == 0 {

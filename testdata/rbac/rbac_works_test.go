@@ -243,7 +243,7 @@ func (s *site) logs(op subjects.LogOp, id subjects.AppID, options string) error 
 	for {
 		msg, err := answers.NextMsg(suite.Patience)
 		if errors.Is(err, nats.ErrNoResponders) {
-			return fmt.Errorf("%w: %w", errTransient, err) // nobody listens, or an empty log has ended
+			return fmt.Errorf("%w: %w", errTransient, err) // no service yet, or an empty log has ended
 		}
 		if err != nil {
 			return err
