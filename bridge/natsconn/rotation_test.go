@@ -41,8 +41,8 @@ func TestRotation(t *testing.T) {
 			conn := connect(t, s, k.config(current), zap.New(core))
 			eventually(t, "the connection", func() error { return connected(conn) })
 			for i := range rotations {
-				before, old := conn.NATS.Stats().Reconnects, t.TempDir()
-				configtest.ReplaceFiles(t, old, k.files())
+				before, old, refused := conn.NATS.Stats().Reconnects, t.TempDir(), k.files()
+				configtest.ReplaceFiles(t, old, refused)
 				settings := k.next()
 				if i%2 == 0 {
 					configtest.ReplaceFiles(t, current, k.files())
@@ -61,8 +61,9 @@ func TestRotation(t *testing.T) {
 					for file, content := range k.broken() {
 						breakFile(t, filepath.Join(current, file), content)
 						eventually(t, file+" is named", func() error { return reason(conn, filepath.Join(current, file)+": ") })
-						configtest.ReplaceFiles(t, current, k.files())
+						configtest.ReplaceFiles(t, current, refused)
 					}
+					configtest.ReplaceFiles(t, current, k.files())
 				}
 				eventually(t, fmt.Sprintf("connection %d", i+2), func() error {
 					if conn.NATS.Stats().Reconnects == before {
