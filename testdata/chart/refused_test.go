@@ -43,6 +43,8 @@ func TestRefused(t *testing.T) {
 		"another server beside embedded": {[]string{"config.nats-embedded=true", "replicas=1", "config.nats-url={nats://n:4222}"}, []string{"config.nats-url", "config.nats-embedded"}},
 		"namespaces without the rights":  {[]string{"rbac.createNamespaces=true"}, []string{"rbac.createNamespaces", "config.enable-writes"}},
 		"no service account":             {[]string{"serviceAccount.create=false"}, []string{"serviceAccount.name"}},
+		"no port of the API server":      {[]string{"networkPolicy.apiServerPorts=null"}, []string{"/networkPolicy", "apiServerPorts"}},
+		"password in a URL":              {[]string{"config.nats-url={nats://u:secret@n:4222}"}, []string{"/config/nats-url/0"}},
 		"no memory limit":                {[]string{"resources.limits.memory=null"}, []string{"/resources/limits", "memory"}},
 		"memory limit without a unit":    {[]string{"resources.limits.memory=512"}, []string{"/resources/limits/memory"}},
 	} {

@@ -36,9 +36,10 @@ var chartDefaults = map[string]string{
 
 // chartNotes go on where the usage of an option ends.
 var chartNotes = map[string]string{
-	"kubeconfig": "a file of one of secrets",
-	"nats-url":   "none: nats://nats.nats.svc:4222, the server of the NATS chart in the namespace nats",
-	"namespaces": "not that of the release",
+	"kubeconfig":  "a file of one of secrets",
+	"default-env": "not secret ones: the ConfigMap has them",
+	"nats-url":    "none: nats://nats.nats.svc:4222, the server of the NATS chart in the namespace nats; without a password, which belongs in a file",
+	"namespaces":  "not that of the release",
 }
 
 // chartOptions are the options that the file of serve takes.
@@ -194,6 +195,8 @@ const (
 
 // chartLimits are the limits that a pod has beyond those of the program.
 var chartLimits = map[string]map[string]any{
+	// The ConfigMap would show a password.
+	"nats-url":   {"items": map[string]any{"type": "string", "pattern": `^[^@]+$`}},
 	"namespaces": {"minItems": 1, "uniqueItems": true, "items": map[string]any{"type": "string", "pattern": `^(\*|[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)$`}},
 	"lease-name": {"minLength": 1},
 	// Probes and metrics come from outside of the pod.
