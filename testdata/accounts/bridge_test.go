@@ -73,10 +73,6 @@ func TestBridgeRights(t *testing.T) {
 		bridges = append(bridges, s.bridge)
 	}
 	for _, subject := range allowed {
-		// This one is for a metric that lists the readers of the stream.
-		if subject == "$JS.API.CONSUMER.LIST.FLYTE_APPS" {
-			continue
-		}
 		s.uses(heard, subject)
 	}
 	cmd := s.prepare("appbridge verify --repair --cluster-name test --base-domain apps.example.com --kubeconfig " +

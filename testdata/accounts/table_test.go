@@ -17,7 +17,7 @@ import (
 
 const (
 	docs = "../../docs"
-	page = "security-nats.part.md"
+	page = "security.md"
 )
 
 // users are the columns of the table.

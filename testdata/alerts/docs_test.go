@@ -8,7 +8,7 @@ import (
 )
 
 // page has a section for each alert.
-var page = filepath.Join("..", "..", "docs", "operate-alerts.part.md") //nolint:gochecknoglobals // a constant
+var page = filepath.Join("..", "..", "docs", "operate.md") //nolint:gochecknoglobals // a constant
 
 // pageURL is where alerts link to.
 const pageURL = "https://github.com/appbridge/appbridge/blob/main/docs/operate.md#"

@@ -35,6 +35,8 @@ var errorsWithoutEntry = map[string]string{
 	"the embedded NATS server cannot":  "/readyz of a bridge that runs",
 	"the embedded NATS server is full": "/readyz of a bridge that runs",
 	"read the INFO of the NATS server": "the reason of `waiting for NATS`",
+	"it is empty":                      "the form of a wrong value",
+	"it holds more than one line":      "the form of a wrong value",
 	"it holds no user":                 "the form of a wrong value",
 	"it holds no PEM block":            "the form of a wrong value",
 	"is not the name of a namespace":   "the form of a wrong value",

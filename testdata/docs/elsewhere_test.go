@@ -18,13 +18,19 @@ var runElsewhere = map[string]elsewhere{
 	"docs/troubleshooting.md#*":       {"testdata/docs/troubleshooting_test.go", ""},
 	"docs/logs.md#Read an app's logs": {"logsvc/e2e/readme_test.go", ""},
 	"docs/apps.md#Operate apps":       {"bridge/appsvc/e2e/readme_test.go", ""},
+	"docs/install.md#*":               {"testdata/chart/install_test.go", ""},
 	"docs/benchmarks.md#*":            {"testdata/bench/bench_test.go", "half an hour of an idle machine; the tests of bin/bench run it on a few apps"},
 }
 
 // commandsElsewhere are commands that are not run here, by what their lines begin with.
 var commandsElsewhere = map[string]elsewhere{
-	"make image":       {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
-	"KUBECONFIG_FILE=": {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
+	"nats --user ":                          {"testdata/accounts/table_test.go", "needs the server of deploy/nats, whose users that package tries"},
+	"appbridge logs --":                     {"testdata/accounts/table_test.go", "needs the server of deploy/nats, whose users that package tries"},
+	"helm ":                                 {"testdata/chart/install_test.go", "needs a cluster that runs pods"},
+	"kubectl apply --server-side":           {"testdata/chart/install_test.go", "needs a file of a release"},
+	"kubectl --namespace appbridge rollout": {"bridge/e2e/rollout_test.go", "needs a cluster that runs pods"},
+	"make image":                            {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
+	"KUBECONFIG_FILE=":                      {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
 }
 
 // exceptions counts the entries that are used.

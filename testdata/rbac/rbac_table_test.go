@@ -170,7 +170,7 @@ func noLogs(on string) map[string]string {
 }
 
 const (
-	docFile  = "security-kubernetes.part.md"
+	docFile  = "security.md"
 	docTable = "| resource | verb | where | why | what fails without it |\n" +
 		"| --- | --- | --- | --- | --- |\n"
 )
