@@ -144,11 +144,9 @@ func localURL(addr net.Addr) string {
 	if err != nil {
 		return "nats://" + addr.String()
 	}
-	switch ip := net.ParseIP(host); {
-	case ip.IsUnspecified() && ip.To4() != nil:
+	if net.ParseIP(host).IsUnspecified() {
+		// Of IPv6 as well: such a socket takes IPv4 too, and a pod without IPv6 has no ::1.
 		host = "127.0.0.1"
-	case ip.IsUnspecified():
-		host = "::1"
 	}
 	return "nats://" + net.JoinHostPort(host, port)
 }
