@@ -347,25 +347,8 @@ func TestRollingUpgrade(t *testing.T) {
 	load := w.changes(done)
 	var gaps []audit.Gap
 	var terms []term // of the leaders so far
-	// flows waits until so much was published since a time that no gap near it can be an excuse.
-	flows := func(since time.Time) {
-		t.Helper()
-		const excused = 4 * time.Second
-		eventually(t, "events of the "+leader.name+" one flow", func() error {
-			n := 0
-			for _, m := range stream.messages() {
-				if m.Stored.After(since.Add(excused)) && m.Header.Get(subjects.HeaderSynthesized) == "" {
-					n++
-				}
-			}
-			if n < 50 {
-				return fmt.Errorf("%d", n)
-			}
-			return nil
-		})
-	}
 	terms = append(terms, term{program: leader.program, first: 1})
-	flows(time.Now())
+	w.flows(stream, time.Now())
 	for _, next := range []program{newer, older, newer} {
 		standby := w.serve(next, elected...)
 		if standby.Metric(t, "appbridge_leader") != 0 {
@@ -377,19 +360,11 @@ func TestRollingUpgrade(t *testing.T) {
 		terms[len(terms)-2].last = w.lastSequence()
 		leader = standby
 		w.waitLeads(leader)
-		// What its informers show of now and of later is no gap any more.
-		healed := history.Seen()
-		eventually(t, "the "+leader.name+" one publishes what changes now", func() error {
-			services, revisions := stream.newest(subjects.HeaderResourceVersion), stream.newest(subjects.HeaderRevisionResourceVersion)
-			if services <= healed || revisions <= healed {
-				return fmt.Errorf("a Service of version %d and a Revision of version %d, etcd was at %d", services, revisions, healed)
-			}
-			return nil
-		})
+		w.publishesNow(stream, history)
 		gap.To = time.Now()
 		gaps = append(gaps, gap)
 		t.Logf("%s: %s after %s", time.Since(began).Round(time.Millisecond), gap.Why, gap.To.Sub(gap.From).Round(time.Millisecond))
-		flows(gap.To)
+		w.flows(stream, gap.To)
 	}
 	close(done)
 	must[any](t)(nil, load.Wait())
