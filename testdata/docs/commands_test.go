@@ -159,7 +159,7 @@ func (r *reader) runs(t *testing.T, line string) {
 			}
 			return nil
 		})
-		c.interrupt()
+		c.insist()
 	default:
 		if code := c.wait(); code != 0 || !strings.Contains(c.output(), want) || c.output() == "" {
 			t.Errorf("%s: exit code %d, want 0 and %q in\n%s", asShown, code, want, c.output())

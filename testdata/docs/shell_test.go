@@ -139,6 +139,24 @@ func (c *command) interrupt() int {
 	return c.wait()
 }
 
+// insist is Ctrl-C, and then SIGTERM: what a shell started in the background ignores SIGINT, and so
+// do its children.
+func (c *command) insist() {
+	c.t.Helper()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	c.signal(syscall.SIGINT)
+	for limit := time.After(suite.Patience); ; c.signal(syscall.SIGTERM) {
+		select {
+		case <-c.done:
+			return
+		case <-tick.C:
+		case <-limit:
+			c.t.Fatalf("%s does not end:\n%s", c.line, c.output())
+		}
+	}
+}
+
 // freed replaces the addresses of the pages by free ones.
 func freed(t *testing.T, line string) string {
 	t.Helper()
