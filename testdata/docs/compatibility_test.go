@@ -1,0 +1,51 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// docs/compatibility.md names the versions that the tests run.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	read := func(path string) string {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	page := strings.Join(strings.Fields(read("docs/compatibility.md")), " ")
+	find := func(path, form string) string {
+		t.Helper()
+		found := regexp.MustCompile(form).FindStringSubmatch(read(path))
+		if found == nil {
+			t.Fatalf("%s has nothing of the form %s", path, form)
+		}
+		return found[1]
+	}
+	module := func(file, name string) string {
+		t.Helper()
+		return find(file, `(?m)^(?:require)?\s*`+regexp.QuoteMeta(name)+` v(\S+)`)
+	}
+	const cluster = "testdata/cluster/"
+	for _, want := range []string{
+		"| nats-server | " + module("go.mod", "github.com/nats-io/nats-server/v2") + " |",
+		"| `nats` CLI | " + module(cluster+"nats.mod", "github.com/nats-io/natscli") + " |",
+		"| nats.go | " + module("go.mod", "github.com/nats-io/nats.go") + " |",
+		"| kube-apiserver, kubectl | " + module(cluster+"go.mod", "k8s.io/kubernetes") + " |",
+		"| etcd | " + module(cluster+"go.mod", "go.etcd.io/etcd/server/v3") + " |",
+		"| client-go | " + strings.TrimPrefix(module("go.mod", "k8s.io/client-go"), "v") + " |",
+		"Knative Serving " + module("go.mod", "knative.dev/serving") + " are installed",
+		"accepts is " + find("bridge/natsconn/version.go", `oldest = "([^"]+)"`) + ".",
+		find("testdata/conformance/README.md", "`([0-9a-f]{40})`"),
+		"needs Go " + find("go.mod", `(?m)^go (\S+)$`) + ".",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("docs/compatibility.md has no %q", want)
+		}
+	}
+}
