@@ -72,7 +72,7 @@ chaos: cluster-bin build ## Try to break every promise with faults at random (CH
 # Tests wait more than they compute: three packages at a time and six tests of each keep two cores
 # busy. The packages that take longest begin first. `make lint` runs vet, and a debugger needs no
 # test binary of these (-w).
-LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/alerts ./bridge ./logsvc ./bridge/appsvc ./testdata/testenv \
+LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/rbac ./testdata/alerts ./testdata/accounts ./testdata/chart ./bridge ./logsvc ./bridge/appsvc ./testdata/testenv \
 	./bridge/publisher ./logsvc/pods ./cmd/appbridge ./bridge/projector ./testdata/chaos/audit ./bridge/watch ./bridge/appsvc/e2e
 go-test       := go test -vet=off -ldflags=-w -p 3 -parallel 6
 
@@ -182,7 +182,7 @@ dist: ## Write the binaries, the image archive, the chart, the manifest and SHA2
 
 .PHONY: compose-test
 compose-test: cluster-bin image ## Start both profiles of docker-compose.yaml against a local API server (needs a Docker engine)
-	BRIDGE_IMAGE="$(IMAGE)" go test -count=1 -v -timeout=20m ./testdata/compose
+	BRIDGE_IMAGE="$(IMAGE)" go test -count=1 -v -timeout=40m ./testdata/compose
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/ (the servers of cluster-bin stay in the user's cache folder)

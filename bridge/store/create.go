@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -128,9 +129,14 @@ const (
 	codeInsufficientResources jetstream.ErrorCode = 10005 // "no suitable peers for placement"
 )
 
+// peerOffline is in the error of a cluster that has enough servers, of which one is not there now: it
+// has just started, or it will be back.
+const peerOffline = "peer offline"
+
 // explainCreate returns a ConfigError for an error that only an operator can fix.
 func (s *Storage) explainCreate(what string, err error) error {
-	if code := ErrorCodeOf(err); code == codeReplicasNotSupported || code == codeInsufficientResources {
+	code := ErrorCodeOf(err)
+	if code == codeReplicasNotSupported || code == codeInsufficientResources && !strings.Contains(err.Error(), peerOffline) {
 		return &app.ConfigError{
 			Field: "stream-replicas", Value: strconv.Itoa(s.Config.Replicas),
 			Problem: fmt.Sprintf("%s: %v", what, err), Repair: "ask for no more replicas than there are JetStream servers",

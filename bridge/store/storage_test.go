@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -56,6 +57,21 @@ func TestWithout(t *testing.T) {
 	} {
 		if got := subjects.FormatLostRanges(WithoutRanges(r(10, 20), test.others)); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// A server of the cluster that is not there yet is waited for. Too few servers are a mistake.
+func TestNoPeers(t *testing.T) {
+	for text, config := range map[string]bool{
+		"no suitable peers for placement, peer offline":         false,
+		"no suitable peers for placement, insufficient storage": true,
+		"no suitable peers for placement":                       true,
+	} {
+		err := (&Storage{Config: Config{Replicas: 3}}).explainCreate("create stream X",
+			&jetstream.APIError{Code: 400, ErrorCode: codeInsufficientResources, Description: text})
+		if _, got := errors.AsType[*app.ConfigError](err); got != config {
+			t.Errorf("%s: got %v, a ConfigError: %t", text, err, got)
 		}
 	}
 }

@@ -13,12 +13,15 @@ if [ ! -f "$kubeconfig" ] || [ ! -r "$kubeconfig" ]; then
 	exit 1
 fi
 kubeconfig=$(cd "$(dirname "$kubeconfig")" && pwd)/$(basename "$kubeconfig")
-if grep -Eq '^[[:space:]]*server:[[:space:]]*"?https?://(127\.|localhost|\[::1\])' "$kubeconfig"; then
-	echo "init.sh: warning: kubeconfig $kubeconfig has a server on this machine's loopback interface, which containers do not reach" >&2
+loopback='^[[:space:]]*server:[[:space:]]*"?https?://(127\.|localhost|\[::1\])'
+if grep -Eq "$loopback" "$kubeconfig"; then
+	echo "init.sh: warning: kubeconfig $kubeconfig has a server on the loopback interface of this" \
+		"machine, which containers do not reach" >&2
 fi
 cd "$(dirname "$0")/../.."
 
-# The first character is a letter: nats-server reads a value that starts with a digit as a number.
+# The first character is a letter: nats-server may read a value that starts with a digit as a
+# number.
 password() {
 	printf 'p%s' "$(od -An -N20 -tx1 /dev/urandom | tr -d ' \n')"
 }
@@ -29,7 +32,8 @@ if [ -e $secrets/nats.env ]; then
 	echo "init.sh: $secrets/nats.env exists and is kept"
 else
 	mkdir -p $secrets
-	for name in $(grep -o '\$NATS_[A-Z_]*_PASSWORD' deploy/nats/accounts.conf | tr -d '$' | sort -u); do
+	variables=$(grep -o '\$NATS_[A-Z_]*_PASSWORD' deploy/nats/accounts.conf | tr -d '$' | sort -u)
+	for name in $variables; do
 		echo "$name=$(password)"
 	done >$secrets/nats.env.new
 	sed -n 's/^NATS_BRIDGE_PASSWORD=//p' $secrets/nats.env.new >$secrets/bridge-password

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,6 +22,7 @@ func TestComposeCluster(t *testing.T) {
 	w := newClusterWorld(t)
 	load := newLoad(t, w.cluster)
 	load.write(20) // before any fault, there is something to compare with
+	restarts := w.bridgeRestarts()
 
 	// Two of three servers go on.
 	first := w.leader(subjects.DefaultStream)
@@ -55,14 +57,18 @@ func TestComposeCluster(t *testing.T) {
 	if report.Merged != 0 || report.Excused != 0 {
 		t.Errorf("%d states were merged and %d were excused, want an event for each", report.Merged, report.Excused)
 	}
-	if got := inspect(t, w.project.containerID(t, w.project.bridge())).RestartCount; got != 0 {
-		t.Errorf("appbridge was restarted %d times, want 0", got)
+	if got := w.bridgeRestarts(); got != restarts {
+		t.Errorf("appbridge was restarted %d times, want 0", got-restarts)
 	}
 	t.Log(w.project.compose(t, "exec", "-T", "appbridge-cluster", "/appbridge", "verify"))
 	w.checkReplicas()
+	w.project.checkPrometheus(t)
 }
 
-const changesPerFault = 200
+const (
+	changesPerFault = 200
+	requestTimeout  = 20 * time.Second // of a check, which is repeated
+)
 
 // members are the services of the profile that run NATS.
 var members = []string{"nats-1", "nats-2", "nats-3"}
@@ -81,7 +87,7 @@ func newClusterWorld(t *testing.T) *clusterWorld {
 	t.Helper()
 	cluster, kubeconfig, relay := startCluster(t)
 	buildImages(t)
-	env := []string{relay, "HTTP_PORT=0"}
+	env := []string{relay, "HTTP_PORT=0", "PROMETHEUS_PORT=0"}
 	var urls []string
 	// Published ports of the engine's choice change with a restart of the container.
 	for _, variable := range []string{"NATS_PORT", "NATS_2_PORT", "NATS_3_PORT"} {
@@ -119,13 +125,19 @@ func newClusterWorld(t *testing.T) *clusterWorld {
 	return w
 }
 
+// eventually polls until check returns nil. A request that is lost with a server is made again.
 func (w *clusterWorld) eventually(what string, check func(context.Context) error) {
 	w.t.Helper()
 	suite.Eventually(w.t, suite.Patience, what, func() error {
-		ctx, cancel := context.WithTimeout(w.t.Context(), suite.Patience)
+		ctx, cancel := context.WithTimeout(w.t.Context(), requestTimeout)
 		defer cancel()
 		return check(ctx)
 	})
+}
+
+func (w *clusterWorld) bridgeRestarts() int {
+	w.t.Helper()
+	return inspect(w.t, w.project.containerID(w.t, w.project.bridge())).RestartCount
 }
 
 // info is what the servers report of a stream.
@@ -195,11 +207,11 @@ func (w *clusterWorld) checkReplicas() {
 // published waits until no change waits for the stream.
 func (w *clusterWorld) published() {
 	w.t.Helper()
-	suite.Eventually(w.t, suite.Patience, "every change is in the stream", func() error {
+	w.eventually("every change is in the stream", func(ctx context.Context) error {
 		if n := w.pending(); n > 0 {
 			return fmt.Errorf("%d changes wait", n)
 		}
-		return w.current(w.t.Context())
+		return w.current(ctx)
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +27,7 @@ import (
 func TestCompose(t *testing.T) {
 	cluster, kubeconfig, relay := startCluster(t)
 	buildImages(t)
-	p := newProject(t, "single", kubeconfig, relay, "NATS_PORT=0", "HTTP_PORT=0") // any free ports
+	p := newProject(t, "single", kubeconfig, relay, "NATS_PORT=0", "HTTP_PORT=0", "PROMETHEUS_PORT=0") // any free ports
 	p.removeAtEnd(t)
 
 	// Without NATS the bridge waits; it neither ends nor is it ready.
@@ -50,6 +49,7 @@ func TestCompose(t *testing.T) {
 	snapshot := p.waitSnapshot(t)
 	checkSnapshot(t, snapshot)
 	p.checkUsers(t)
+	p.checkPrometheus(t)
 	before := p.events(t)
 
 	// A program that ends by itself is started again.
@@ -152,31 +152,11 @@ func containerKubeconfig(t *testing.T, cluster *testenv.Cluster, path string) st
 	return path
 }
 
-// natsImage is the image that docker-compose.yaml names. Its version has to be
-// that of the module the tests and the embedded server are built from.
-func natsImage(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := regexp.MustCompile(`image: (nats:([0-9.]+)-\S+)`).FindSubmatch(text)
-	if image == nil {
-		t.Fatal("docker-compose.yaml names no image nats:<version>-<variant>")
-	}
-	got := "v" + string(image[2])
-	want := run(t, "go", "list", "-m", "-f", "{{.Version}}", "github.com/nats-io/nats-server/v2")
-	if got != want {
-		t.Errorf("docker-compose.yaml has nats-server %s, want %s as in go.mod", got, want)
-	}
-	return string(image[1])
-}
-
 // checkConfinement checks what the containers may not do.
 func (p *project) checkConfinement(t *testing.T) {
 	t.Helper()
 	self := fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()) // who ran init.sh
-	for service, user := range map[string]string{"nats": "", "appbridge": self} {
+	for service, user := range map[string]string{"nats": "", "appbridge": self, "prometheus": "65534:65534"} {
 		c := inspect(t, p.containerID(t, service))
 		if c.Config.User != user {
 			t.Errorf("%s runs as user %q, want %q", service, c.Config.User, user)

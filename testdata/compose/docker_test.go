@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -233,27 +234,54 @@ func (p *project) crash(t *testing.T, service string) {
 	})
 }
 
-// buildImages makes the images that docker-compose.yaml names and no registry is needed for.
+// buildImages makes the images of programs that are built here. Grafana is none.
 func buildImages(t *testing.T) {
 	t.Helper()
 	server, err := testenv.NATSServer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	buildImage(t, natsImage(t), server)
+	buildImage(t, imageOf(t, "nats"), server, "")
 	for _, name := range []string{"relay", "quit"} {
-		binary := filepath.Join(t.TempDir(), name)
-		if _, err := output(t.Context(), []string{"CGO_ENABLED=0", "GOOS=linux"},
-			"go", "build", "-buildvcs=false", "-o", binary, "./testdata/compose/"+name); err != nil {
-			t.Fatal(err)
-		}
-		buildImage(t, "appbridge-test/"+name, binary)
+		buildImage(t, "appbridge-test/"+name, buildProgram(t, name, "./testdata/compose/"+name), "")
 	}
+	// As the published image: that user, and a folder that a new volume takes over from it.
+	buildImage(t, imageOf(t, "prom/prometheus"),
+		buildProgram(t, "prometheus", "-modfile=.ci/prometheus.mod", "-tags=netgo,remove_all_sd", "github.com/prometheus/prometheus/cmd/prometheus"),
+		`USER 65534:65534
+COPY --chown=65534:65534 data /prometheus
+CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
+`)
 }
 
-// buildImage makes an image of one static binary and removes it at the end. An image of that name
-// that exists already is used and kept.
-func buildImage(t *testing.T, image, binary string) {
+// buildProgram builds a static binary; it takes minutes the first time.
+func buildProgram(t *testing.T, name string, args ...string) (binary string) {
+	t.Helper()
+	binary = filepath.Join(t.TempDir(), name)
+	all := append([]string{"build", "-buildvcs=false", "-o", binary}, args...)
+	if _, err := output(t.Context(), []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", all...); err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// imageOf is the image of a repository that docker-compose.yaml names.
+func imageOf(t *testing.T, repository string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := regexp.MustCompile(`image: (` + repository + `:\S+)`).FindSubmatch(text)
+	if image == nil {
+		t.Fatalf("docker-compose.yaml has no image of %s", repository)
+	}
+	return string(image[1])
+}
+
+// buildImage makes an image of one static binary and more lines of its Dockerfile, and removes it at
+// the end. An image of that name that exists already is used and kept.
+func buildImage(t *testing.T, image, binary, more string) {
 	t.Helper()
 	if _, err := output(t.Context(), nil, "docker", "image", "inspect", image); err == nil {
 		t.Logf("image %s exists already", image)
@@ -264,7 +292,10 @@ func buildImage(t *testing.T, image, binary string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dockerfile := fmt.Sprintf("FROM scratch\nCOPY %[1]s /%[1]s\nENTRYPOINT [\"/%[1]s\"]\n", name)
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dockerfile := fmt.Sprintf("FROM scratch\nCOPY %[1]s /bin/%[1]s\nENTRYPOINT [\"/bin/%[1]s\"]\n%[2]s", name, more)
 	for file, content := range map[string][]byte{name: program, "Dockerfile": []byte(dockerfile)} {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o755); err != nil {
 			t.Fatal(err)

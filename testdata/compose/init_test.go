@@ -48,7 +48,7 @@ func TestInit(t *testing.T) {
 // variable or the file by name, and creates nothing.
 func TestNotPrepared(t *testing.T) {
 	kubeconfig := anyKubeconfig(t)
-	p := newProject(t, "single", kubeconfig, "RELAY_DIR="+t.TempDir(), "NATS_PORT=0", "HTTP_PORT=0")
+	p := newProject(t, "single", kubeconfig, "RELAY_DIR="+t.TempDir(), "NATS_PORT=0", "HTTP_PORT=0", "PROMETHEUS_PORT=0")
 	buildImages(t)
 	p.removeAtEnd(t)
 	if err := os.Remove(kubeconfig); err != nil {

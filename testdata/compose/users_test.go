@@ -70,7 +70,8 @@ func (p *project) jetstream(t *testing.T, user string) jetstream.JetStream {
 func (p *project) connect(t *testing.T, user string, urls []string) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(strings.Join(urls, ","), nats.UserInfo(user, p.password(t, user)),
-		nats.MaxReconnects(-1), nats.ReconnectWait(time.Second))
+		nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
+		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2)) // a cut network shows in no other way
 	if err != nil {
 		t.Fatal(err)
 	}
