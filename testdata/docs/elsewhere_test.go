@@ -13,13 +13,14 @@ type elsewhere struct{ file, reason string }
 // runElsewhere are sections whose commands are not run here; * stands for all sections of a page. A
 // file without a reason has to name the page.
 var runElsewhere = map[string]elsewhere{
-	"README.md#Try it":                {".ci/run", "CI runs the demo and the tests as steps of their own"},
-	"docs/runbook.md#*":               {"bridge/e2e/runbook_test.go", ""},
-	"docs/troubleshooting.md#*":       {"testdata/docs/troubleshooting_test.go", ""},
-	"docs/logs.md#Read an app's logs": {"logsvc/e2e/readme_test.go", ""},
-	"docs/apps.md#Operate apps":       {"bridge/appsvc/e2e/readme_test.go", ""},
-	"docs/install.md#*":               {"testdata/chart/install_test.go", ""},
-	"docs/benchmarks.md#*":            {"testdata/bench/bench_test.go", "half an hour of an idle machine; the tests of bin/bench run it on a few apps"},
+	"README.md#Try it":                    {".ci/run", "CI runs the demo and the tests as steps of their own"},
+	"docs/runbook.md#*":                   {"bridge/e2e/runbook_test.go", ""},
+	"docs/troubleshooting.md#*":           {"testdata/docs/troubleshooting_test.go", ""},
+	"docs/logs.md#Read an app's logs":     {"logsvc/e2e/readme_test.go", ""},
+	"docs/apps.md#Operate apps":           {"bridge/appsvc/e2e/readme_test.go", ""},
+	"docs/install.md#With Docker Compose": {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
+	"docs/install.md#*":                   {"testdata/chart/install_test.go", ""},
+	"docs/benchmarks.md#*":                {"testdata/bench/bench_test.go", "half an hour of an idle machine; the tests of bin/bench run it on a few apps"},
 }
 
 // commandsElsewhere are commands that are not run here, by what their lines begin with.
@@ -29,8 +30,6 @@ var commandsElsewhere = map[string]elsewhere{
 	"helm ":                                 {"testdata/chart/install_test.go", "needs a cluster that runs pods"},
 	"kubectl apply --server-side":           {"testdata/chart/install_test.go", "needs a file of a release"},
 	"kubectl --namespace appbridge rollout": {"bridge/e2e/rollout_test.go", "needs a cluster that runs pods"},
-	"make image":                            {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
-	"KUBECONFIG_FILE=":                      {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
 }
 
 // exceptions counts the entries that are used.
