@@ -81,7 +81,9 @@ func TestInstall(t *testing.T) {
 			bridge = serveInstalled(t, w, broker)
 		case strings.HasPrefix(command, "helm upgrade"):
 			run(command)
-			run("kubectl --namespace flyte get role appbridge-writes")
+			if got := strings.TrimSpace(run("kubectl --namespace appbridge get deployment appbridge --output jsonpath={.spec.replicas}")); got != "3" {
+				t.Errorf("after %s: got %s replicas, want 3", command, got)
+			}
 		case strings.HasPrefix(command, "helm uninstall"):
 			run(command)
 			if err := bridge.Stop(suite.Patience); err != nil {

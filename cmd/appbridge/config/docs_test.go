@@ -96,7 +96,7 @@ pending-bytes: 512Mi
 - **One file and one environment serve all commands**: ` + "`verify` and `logs`" + ` take what their sections list and
   do not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
-  they shape the messages, and a bridge that takes over would publish anew what looks different to it.
+  they shape the messages, and a bridge that takes over would publish again what looks different to it.
   Any of them answers a request: the options of app operations have to be the same as well.
 `)
 	renderTable(&b, options)
