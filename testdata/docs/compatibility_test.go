@@ -37,6 +37,7 @@ func TestVersions(t *testing.T) {
 		"| `nats` CLI | " + module(cluster+"nats.mod", "github.com/nats-io/natscli") + " |",
 		"| nats.go | " + module("go.mod", "github.com/nats-io/nats.go") + " |",
 		"| kube-apiserver, kubectl | " + module(cluster+"go.mod", "k8s.io/kubernetes") + " |",
+		"| Helm | " + module(".ci/helm.mod", "helm.sh/helm/v3") + " |",
 		"| etcd | " + module(cluster+"go.mod", "go.etcd.io/etcd/server/v3") + " |",
 		"| client-go | " + strings.TrimPrefix(module("go.mod", "k8s.io/client-go"), "v") + " |",
 		"Knative Serving " + module("go.mod", "knative.dev/serving") + " are installed",
