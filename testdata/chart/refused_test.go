@@ -44,6 +44,7 @@ func TestRefused(t *testing.T) {
 		"namespaces without the rights":  {[]string{"rbac.createNamespaces=true"}, []string{"rbac.createNamespaces", "config.enable-writes"}},
 		"no service account":             {[]string{"serviceAccount.create=false"}, []string{"serviceAccount.name"}},
 		"no port of the API server":      {[]string{"networkPolicy.apiServerPorts=null"}, []string{"/networkPolicy", "apiServerPorts"}},
+		"NATS at any address by null":    {[]string{"networkPolicy.natsTo=null"}, []string{"/networkPolicy", "natsTo"}},
 		"password in a URL":              {[]string{"config.nats-url={nats://u:secret@n:4222}"}, []string{"/config/nats-url/0"}},
 		"no memory limit":                {[]string{"resources.limits.memory=null"}, []string{"/resources/limits", "memory"}},
 		"memory limit without a unit":    {[]string{"resources.limits.memory=512"}, []string{"/resources/limits/memory"}},
