@@ -231,9 +231,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 	s.group.Go(func() error { return s.publisher.Run(ctx) })
 	s.group.Go(func() error { return s.watchQueue(ctx) })
 	s.group.Go(func() error {
-		s.metrics.retention.Run(ctx, retention.Config{
-			NATS: s.nc, JS: s.storage.JS, Stream: s.cfg.Stream, Subjects: s.subjects.Events(), Log: s.log,
-		})
+		s.metrics.retention.Run(ctx, retention.Config{JS: s.storage.JS, Stream: s.cfg.Stream, Log: s.log})
 		return nil
 	})
 	finish()

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -17,21 +16,23 @@ import (
 )
 
 const (
-	// interval is how often the consumers are read.
+	// interval is how often the consumers are read, and the time limit of one measurement.
 	interval = 15 * time.Second
-	// maxFilters is how many filters of a consumer are read one by one.
+	// maxInterval is how often at least they are read while that fails, for example because a
+	// permission is missing.
+	maxInterval = 5 * time.Minute
+	// maxFilters is how many filters of a consumer are read one by one. With more, every message
+	// behind its acknowledgements counts as unread.
 	maxFilters = 16
-	// maxConsumers bounds the gauge, and the reads of one look.
+	// maxConsumers bounds the gauge, and the reads of one measurement. Later names have no value.
 	maxConsumers = 1000
 )
 
 // Config of a Watch.
 type Config struct {
-	NATS     *nats.Conn
-	JS       jetstream.JetStream
-	Stream   string
-	Subjects string // of all messages of the stream
-	Log      *zap.Logger
+	JS     jetstream.JetStream
+	Stream string
+	Log    *zap.Logger
 }
 
 // Watch is the gauge of the durable consumers. Its methods are safe for concurrent use.
@@ -63,23 +64,33 @@ func (w *Watch) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Run measures until ctx ends. After a failure there is no value until the next look succeeds.
+// Run measures until ctx ends. After a failure there is no value until a measurement succeeds.
 func (w *Watch) Run(ctx context.Context, cfg Config) {
 	defer w.left.Store(nil)
 	report := retry.Log{Logger: cfg.Log}
-	for {
-		left, err := measure(ctx, cfg)
-		switch {
+	for pause := interval; ; {
+		switch err := w.update(ctx, cfg); {
 		case err == nil:
-			w.left.Store(&left)
-		case ctx.Err() == nil && cfg.NATS.IsConnected():
-			w.left.Store(nil)
+			pause = interval
+		case ctx.Err() == nil && cfg.JS.Conn().IsConnected():
 			report.Warn("the durable consumers of the stream cannot be read", err)
+			pause = min(2*pause, maxInterval)
 		}
-		if retry.Wait(ctx, interval) != nil {
+		if retry.Wait(ctx, pause) != nil {
 			return
 		}
 	}
+}
+
+// update measures once.
+func (w *Watch) update(ctx context.Context, cfg Config) error {
+	left, err := measure(ctx, cfg)
+	if err != nil {
+		w.left.Store(nil)
+		return err
+	}
+	w.left.Store(&left)
+	return nil
 }
 
 // measure returns what is left for each durable consumer.
@@ -92,21 +103,34 @@ func measure(ctx context.Context, cfg Config) (map[string]float64, error) {
 	}
 	left := map[string]float64{}
 	info := stream.CachedInfo()
-	if c := info.Config; c.MaxAge == 0 && c.MaxBytes <= 0 && c.MaxMsgs <= 0 {
+	if !removes(info.Config) {
 		return left, nil
 	}
-	consumers := stream.ListConsumers(ctx)
-	for consumer := range consumers.Info() {
-		if consumer.Config.Durable == "" || len(left) == maxConsumers {
-			continue
-		}
+	durable, err := durables(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("list the consumers of stream %s: %w", cfg.Stream, err)
+	}
+	for _, consumer := range durable {
 		oldest, err := unread(ctx, cfg, consumer)
 		if err != nil {
 			return nil, fmt.Errorf("consumer %s: %w", consumer.Name, err)
 		}
 		left[consumer.Name] = ratio(info, oldest, time.Now())
 	}
-	return left, consumers.Err()
+	return left, nil
+}
+
+// durables lists the durable consumers of a stream, maxConsumers at most. It reads the list to its
+// end: the client's goroutine blocks for ever on a consumer that is not received.
+func durables(ctx context.Context, stream jetstream.Stream) ([]*jetstream.ConsumerInfo, error) {
+	var durable []*jetstream.ConsumerInfo
+	list := stream.ListConsumers(ctx)
+	for consumer := range list.Info() {
+		if consumer.Config.Durable != "" && len(durable) < maxConsumers {
+			durable = append(durable, consumer)
+		}
+	}
+	return durable, list.Err()
 }
 
 // unread reads the oldest message that the consumer has not acknowledged, nil if there is none.
@@ -119,7 +143,7 @@ func unread(ctx context.Context, cfg Config, consumer *jetstream.ConsumerInfo) (
 		filters = []string{consumer.Config.FilterSubject}
 	}
 	if len(filters) == 0 || len(filters) > maxFilters {
-		filters = []string{cfg.Subjects}
+		filters = []string{store.AllMessages}
 	}
 	var oldest *store.Message
 	for _, filter := range filters {
@@ -137,6 +161,12 @@ func unread(ctx context.Context, cfg Config, consumer *jetstream.ConsumerInfo) (
 	return oldest, nil
 }
 
+// removes reports whether a stream removes messages by their age, or its oldest for new ones. With
+// the discard policy "new" it refuses new ones instead.
+func removes(c jetstream.StreamConfig) bool {
+	return c.MaxAge > 0 || c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0)
+}
+
 // ratio is the part of the stream's retention that is left for a message; nil: all of it. Bytes and
 // messages between it and the stream's end are taken as spread evenly over the sequences.
 func ratio(info *jetstream.StreamInfo, m *store.Message, now time.Time) float64 {
@@ -148,8 +178,9 @@ func ratio(info *jetstream.StreamInfo, m *store.Message, now time.Time) float64 
 		left = min(left, 1-now.Sub(m.Stored).Seconds()/age.Seconds())
 	}
 	state := info.State
-	if state.LastSeq < m.Sequence || state.LastSeq < state.FirstSeq {
-		return max(0, left) // newer than info
+	newer := state.LastSeq < m.Sequence || state.LastSeq < state.FirstSeq // than info
+	if newer || info.Config.Discard == jetstream.DiscardNew {
+		return max(0, left)
 	}
 	first := min(state.FirstSeq, m.Sequence)
 	share := float64(state.LastSeq-m.Sequence+1) / float64(state.LastSeq-first+1)

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -26,21 +27,31 @@ type rig struct {
 
 func newRig(t *testing.T, stream jetstream.StreamConfig) *rig {
 	t.Helper()
-	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(suite.Patience))
+	nc := connect(t, suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}))
+	return newRigOn(t, nc, stream)
+}
+
+func connect(t *testing.T, s *server.Server, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), append(options, nats.Timeout(suite.Patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	return nc
+}
+
+func newRigOn(t *testing.T, nc *nats.Conn, stream jetstream.StreamConfig) *rig {
+	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream.Name, stream.Subjects = "EVENTS", []string{"events.>"}
+	stream.Name, stream.Subjects = "EVENTS", []string{"events.>", "notice"}
 	if _, err := js.CreateStream(t.Context(), stream); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Config: Config{NATS: nc, JS: js, Stream: "EVENTS", Subjects: "events.>", Log: zaptest.NewLogger(t)}, t: t}
+	r := &rig{Config: Config{JS: js, Stream: "EVENTS", Log: zaptest.NewLogger(t)}, t: t}
 	r.publish("a", 5)
 	r.publish("b", 5)
 	return r
@@ -161,6 +172,73 @@ func TestAgeLeft(t *testing.T) {
 	}
 	if got := ratio(info, nil, now); got != 1 {
 		t.Errorf("all read: %v, want 1", got)
+	}
+}
+
+// A full stream with the discard policy "new" refuses messages and removes none.
+func TestDiscardNew(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	info := &jetstream.StreamInfo{
+		Config: jetstream.StreamConfig{MaxAge: 100 * time.Second, MaxMsgs: 10, Discard: jetstream.DiscardNew},
+		State:  jetstream.StreamState{Msgs: 10, FirstSeq: 1, LastSeq: 10},
+	}
+	if got := ratio(info, &store.Message{Sequence: 1, Stored: now.Add(-30 * time.Second)}, now); !same(got, 0.7) {
+		t.Errorf("with an age: got %v, want 0.7", got)
+	}
+	r := newRig(t, jetstream.StreamConfig{MaxMsgs: 10, Discard: jetstream.DiscardNew})
+	r.consumer(jetstream.ConsumerConfig{Durable: "none"}, 0)
+	if got := r.measure(); len(got) != 0 {
+		t.Errorf("got %v of a stream that removes nothing", got)
+	}
+}
+
+// TestReadRefused: the end of the tests finds a goroutine that lists consumers for ever.
+func TestReadRefused(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, &server.Options{
+		JetStream: true, StoreDir: t.TempDir(),
+		Users: []*server.User{{Username: "bridge", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.MSG.GET.>"}},
+		}}},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	nc := connect(t, s, nats.UserInfo("bridge", ""), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) { cancel() }))
+	r := newRigOn(t, nc, jetstream.StreamConfig{MaxMsgs: 20})
+	r.consumer(jetstream.ConsumerConfig{Durable: "one"}, 0)
+	r.consumer(jetstream.ConsumerConfig{Durable: "two"}, 0)
+	if left, err := measure(ctx, r.Config); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, %v, want the end that the refused read caused", left, err)
+	}
+}
+
+// Without a connection there is no value: the one before says nothing about now.
+func TestNoValueWithoutServer(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	r := newRigOn(t, connect(t, s, nats.ReconnectBufSize(-1)), jetstream.StreamConfig{MaxMsgs: 20})
+	r.consumer(jetstream.ConsumerConfig{Durable: "none"}, 0)
+	w := New(prometheus.NewRegistry())
+	if err := w.update(t.Context(), r.Config); err != nil || w.left.Load() == nil {
+		t.Fatalf("no value: %v", err)
+	}
+	r.JS.Conn().Close()
+	if err := w.update(t.Context(), r.Config); err == nil || w.left.Load() != nil {
+		t.Errorf("got %v, %v without a connection", w.left.Load(), err)
+	}
+}
+
+// A consumer without a filter reads every subject of the stream, not only those of events.
+func TestNoFilter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, jetstream.StreamConfig{MaxMsgs: 20})
+	if _, err := r.JS.Publish(t.Context(), "notice", make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	r.consumer(jetstream.ConsumerConfig{Durable: "most"}, 10)
+	if got := r.measure(); !same(got["most"], 0.95) {
+		t.Errorf("got %v, want most 0.95", got)
 	}
 }
 
