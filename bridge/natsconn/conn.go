@@ -58,9 +58,9 @@ func Connect(ctx context.Context, cfg Config, name string, log *zap.Logger, more
 		closed: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
-	c.dialer.websocket = len(cfg.URLs) > 0 && strings.HasPrefix(cfg.URLs[0], "ws")
 	c.dialer.cfg = cfg
-	c.dialer.read, c.dialer.readErr = cfg.read()
+	c.dialer.websocket = len(cfg.URLs) > 0 && strings.HasPrefix(cfg.URLs[0], "ws")
+	c.dialer.read, c.dialer.firstErr = cfg.read()
 	options := append(Options(name, log), nats.SetCustomDialer(&c.dialer), nats.DrainTimeout(drainTimeout), c.watch(log))
 	options = append(append(options, more...), cfg.options(&c.dialer))
 	// The first round of tries happens now, seconds for each server that hangs.

@@ -25,7 +25,10 @@ var errCut = errors.New("this process is stopping")
 // It also reads the files of cfg for each connection: a file that cannot be used is the error of
 // the dialing, and the client tries again.
 type dialer struct {
-	cfg Config
+	cfg      Config
+	firstErr error // why the files could not be read for the first time
+	// websocket: the client writes first, so the server's version cannot be read here.
+	websocket bool
 
 	mu    sync.Mutex
 	cut   bool
@@ -34,15 +37,12 @@ type dialer struct {
 	// refused is why the server that was dialed last is not used, nil when it is.
 	refused error
 	// client is nil until it has been made: until then the first reading of the files is valid.
-	client  *nats.Conn
-	read    *identity // as read last
-	readErr error     // why they could not be read
-	// accepted: a server has accepted the client once. refusedSince is the first refusal after that,
-	// zero while there is none.
+	client *nats.Conn
+	read   *identity // as read last, nil if that failed
+	// accepted: a server has accepted the client once. refusedSince is the first refusal after the
+	// last acceptance, zero while there is none.
 	accepted     bool
 	refusedSince time.Time
-	// websocket: the client writes first, so the server's version cannot be read here.
-	websocket bool
 }
 
 // Dial implements nats.CustomDialer.
@@ -78,20 +78,24 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return greeted, nil
 }
 
-// identify reads who the client is from the files, and gives it what its options do not ask for at
-// each connection. The client holds its lock while it dials.
+// identify reads the files for the connection that is dialed. The client has callbacks for most of
+// the identity. The other options are set here, under the client's lock: it holds that while it dials.
 func (d *dialer) identify() error {
 	d.mu.Lock()
+	client := d.client
+	d.mu.Unlock()
+	if client == nil {
+		return d.firstErr
+	}
+	read, err := d.cfg.read() // without d's lock: stop must not wait for a file
+	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.client == nil {
-		return d.readErr
+	if d.read = read; err != nil {
+		return err
 	}
-	if d.read, d.readErr = d.cfg.read(); d.readErr != nil {
-		return d.readErr
-	}
-	d.client.Opts.Nkey = d.read.public
+	client.Opts.Nkey = read.public
 	// What was accepted once may be replaced at present, in the file or in the server.
-	d.client.Opts.IgnoreAuthErrorAbort = d.accepted && (d.refusedSince.IsZero() || time.Since(d.refusedSince) < refusalLimit)
+	client.Opts.IgnoreAuthErrorAbort = d.accepted && (d.refusedSince.IsZero() || time.Since(d.refusedSince) < refusalLimit)
 	return nil
 }
 

@@ -158,7 +158,7 @@ func (c Config) options(d *dialer) nats.Option {
 			o.UserJWT = func() (string, error) { return d.identity().jwt, nil }
 		}
 		if c.NKey != "" {
-			o.Nkey = d.identity().public // later ones: see adopt
+			o.Nkey = d.identity().public // later ones: see dialer.identify
 		}
 		if c.Creds != "" || c.NKey != "" {
 			o.SignatureCB = func(nonce []byte) ([]byte, error) { return d.identity().key.Sign(nonce) }
