@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,9 +42,6 @@ func (s source) build(ctx context.Context, p v1.Platform, path string) error {
 // manifest copies the manifest for `kubectl apply`.
 func (s source) manifest(out string) error {
 	text, err := os.ReadFile(filepath.Join(s.root, "deploy", "appbridge.yaml"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +20,6 @@ var chartDir = filepath.Join("deploy", "chart", "appbridge")
 // chart packages the Helm chart with the program's version as its appVersion, which is the tag of
 // the image by default.
 func (s source) chart(ctx context.Context, out string) error {
-	if _, err := os.Stat(filepath.Join(s.root, chartDir)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	dir, err := os.MkdirTemp("", "appbridge-chart-")
 	if err != nil {
 		return err
@@ -54,12 +50,12 @@ func chartVersion(version string) string {
 	if number := strings.TrimPrefix(version, "v"); semantic.MatchString(number) {
 		return number
 	}
-	return "0.0.0-g" + unsafe.ReplaceAllString(version, "-")
+	return "0.0.0-g" + notSemantic.ReplaceAllString(version, "-")
 }
 
 var (
-	semantic = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
-	unsafe   = regexp.MustCompile(`[^0-9A-Za-z-]`)
+	semantic    = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
+	notSemantic = regexp.MustCompile(`[^0-9A-Za-z-]`)
 )
 
 // repack writes Helm's archive again: Helm records the time of packaging and the modes of the

@@ -92,7 +92,9 @@ func TestSameBytes(t *testing.T) {
 	if sums[0] != sums[1] {
 		t.Errorf("the checksums of two copies are\n%s\nand\n%s", sums[0], sums[1])
 	}
-	for _, name := range []string{"appbridge-linux-amd64", "appbridge-linux-arm64", "appbridge-image.tar"} {
+	for _, name := range []string{
+		"appbridge-1.2.3.tgz", "appbridge-image.tar", "appbridge-linux-amd64", "appbridge-linux-arm64", "appbridge.yaml",
+	} {
 		if !strings.Contains(sums[0], "  "+name+"\n") {
 			t.Errorf("the checksums lack %s:\n%s", name, sums[0])
 		}
@@ -257,6 +259,17 @@ func TestRepack(t *testing.T) {
 	}
 }
 
+// TestIncomplete: a release without its chart or its manifest is an error.
+func TestIncomplete(t *testing.T) {
+	s := source{root: t.TempDir(), version: testVersion}
+	if err := s.chart(t.Context(), t.TempDir()); err == nil {
+		t.Error("no chart: got no error")
+	}
+	if err := s.manifest(t.TempDir()); err == nil {
+		t.Error("no manifest: got no error")
+	}
+}
+
 func TestBadArguments(t *testing.T) {
 	good := []string{"release", "--version", "v1", "--revision", "abc", "--created", "1", "--out", t.TempDir()}
 	for _, test := range []struct {
@@ -268,6 +281,7 @@ func TestBadArguments(t *testing.T) {
 		{"unknown command", append([]string{"publish"}, good[1:]...), `command "publish": usage: dist`},
 		{"no version", append(slices.Clone(good), "--version", ""), "--version is empty"},
 		{"no revision", append(slices.Clone(good), "--revision", ""), "--revision is empty"},
+		{"nothing in order", []string{"release", "--tag", ""}, "--version is empty\n--revision is empty\n--out is empty\n--tag is empty\n--created is -1"},
 		{"no time", append(slices.Clone(good), "--created", "-1"), "--created is -1"},
 		{"a folder that exists", good, "file exists"},
 	} {

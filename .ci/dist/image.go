@@ -102,7 +102,7 @@ func (s source) layer(binary string) ([]byte, error) {
 	return compressed.Bytes(), nil
 }
 
-// add adds a file of root's to an archive.
+// add adds a file to an archive. Its owner is root.
 func (s source) add(w *tar.Writer, name string, mode int64, content []byte) error {
 	header := &tar.Header{
 		Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: s.created, Format: tar.FormatUSTAR,

@@ -61,9 +61,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var missing []error
-	for name, value := range map[string]string{"--version": s.version, "--revision": s.revision, "--out": *out, "--tag": *tag} {
-		if value == "" {
-			missing = append(missing, fmt.Errorf("%s is empty", name))
+	for _, name := range []string{"version", "revision", "out", "tag"} {
+		if flags.Lookup(name).Value.String() == "" {
+			missing = append(missing, fmt.Errorf("--%s is empty", name))
 		}
 	}
 	if *created < 0 {
