@@ -114,10 +114,11 @@ func ReadMessage(domain, stream string) string {
 	return apiPrefix(domain) + "STREAM.MSG.GET." + stream
 }
 
-// InDomain is where to publish a message so that a stream of a JetStream domain stores it under
-// subject. Servers pass no bucket's entry from one domain to another: it is published below the
+// InDomain is the subject to publish to so that a stream in a JetStream domain stores the message
+// under subject. Servers pass no bucket's entry from one domain to another: it is published below the
 // domain's API, "$JS.<domain>.API.$KV.<bucket>.<key>". Any other subject, and each one without a
-// domain, stays as it is. The subject in an expectation's header is always the stored one.
+// domain, stays as it is. The subject in an expectation's header is always the stored one. The domain
+// must be valid or empty: nothing is checked here.
 func InDomain(domain, subject string) string {
 	if domain == "" || !strings.HasPrefix(subject, bucketSubjectPrefix) {
 		return subject
@@ -130,8 +131,8 @@ func BucketStream(bucket string) string { return bucketStreamPrefix + bucket }
 
 // BucketSubject is the subject on which the entry of a key is stored, "$KV.<bucket>.<key>". Entries
 // are published there directly, since a KV client sets no headers; InDomain has the subject for a
-// bucket in another JetStream domain. The bucket must be valid, the
-// key come from AppID.Key: nothing is checked here.
+// bucket in another JetStream domain. The bucket must be valid, the key come from AppID.Key: nothing
+// is checked here.
 func BucketSubject(bucket, key string) string {
 	return bucketSubjectPrefix + bucket + "." + key
 }

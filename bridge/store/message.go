@@ -28,7 +28,8 @@ func ErrorCodeOf(err error) jetstream.ErrorCode {
 // ErrClosed reports that the NATS client stopped reconnecting, as after refused credentials.
 var ErrClosed = errors.New("the NATS connection is closed")
 
-// ErrNoMessage reports that the stream has no such message.
+// ErrNoMessage reports that the stream has no such message. LastMessage, MessageAt and NextMessage
+// return it.
 var ErrNoMessage = errors.New("no message")
 
 // NewJetStream is a JetStream client for a domain; empty: that of the server.
@@ -39,7 +40,8 @@ func NewJetStream(nc *nats.Conn, domain string, options ...jetstream.JetStreamOp
 	return jetstream.NewWithDomain(nc, domain, options...)
 }
 
-// Addressed is the message that is published so that a stream in the domain of js stores msg.
+// Addressed is a copy of msg, with the same header, to publish so that a stream in the domain of js
+// stores msg.
 func Addressed(js jetstream.JetStream, msg *nats.Msg) *nats.Msg {
 	addressed := *msg
 	addressed.Subject = subjects.InDomain(js.Options().Domain, msg.Subject)
