@@ -27,7 +27,7 @@ func TestBridgeRights(t *testing.T) {
 		}
 		withRoot(opts)
 	})
-	s.world = cluster(t).Beside()
+	s.world = cluster.Get(t).Beside()
 	s.world.NATS = s.url("bridge")
 	t.Cleanup(func() {
 		if err := s.world.Stop(); err != nil {

@@ -5,13 +5,11 @@ package accounts_test
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,62 +27,29 @@ const (
 	bridgePassword = "the password of the bridge"
 )
 
-// shared is the cluster of all tests.
-var shared struct {
-	once  sync.Once
-	world *suite.World
-	err   error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.world != nil {
-		if err := shared.world.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	// A mirror that ends tries for some seconds to delete its consumer, which APPS does not export.
-	mirror := goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*stream).tryDeleteSourcingConsumer.func1")
-	if code == 0 {
-		if err := goleak.Find(mirror); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
 // cluster has an app of the project shop and one of the project bank, each with a replica that has
 // written a line.
-func cluster(t *testing.T) *suite.World {
-	t.Helper()
-	suite.Needed(t)
-	shared.once.Do(func() { shared.world, shared.err = startCluster() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.world
+var cluster = suite.SharedWorld{Prepare: createApps}
+
+func TestMain(m *testing.M) {
+	// A mirror that ends tries for some seconds to delete its consumer, which APPS does not export.
+	mirror := goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*stream).tryDeleteSourcingConsumer.func1")
+	suite.Main(m, cluster.Stop, mirror)
 }
 
-func startCluster() (*suite.World, error) {
-	ctx := context.Background()
-	w, err := suite.StartWorld(ctx, testenv.Options{})
-	if err != nil {
-		return nil, err
-	}
+func createApps(ctx context.Context, w *suite.World) error {
 	for _, project := range []string{"shop", "bank"} {
 		svc, err := w.Create(ctx, testenv.App{Project: project, Domain: "production", Name: "storefront"})
 		if err != nil {
-			return nil, errors.Join(err, w.Stop())
+			return err
 		}
 		pod, err := w.Kubelet.RunPod(ctx, testenv.PodOptions{Name: project + "-1", Service: svc.Name})
 		if err != nil {
-			return nil, errors.Join(err, w.Stop())
+			return err
 		}
 		pod.Write("a line of " + project)
 	}
-	return w, nil
+	return nil
 }
 
 // site is a server with one of the configuration files, a bridge, and the mirrors.
@@ -202,7 +167,7 @@ func (s *site) options() []string {
 // run starts a bridge with everything on, and makes the mirrors as the documentation says.
 func (s *site) run(options ...string) {
 	s.t.Helper()
-	s.world = cluster(s.t).Beside()
+	s.world = cluster.Get(s.t).Beside()
 	s.world.NATS = s.url("bridge")
 	s.t.Cleanup(func() {
 		if err := s.world.Stop(); err != nil {

@@ -31,7 +31,7 @@ func TestMirrorFollows(t *testing.T) {
 	body := make([]byte, 32<<10)
 	for i := range 2 * events {
 		project := []string{"shop", "bank"}[i%2]
-		if _, err := js.PublishAsync("flyte.apps.events."+project+".production.storefront.updated", body); err != nil {
+		if _, err := js.PublishAsync("flyte.apps.events."+project+".production.storefront.updated", body, jetstream.WithStallWait(suite.Patience)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,14 +4,12 @@
 package alerts_test
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,24 +24,18 @@ import (
 // patience bounds every wait. Nothing is expected to come near it.
 const patience = suite.Patience
 
-// shared is the cluster of all runs: started by the first that needs it.
-var shared struct { //nolint:gochecknoglobals // one cluster for all tests
-	once sync.Once
-	*suite.World
-	err error
-}
+// shared is the cluster of all runs, with the namespace of each.
+var shared suite.SharedWorld //nolint:gochecknoglobals // one cluster for all tests
 
 // The runs mostly wait: more of them run at a time than there are processors.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil { // -parallel overrides it
 		panic(err)
 	}
-	suite.Main(m, func() error {
-		if shared.World == nil {
-			return nil
-		}
-		return shared.Stop()
-	})
+	for _, c := range cases() {
+		shared.Options.Namespaces = append(shared.Options.Namespaces, c.name)
+	}
+	suite.Main(m, shared.Stop)
 }
 
 // run is a namespace with bridges and a NATS server of its own, and the scrapes of the bridges.
@@ -68,17 +60,7 @@ type bridge struct {
 // newRun starts a NATS server. The namespace has to be one of the cluster's.
 func newRun(t *testing.T, namespace string, tp *tape) *run {
 	t.Helper()
-	shared.once.Do(func() {
-		var namespaces []string
-		for _, c := range cases() {
-			namespaces = append(namespaces, c.name)
-		}
-		shared.World, shared.err = suite.StartWorld(context.Background(), testenv.Options{Namespaces: namespaces})
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	r := &run{World: shared.Beside(), tape: tp, t: t, namespace: namespace}
+	r := &run{World: shared.Get(t).Beside(), tape: tp, t: t, namespace: namespace}
 	var err error
 	if r.servers, err = testenv.StartNATS(t.Context(), testenv.NATSOptions{}); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -31,41 +30,14 @@ const (
 	chartDir = "deploy/chart/appbridge"
 )
 
-// world is shared by all tests.
-var world struct {
-	once sync.Once
-	*suite.World
-	err error
-}
+var world = suite.SharedWorld{Prepare: installMonitoring}
 
-func TestMain(m *testing.M) {
-	suite.Main(m, func() error {
-		if world.World == nil {
-			return nil
-		}
-		return world.Stop()
-	})
-}
+func TestMain(m *testing.M) { suite.Main(m, world.Stop) }
 
-// start is the world, with the definitions of PodMonitor and PrometheusRule, or the end of the test.
-func start(t *testing.T) *suite.World {
-	t.Helper()
-	suite.Needed(t)
-	world.once.Do(func() {
-		if world.World, world.err = suite.StartWorld(context.Background(), testenv.Options{}); world.err != nil {
-			return
-		}
-		world.err = installMonitoring()
-	})
-	if world.err != nil {
-		t.Fatal(world.err)
-	}
-	return world.World
-}
-
-func installMonitoring() error {
+// installMonitoring installs the definitions of PodMonitor and PrometheusRule.
+func installMonitoring(ctx context.Context, w *suite.World) error {
 	const module = "github.com/prometheus-operator/prometheus-operator"
-	cmd := exec.Command("go", "mod", "download", "-modfile=.ci/prometheus-operator.mod", "-json", module)
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-modfile=.ci/prometheus-operator.mod", "-json", module)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
@@ -77,12 +49,12 @@ func installMonitoring() error {
 	}
 	for _, name := range []string{"podmonitors", "prometheusrules"} {
 		file := filepath.Join(downloaded.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+name+".yaml")
-		apply := world.Prepare(exec.Command("kubectl", "apply", "--server-side", "-f", file))
+		apply := w.Prepare(exec.CommandContext(ctx, "kubectl", "apply", "--server-side", "-f", file))
 		if out, err := apply.CombinedOutput(); err != nil {
 			return errors.Join(err, errors.New(string(out)))
 		}
 	}
-	wait := world.Prepare(exec.Command("kubectl", "wait", "--for=condition=Established", "--timeout=5m", "crd/podmonitors.monitoring.coreos.com", "crd/prometheusrules.monitoring.coreos.com"))
+	wait := w.Prepare(exec.CommandContext(ctx, "kubectl", "wait", "--for=condition=Established", "--timeout=5m", "crd/podmonitors.monitoring.coreos.com", "crd/prometheusrules.monitoring.coreos.com"))
 	if out, err := wait.CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(string(out)))
 	}

@@ -17,7 +17,7 @@ import (
 // TestConform: kubeconform accepts every variant by the schemas of the API server, in which an
 // unknown field is an error, and by them finds a field that does not exist.
 func TestConform(t *testing.T) {
-	w := start(t)
+	w := world.Get(t)
 	all := variants(t)
 	rendered := map[string]release{}
 	for name, values := range all {

@@ -48,7 +48,7 @@ func commands(t *testing.T, section string) []string {
 // arrives. There is no kubelet that runs pods: the test starts the program with what the cluster
 // then has, and sets the status of the Deployment.
 func TestInstall(t *testing.T) {
-	w := start(t)
+	w := world.Get(t)
 	dir := t.TempDir()
 	if err := os.Symlink(tool(t, "helm"), filepath.Join(dir, "helm")); err != nil {
 		t.Fatal(err)

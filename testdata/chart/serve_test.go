@@ -28,7 +28,7 @@ import (
 // account of that variant. The test sets what a pod and its network would bring: addresses, and
 // the folders where files lie.
 func TestServe(t *testing.T) {
-	w := start(t)
+	w := world.Get(t)
 	for name, values := range variants(t) {
 		t.Run(name, func(t *testing.T) {
 			r := render(t, "serve-"+name, values...)

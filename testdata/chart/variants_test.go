@@ -51,7 +51,7 @@ func wantKinds(t *testing.T, name string) map[string]int {
 // TestVariants: the API server takes every object of every variant, knows each of its fields and
 // warns of none.
 func TestVariants(t *testing.T) {
-	w := start(t)
+	w := world.Get(t)
 	for name, values := range variants(t) {
 		t.Run(name, func(t *testing.T) {
 			r := render(t, name, values...)
@@ -75,7 +75,7 @@ func TestVariants(t *testing.T) {
 // TestPods: the API server admits the pods of every variant in a namespace of the strictest pod
 // security standard, and limits fit together.
 func TestPods(t *testing.T) {
-	w := start(t)
+	w := world.Get(t)
 	for name, values := range variants(t) {
 		t.Run(name, func(t *testing.T) {
 			r := render(t, name, values...)

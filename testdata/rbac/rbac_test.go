@@ -3,42 +3,29 @@
 package rbac_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// shared is started by the first test that needs it.
-var shared struct {
-	once  sync.Once
-	world *suite.World
-	err   error
-}
+var shared suite.SharedWorld
 
 // The tests mostly wait: more of them run at a time than there are processors.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil { // -parallel overrides it
 		panic(err)
 	}
-	suite.Main(m, func() error {
-		if shared.world == nil {
-			return nil
-		}
-		return shared.world.Stop()
-	})
+	suite.Main(m, shared.Stop)
 }
 
 // world is a cluster with a kubelet, and a NATS server.
@@ -49,15 +36,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	suite.Needed(t)
-	shared.once.Do(func() {
-		shared.world, shared.err = suite.StartWorld(context.Background(), testenv.Options{})
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
+	w := shared.Get(t)
 	js := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	return &world{shared.world, js.ClientURL()}
+	return &world{w, js.ClientURL()}
 }
 
 // variant is a way to install the chart.

@@ -58,15 +58,15 @@ func (c *Cluster) Stop() error {
 }
 
 // Main runs the tests of a package, then stop, which ends what they share; and
-// fails if they leave goroutines behind. It does not return.
-func Main(m *testing.M, stop func() error) {
+// fails if they leave goroutines behind that the options do not name. It does not return.
+func Main(m *testing.M, stop func() error, ignored ...goleak.Option) {
 	code := m.Run()
 	if err := stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := goleak.Find(ignored...); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
 			code = 1
 		}
