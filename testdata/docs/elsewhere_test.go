@@ -19,7 +19,9 @@ var runElsewhere = map[string]elsewhere{
 	"docs/logs.md#Read an app's logs":     {"logsvc/e2e/readme_test.go", ""},
 	"docs/apps.md#Operate apps":           {"bridge/appsvc/e2e/readme_test.go", ""},
 	"docs/install.md#With Docker Compose": {"testdata/compose/compose_test.go", "needs a Docker engine: `make compose-test`"},
-	"docs/install.md#*":                   {"testdata/chart/install_test.go", ""},
+	"docs/install.md#With the chart":      {"testdata/chart/install_test.go", ""},
+	"docs/install.md#Values that matter":  {"testdata/chart/install_test.go", ""},
+	"docs/install.md#Uninstall":           {"testdata/chart/install_test.go", ""},
 	"docs/benchmarks.md#*":                {"testdata/bench/bench_test.go", "half an hour of an idle machine; the tests of bin/bench run it on a few apps"},
 }
 
