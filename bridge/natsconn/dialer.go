@@ -16,6 +16,10 @@ const dialTimeout = 2 * time.Second
 // changed Secret takes to reach a pod. A file that never changes needs a restart.
 const refusalLimit = 10 * time.Minute
 
+// refusalGap is the time without a refusal after which the next one is the first again: meanwhile no
+// server answered.
+const refusalGap = time.Minute
+
 var errCut = errors.New("this process is stopping")
 
 // dialer makes the client's TCP connections and can cut them. The client holds its lock while it
@@ -40,9 +44,9 @@ type dialer struct {
 	client *nats.Conn
 	read   *identity // as read last, nil if that failed
 	// accepted: a server has accepted the client once. refusedSince is the first refusal after the
-	// last acceptance, zero while there is none.
-	accepted     bool
-	refusedSince time.Time
+	// last acceptance or gap, refusedLast the newest; both are zero while there is none.
+	accepted                  bool
+	refusedSince, refusedLast time.Time
 }
 
 // Dial implements nats.CustomDialer.
@@ -95,7 +99,8 @@ func (d *dialer) identify() error {
 	}
 	client.Opts.Nkey = read.public
 	// What was accepted once may be replaced at present, in the file or in the server.
-	client.Opts.IgnoreAuthErrorAbort = d.accepted && (d.refusedSince.IsZero() || time.Since(d.refusedSince) < refusalLimit)
+	now := time.Now()
+	client.Opts.IgnoreAuthErrorAbort = d.accepted && (now.Sub(d.refusedLast) > refusalGap || now.Sub(d.refusedSince) < refusalLimit)
 	return nil
 }
 
@@ -119,15 +124,17 @@ func (d *dialer) serves(client *nats.Conn) {
 func (d *dialer) accept() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.accepted, d.refusedSince = true, time.Time{}
+	d.accepted, d.refusedSince, d.refusedLast = true, time.Time{}, time.Time{}
 }
 
 func (d *dialer) refuse() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.refusedSince.IsZero() {
-		d.refusedSince = time.Now()
+	now := time.Now()
+	if now.Sub(d.refusedLast) > refusalGap {
+		d.refusedSince = now
 	}
+	d.refusedLast = now
 }
 
 func (d *dialer) dialed(conn net.Conn, err error) error {

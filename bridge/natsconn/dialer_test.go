@@ -19,9 +19,11 @@ func TestRefusalIsTriedAgain(t *testing.T) {
 		{"refused at the start", (*dialer).refuse, false},
 		{"accepted", (*dialer).accept, true},
 		{"refused later", func(d *dialer) { d.accept(); d.refuse() }, true},
-		{"refused for too long", func(d *dialer) { d.accept(); d.refusedSince = time.Now().Add(-refusalLimit) }, false},
-		{"refused since then", func(d *dialer) { d.accept(); d.refusedSince = time.Now().Add(-refusalLimit); d.refuse() }, false},
-		{"accepted again", func(d *dialer) { d.refusedSince = time.Now().Add(-refusalLimit); d.accept() }, true},
+		{"refused for too long", func(d *dialer) { d.accept(); refusedFor(d, 0) }, false},
+		{"refused since then", func(d *dialer) { d.accept(); refusedFor(d, 0); d.refuse() }, false},
+		{"accepted again", func(d *dialer) { refusedFor(d, 0); d.accept() }, true},
+		{"no server since then", func(d *dialer) { d.accept(); refusedFor(d, 2*refusalGap) }, true},
+		{"refused after that", func(d *dialer) { d.accept(); refusedFor(d, 2*refusalGap); d.refuse() }, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := &dialer{client: &nats.Conn{}}
@@ -34,4 +36,9 @@ func TestRefusalIsTriedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refusedFor makes d refused for as long as that is tried again, the last time so long ago.
+func refusedFor(d *dialer, ago time.Duration) {
+	d.refusedSince, d.refusedLast = time.Now().Add(-refusalLimit), time.Now().Add(-ago)
 }
