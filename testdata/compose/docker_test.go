@@ -258,7 +258,7 @@ CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prome
 func buildProgram(t *testing.T, name string, args ...string) (binary string) {
 	t.Helper()
 	binary = filepath.Join(t.TempDir(), name)
-	all := append([]string{"build", "-buildvcs=false", "-o", binary}, args...)
+	all := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", binary}, args...) // as the servers are built
 	if _, err := output(t.Context(), []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", all...); err != nil {
 		t.Fatal(err)
 	}
