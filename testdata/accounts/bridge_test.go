@@ -35,8 +35,10 @@ func TestBridgeRights(t *testing.T) {
 		}
 	})
 	heard, root := s.tap(), s.client("root")
-	options := []string{"--enable-writes", "--base-domain", "apps.example.com", "--marker-max-age", "1s", "--audit-interval", "10s",
-		"--stream-max-age", "720h"} // with a limit the bridge lists the durable consumers
+	options := []string{
+		"--enable-writes", "--base-domain", "apps.example.com", "--marker-max-age", "1s", "--audit-interval", "10s",
+		"--stream-max-age", "720h", // with a limit the bridge lists the durable consumers
+	}
 	var err error
 	if s.bridge, err = s.world.Serve(t.Context(), nil, options...); err != nil {
 		t.Fatal(err)
