@@ -173,31 +173,48 @@ func proxied(t *testing.T, s *server.Server) *testenv.Proxy {
 	return p
 }
 
-// A stream whose end falls into an outage of the service's connection is told of
-// it afterwards.
+// A stream whose end falls into an outage of the service's connection has it afterwards, also when
+// the end was written to a connection that was dead by then.
 func TestEndInOutage(t *testing.T) {
 	t.Parallel()
-	s := suite.NATS(t, nil)
-	p := proxied(t, s)
-	source := &written{replicas: []string{"a"}, run: forever}
-	own := dial(t, "nats://"+p.Addr())
-	b := serveOn(t, s, own, dial(t, s.ClientURL()), source)
-	in := b.tail(`{"max_duration": "500ms"}`)
-	in.next()
-	if err := p.Cut(); err != nil {
-		t.Fatal(err)
-	}
-	b.eventually("the stream ends", func() error {
-		if source.taken.Load() != 0 {
-			return errors.New("it goes on")
-		}
-		return nil
-	})
-	if err := p.Heal(); err != nil {
-		t.Fatal(err)
-	}
-	if _, end := in.all(); end.Header.Get(subjects.HeaderLogEnd) != "max_duration" {
-		t.Errorf("the end is %v", end.Header)
+	for name, fail := range map[string]func(*testenv.Proxy) error{"cut": (*testenv.Proxy).Cut, "hang": (*testenv.Proxy).Hang} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := suite.NATS(t, nil)
+			p := proxied(t, s)
+			finish := make(chan struct{})
+			source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, _ logsvc.Sink) error {
+				select {
+				case <-finish:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}}
+			own := dial(t, "nats://"+p.Addr())
+			b := serveOn(t, s, own, dial(t, s.ClientURL()), source)
+			in := b.tail("")
+			in.next()
+			if err := fail(p); err != nil {
+				t.Fatal(err)
+			}
+			before := own.Stats().OutMsgs
+			close(finish)
+			b.eventually("the stream ends", func() error {
+				if source.taken.Load() != 0 {
+					return errors.New("it goes on")
+				}
+				if name == "hang" && own.Stats().OutMsgs == before {
+					return errors.New("the end is not written")
+				}
+				return nil
+			})
+			if err := p.Heal(); err != nil {
+				t.Fatal(err)
+			}
+			if _, end := in.all(); end.Header.Get(subjects.HeaderLogEnd) != "eof" {
+				t.Errorf("the end is %v", end.Header)
+			}
+		})
 	}
 }
 

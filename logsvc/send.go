@@ -180,6 +180,27 @@ func (s *Service) deliver(ctx context.Context, msg *nats.Msg) error {
 	}
 }
 
+// confirmTime is how long the server may take to confirm the end of a stream.
+const confirmTime = 2 * time.Second
+
+// deliverEnd delivers the last messages of an answer. Those of a stream are confirmed: what is
+// written to a connection that breaks is lost without an error. They are sent again until the
+// server has read them, which may repeat them.
+func (s *Service) deliverEnd(ctx context.Context, end ending, msgs ...*nats.Msg) {
+	ctx, stop := context.WithTimeout(ctx, outageLimit)
+	defer stop()
+	for {
+		for _, msg := range msgs {
+			if s.deliver(ctx, msg) != nil {
+				return // an error has no receiver
+			}
+		}
+		if end.id == "" || s.nc.FlushTimeout(confirmTime) == nil || s.nc.IsClosed() || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
 // early is an error that ends a stream before the end of its log and is no failure: its reason.
 type early subjects.LogEnd
 
@@ -224,13 +245,11 @@ func (s *Service) finish(ctx context.Context, req *logRequest, end ending, err e
 		reason = early(subjects.LogEndShutdown)
 	default:
 		failure := s.failure(req.query.App, err)
-		for _, msg := range end.messages(failure, req.end) {
-			_ = s.deliver(ctx, msg) // an error has no receiver
-		}
+		s.deliverEnd(ctx, end, end.messages(failure, req.end)...)
 		return failure.Code.String()
 	}
 	if reason != errGone {
-		_ = s.deliver(ctx, end.message(subjects.LogEnd(reason), req.end)) // here, too
+		s.deliverEnd(ctx, end, end.message(subjects.LogEnd(reason), req.end))
 	}
 	return string(reason)
 }
