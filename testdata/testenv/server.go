@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -121,9 +122,13 @@ func (c *Cluster) serves(ctx context.Context) bool {
 	return err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 }
 
+var users sync.Mutex
+
 // User is a configuration for another user: one in no group may do nothing
 // until it is given a role.
 func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
+	users.Lock() // envtest's authority counts serial numbers without a lock
+	defer users.Unlock()
 	user, err := c.env.AddUser(envtest.User{Name: name, Groups: groups}, rest.CopyConfig(&rest.Config{QPS: -1}))
 	if err != nil {
 		return nil, fmt.Errorf("add user %s: %w", name, err)
