@@ -191,9 +191,7 @@ func (s *Service) deliverEnd(ctx context.Context, end ending, msgs ...*nats.Msg)
 	defer stop()
 	for {
 		for _, msg := range msgs {
-			if s.deliver(ctx, msg) != nil {
-				return // an error has no receiver
-			}
+			_ = s.deliver(ctx, msg) // an error has no receiver, and the end has to follow
 		}
 		if end.id == "" || s.nc.FlushTimeout(confirmTime) == nil || s.nc.IsClosed() || ctx.Err() != nil {
 			return
