@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,30 +60,10 @@ func installMonitoring(ctx context.Context, w *suite.World) error {
 	return nil
 }
 
-// tools are paths by name.
-var tools sync.Map
-
-// tool is the path of a tool that a file of .ci pins. The first use builds it.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	if path, ok := tools.Load(name); ok {
-		return path.(string)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile=.ci/"+name+".mod", name)
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go tool %s: %v", name, err)
-	}
-	path := strings.TrimSpace(string(out))
-	tools.Store(name, path)
-	return path
-}
-
 // template runs helm template, and returns what it prints on standard error when it fails.
 func template(t *testing.T, release, namespace string, args ...string) (rendered string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, "helm"), append([]string{"template", release, chartDir, "--namespace", namespace}, args...)...)
+	cmd := exec.CommandContext(t.Context(), suite.Tool(t, root, "helm"), append([]string{"template", release, chartDir, "--namespace", namespace}, args...)...)
 	cmd.Dir = root
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed

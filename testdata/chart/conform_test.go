@@ -24,7 +24,7 @@ func TestConform(t *testing.T) {
 		rendered[name] = render(t, name, values...)
 	}
 	schemas := writeSchemas(t, w, rendered)
-	kubeconform := tool(t, "kubeconform")
+	kubeconform := suite.Tool(t, root, "kubeconform")
 	check := func(text string) (string, error) {
 		t.Helper()
 		file := configtest.WriteFile(t, t.TempDir(), "rendered.yaml", text)

@@ -50,7 +50,7 @@ func commands(t *testing.T, section string) []string {
 func TestInstall(t *testing.T) {
 	w := world.Get(t)
 	dir := t.TempDir()
-	if err := os.Symlink(tool(t, "helm"), filepath.Join(dir, "helm")); err != nil {
+	if err := os.Symlink(suite.Tool(t, root, "helm"), filepath.Join(dir, "helm")); err != nil {
 		t.Fatal(err)
 	}
 	broker := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL()

@@ -16,6 +16,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // Placeholders of a rendered chart. Each case replaces them with names of its own.
@@ -32,17 +34,16 @@ const chart = "deploy/chart/appbridge"
 // render returns the chart's manifests, with the values of files and with some values set.
 func render(t *testing.T, values []string, files ...string) string {
 	t.Helper()
-	args := []string{
-		"tool", "-modfile=.ci/helm.mod", "helm", "template", placeRelease, chart, "--namespace", placeOwn,
-	}
+	root := filepath.Join("..", "..")
+	args := []string{"template", placeRelease, chart, "--namespace", placeOwn}
 	for _, file := range files {
 		args = append(args, "--values", file)
 	}
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir = filepath.Join("..", "..")
+	cmd := exec.CommandContext(t.Context(), suite.Tool(t, root, "helm"), args...)
+	cmd.Dir = root
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%s: %v\n%s", cmd, err, exit.Stderr)
