@@ -121,24 +121,10 @@ func (d *deployment) update(p program, leaderFirst bool) (gap audit.Gap) {
 // a reader of the stream sees no sequence twice and misses none.
 func TestRollout(t *testing.T) {
 	t.Parallel()
-	servers := must[*testenv.NATS](t)(testenv.StartNATS(t.Context(), testenv.NATSOptions{Logf: t.Logf}))
-	t.Cleanup(func() {
-		if err := servers.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := newWorldAt(t, servers.URL())
+	w, history, options, elected := upgradeWorld(t)
 	older, newer := w.programs()
 	began := time.Now()
-	options := w.options(servers.URL())
-	history := must[*testenv.History](t)(w.History(t.Context(), w.namespace))
-	t.Cleanup(func() {
-		if err := history.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	d := &deployment{w: w, options: append(slices.Clone(options), "--leader-elect", "--lease-namespace", w.namespace,
-		"--lease-name", "appbridge", "--watch-buffer-size", "10000")} // no merging: every state is owed
+	d := &deployment{w: w, options: elected}
 	for range deploymentReplicas {
 		d.start(older)
 	}

@@ -315,30 +315,39 @@ func (w *world) change(app testenv.App, exists map[string]bool, random *rand.Ran
 	return err
 }
 
-// A rolling upgrade under load, back and forth again, on one stream and one bucket: the next program
-// starts as a standby, then the one that leads is asked to stop. Every state that etcd held while
-// one of them led is in the stream once and in order; of what happened in between, the net
-// difference is. The bucket is the cluster's state at the end.
-func TestRollingUpgrade(t *testing.T) {
-	t.Parallel()
+// upgradeWorld is a world with a NATS server as a process and with the history that etcd held; the
+// options of a bridge, and those of one with leader election that merges nothing: every state is
+// owed.
+func upgradeWorld(t *testing.T) (w *world, history *testenv.History, options, elected []string) {
+	t.Helper()
 	servers := must[*testenv.NATS](t)(testenv.StartNATS(t.Context(), testenv.NATSOptions{Logf: t.Logf}))
 	t.Cleanup(func() {
 		if err := servers.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	w := newWorldAt(t, servers.URL())
-	older, newer := w.programs()
-	began := time.Now()
-	options := w.options(servers.URL())
-	elected := append(slices.Clone(options), "--leader-elect", "--lease-namespace", w.namespace, "--lease-name", "appbridge",
-		"--watch-buffer-size", "10000") // no merging: every state is owed
-	history := must[*testenv.History](t)(w.History(t.Context(), w.namespace))
+	w = newWorldAt(t, servers.URL())
+	options = w.options(servers.URL())
+	elected = append(slices.Clone(options), "--leader-elect", "--lease-namespace", w.namespace, "--lease-name", "appbridge",
+		"--watch-buffer-size", "10000")
+	history = must[*testenv.History](t)(w.History(t.Context(), w.namespace))
 	t.Cleanup(func() {
 		if err := history.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
+	return w, history, options, elected
+}
+
+// A rolling upgrade under load, back and forth again, on one stream and one bucket: the next program
+// starts as a standby, then the one that leads is asked to stop. Every state that etcd held while
+// one of them led is in the stream once and in order; of what happened in between, the net
+// difference is. The bucket is the cluster's state at the end.
+func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	w, history, options, elected := upgradeWorld(t)
+	older, newer := w.programs()
+	began := time.Now()
 
 	leader := w.serve(older, elected...)
 	w.waitLeads(leader)
