@@ -32,9 +32,12 @@ func BinDir() (string, error) {
 	return dir, nil
 }
 
+// Root is the folder of the root module, also for a test of a nested module.
+func Root() (string, error) { return moduleDir(ownModule) }
+
 // binDir asks the build script for the folder.
 func binDir() (string, error) {
-	root, err := moduleDir(ownModule)
+	root, err := Root()
 	if err != nil {
 		return "", err
 	}
@@ -57,6 +60,30 @@ func Promtool() (string, error) { return built("promtool") }
 // NATSServer is the path of the stock nats-server in [BinDir], at the version
 // that this module embeds.
 func NATSServer() (string, error) { return built("nats-server") }
+
+// Kwok is the path of kwok in [BinDir].
+func Kwok() (string, error) { return built("kwok") }
+
+// KnativeDir is the folder with what testdata/cluster/knative builds: Knative's reconcilers and
+// webhooks as the program knative, kube-controller-manager, and below config the definitions and
+// config maps of Knative's modules. An error reports that it is missing and how to build it.
+func KnativeDir() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	out, err := output(exec.Command(filepath.Join(root, "testdata", "cluster", "knative", "build.sh"), "--print"))
+	if err != nil {
+		return "", fmt.Errorf("ask for the folder of Knative's binaries: %w", err)
+	}
+	dir := strings.TrimSpace(out)
+	for _, name := range []string{"knative", "kube-controller-manager", "config"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("no %s in %s: run `make knative-bin` (minutes the first time, nothing after that)", name, dir)
+		}
+	}
+	return dir, nil
+}
 
 func built(name string) (string, error) {
 	dir, err := binDir()

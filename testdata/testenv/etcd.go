@@ -16,10 +16,10 @@ import (
 func (c *Cluster) Compact(ctx context.Context, h *History) error {
 	// Changes since the version before the compacted one are not forgotten, so
 	// that one must not be an object's.
-	if _, err := c.mark(ctx); err != nil {
+	if _, err := c.mark(ctx, historyMark); err != nil {
 		return fmt.Errorf("compact: %w", err)
 	}
-	revision, err := c.mark(ctx)
+	revision, err := c.mark(ctx, historyMark)
 	if err != nil {
 		return fmt.Errorf("compact: %w", err)
 	}
@@ -101,8 +101,8 @@ func (c *Cluster) withoutEtcd(ctx context.Context, do func() error) error {
 }
 
 // mark writes a key of no object, and returns the revision of that.
-func (c *Cluster) mark(ctx context.Context) (int64, error) {
+func (c *Cluster) mark(ctx context.Context, key string) (int64, error) {
 	written := etcdRange{}
-	err := c.etcd(ctx, "/v3/kv/put", map[string]any{"key": []byte(historyMark), "value": []byte{}}, &written)
+	err := c.etcd(ctx, "/v3/kv/put", map[string]any{"key": []byte(key), "value": []byte{}}, &written)
 	return written.Header.Revision, err
 }

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Where the API server keeps Knative's resources: below historyRoot,
@@ -29,9 +31,39 @@ const (
 	historyUntil = historyRoot + "services0" // the first key behind services/
 )
 
+// place is where the API server keeps what a history is of.
+type place struct {
+	root, from, mark, until string
+	kinds                   map[string]string // by resource
+	decode                  func([]byte) (*unstructured.Unstructured, error)
+}
+
+var knativePlace = place{
+	root: historyRoot, from: historyFrom, mark: historyMark, until: historyUntil,
+	kinds: map[string]string{"services": "Service", "revisions": "Revision"},
+	decode: func(value []byte) (*unstructured.Unstructured, error) {
+		obj := &unstructured.Unstructured{}
+		return obj, obj.UnmarshalJSON(value)
+	},
+}
+
+// podPlace is that of pods. The mark lies behind them, where the API server has nothing.
+var podPlace = place{
+	root: "/registry/", from: "/registry/pods/", mark: "/registry/pods0", until: "/registry/pods1",
+	kinds: map[string]string{"pods": "Pod"},
+	decode: func(value []byte) (*unstructured.Unstructured, error) {
+		pod, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil) // protobuf
+		if err != nil {
+			return nil, err
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+		return &unstructured.Unstructured{Object: content}, err
+	},
+}
+
 // Change is one version of a Knative Service or Revision that etcd held.
 type Change struct {
-	Kind            string // Service or Revision
+	Kind            string // Service or Revision; of a PodHistory Pod
 	Namespace, Name string
 	UID             types.UID
 	// ResourceVersion is etcd's revision; of a deletion, that of the deletion.
@@ -48,6 +80,7 @@ type Change struct {
 // namespace, managed by Flyte or not, straight from etcd: what an API server
 // forgets, hides or is not there to show is in it, too. It ends with etcd.
 type History struct {
+	place
 	cluster   *Cluster
 	namespace string
 	cancel    context.CancelFunc
@@ -66,9 +99,18 @@ type History struct {
 // History notes what exists, in order of the versions, and everything from
 // there on until the context ends or Stop is called.
 func (c *Cluster) History(ctx context.Context, namespace string) (*History, error) {
+	return c.historyOf(ctx, knativePlace, namespace)
+}
+
+// PodHistory is History of the pods.
+func (c *Cluster) PodHistory(ctx context.Context, namespace string) (*History, error) {
+	return c.historyOf(ctx, podPlace, namespace)
+}
+
+func (c *Cluster) historyOf(ctx context.Context, of place, namespace string) (*History, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &History{
-		cluster: c, namespace: namespace, cancel: cancel,
+		place: of, cluster: c, namespace: namespace, cancel: cancel,
 		done: make(chan struct{}), progress: make(chan struct{}),
 		last: map[string]*unstructured.Unstructured{},
 	}
@@ -84,7 +126,7 @@ func (c *Cluster) History(ctx context.Context, namespace string) (*History, erro
 // open notes what exists and begins the watch from there.
 func (h *History) open(ctx context.Context) (io.ReadCloser, error) {
 	exists := etcdRange{}
-	keys := map[string]any{"key": []byte(historyFrom), "range_end": []byte(historyUntil)}
+	keys := map[string]any{"key": []byte(h.from), "range_end": []byte(h.until)}
 	if err := h.cluster.etcd(ctx, "/v3/kv/range", keys, &exists); err != nil {
 		return nil, err
 	}
@@ -136,9 +178,9 @@ func (h *History) read(decoder *json.Decoder) error {
 // note keeps one version, if it is one of the namespace's.
 func (h *History) note(kv etcdValue, deleted bool) error {
 	key := string(kv.Key)
-	resource, rest, _ := strings.Cut(strings.TrimPrefix(key, historyRoot), "/")
+	resource, rest, _ := strings.Cut(strings.TrimPrefix(key, h.root), "/")
 	namespace, name, _ := strings.Cut(rest, "/")
-	kind := map[string]string{"services": "Service", "revisions": "Revision"}[resource]
+	kind := h.kinds[resource]
 	if kind == "" || namespace != h.namespace {
 		return nil
 	}
@@ -150,8 +192,8 @@ func (h *History) note(kv etcdValue, deleted bool) error {
 		}
 		delete(h.last, key)
 	} else {
-		obj = &unstructured.Unstructured{}
-		if err := obj.UnmarshalJSON(kv.Value); err != nil {
+		var err error
+		if obj, err = h.decode(kv.Value); err != nil {
 			return fmt.Errorf("decode %s at %s: %w", key, version, err)
 		}
 		obj.SetResourceVersion(version)
@@ -201,7 +243,7 @@ func (h *History) Seen() int64 {
 func (h *History) WaitFor(ctx context.Context, revision int64) error {
 	for h.Seen() < revision {
 		// etcd tells of its progress when there is any: a key of our own makes some.
-		mark, err := h.cluster.mark(ctx)
+		mark, err := h.cluster.mark(ctx, h.mark)
 		if err != nil {
 			return fmt.Errorf("history: wait for %d: %w", revision, err)
 		}

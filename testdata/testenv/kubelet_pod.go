@@ -152,6 +152,34 @@ func (k *Kubelet) RunPod(ctx context.Context, opts PodOptions) (*Pod, error) {
 	return p, nil
 }
 
+// Attach serves the logs of a pod on the node that another program runs, without container ids. Its
+// containers are those of the spec, and they run. The status stays the other program's, until a
+// method of the pod changes it. A second Attach of the same pod returns the first.
+func (k *Kubelet) Attach(object *corev1.Pod) (*Pod, error) {
+	p := &Pod{
+		kubelet: k, key: client.ObjectKeyFromObject(object), noIDs: true,
+		changed: make(chan struct{}), open: make(map[*follower]struct{}),
+	}
+	for _, spec := range object.Spec.Containers {
+		c := &container{name: spec.Name, waiting: "ContainerCreating"}
+		if p.app == nil && spec.Name != queueProxy {
+			p.app = c
+		}
+		p.containers = append(p.containers, c)
+	}
+	if p.app == nil {
+		return nil, fmt.Errorf("attach pod %s: it has no container but %s", p.key, queueProxy)
+	}
+	p.startWaiting()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if known := k.pods[p.key]; known != nil {
+		return known, nil
+	}
+	k.pods[p.key] = p
+	return p, nil
+}
+
 // Name is the name of the pod.
 func (p *Pod) Name() string { return p.key.Name }
 

@@ -3,6 +3,7 @@ package suite
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ func NewNATSCluster(tb testing.TB) *NATSCluster {
 	tb.Helper()
 	Slow(tb, "uses three servers")
 	c := &NATSCluster{tb: tb}
+	store := tb.TempDir() // its removal comes last: servers that run write to it
 	var ports []int
 	for range 6 {
 		ports = append(ports, FreePort(tb))
@@ -39,7 +41,7 @@ func NewNATSCluster(tb testing.TB) *NATSCluster {
 	for i := range 3 {
 		c.opts = append(c.opts, &server.Options{
 			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: ports[3+i], NoSigs: true, NoLog: true,
-			JetStream: true, StoreDir: tb.TempDir(),
+			JetStream: true, StoreDir: filepath.Join(store, fmt.Sprint(i)),
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
 		})
 		c.Servers = append(c.Servers, nil)

@@ -75,8 +75,12 @@ func (w *World) furnish(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", filepath.Join(w.Bin, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	root, err := testenv.Root()
+	if err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(w.Bin, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0") // the tests may be of a nested module
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build appbridge: %w\n%s", err, out)
 	}
