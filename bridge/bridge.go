@@ -72,7 +72,7 @@ func New(cfg Config, kube *rest.Config, nc *nats.Conn, log *zap.Logger, reg prom
 	m := newMetrics(reg)
 	b := &Bridge{
 		cfg: cfg, subjects: s, rest: kube, nc: nc, js: js, writes: writes, appends: appends, log: log, metrics: m,
-		source: watch.NewSource(log, app.Keeper{App: cfg.App, Form: cfg.Encoding.contentType()}, m.reject),
+		source: watch.NewSource(log, app.Keeper{App: cfg.App, Form: cfg.Encoding.contentType(), PodConditions: cfg.PodConditions}, m.reject),
 		conn:   watch.NewConnection(watch.NewGroup(cfg.WatchLimits, log), log, watch.NewMetrics(reg)),
 	}
 	reg.MustRegister(b.conn.Watches)
@@ -144,7 +144,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if b.cfg.LeaderElect {
 		k.Lease = types.NamespacedName{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName}
 	}
-	if b.pods, err = watch.NewPods(b.rest, k.Namespaces, b.conn.Watches, b.log); err != nil {
+	if b.pods, err = watch.NewPods(b.rest, k.Namespaces, b.source, b.conn, b.log); err != nil {
 		return err
 	}
 	b.status.set("waiting for Kubernetes")
@@ -171,7 +171,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 // observe connects the source to the informers and publishes what they show.
 func (b *Bridge) observe(ctx context.Context, k *watch.Cluster) error {
 	b.status.set("waiting for the informers to sync")
-	if err := k.Sync(ctx, b.source); err != nil {
+	if err := k.Sync(ctx, b.source, b.pods); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -44,6 +44,8 @@ type Config struct {
 	MarkerMaxAge time.Duration
 	Encoding     Encoding        // of new messages
 	App          kservice.Config // of the conversion; zero gives apps without a URL
+	// PodConditions makes what pods say a part of their App.
+	PodConditions bool
 
 	// WatchBufferSize is how many changes of one app may wait for the stream before its updates are
 	// merged.

@@ -78,7 +78,7 @@ func (d *doubts) mark(snap *store.Snapshot, s subjects.Subjects) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, m := range d.found {
-		had := snap.Records[id] // of an app without a record, confirm reads the last event
+		had := snap.Records[id] // of an app without a record, readPublished reads the last event
 		if _, err := m.Record(s); err == nil && had != nil && had.Fence() < m.Sequence && m.Sequence <= snap.Position {
 			snap.Records[id] = &app.Record{Damaged: true} // the bucket should have shown it
 		}

@@ -21,7 +21,7 @@ func (b *Bridge) App(id subjects.AppID) (entry appsvc.Entry, ok bool) {
 	b.source.Read(func(v watch.View) {
 		var now app.State
 		if now, ok = v.States()[id]; ok {
-			entry = appsvc.Entry{ID: id, Service: now.Service, Revision: v.NewestRevision(id, now)}
+			entry = appsvc.Entry{ID: id, Service: now.Service, Revision: v.NewestRevision(id, now), Pods: now.Pods}
 		}
 	})
 	return entry, ok

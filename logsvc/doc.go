@@ -4,8 +4,8 @@
 // A [Service] is a NATS micro service with the endpoints get, tail and open. The contract is in
 // package subjects, docs/logs.md describes the requests. All replicas of appbridge share the
 // requests as one queue group, the leader and the others. A [LogStreamer] reads the logs: package
-// pods those of Kubernetes. Another backend is a folder beside pods that implements it; serve in
-// cmd/appbridge chooses.
+// pods those of Kubernetes. Another backend is a folder beside pods that implements it;
+// runLogService in cmd/appbridge starts it.
 //
 //	request ──► Service ──► slot ──► LogStreamer.Open ──► first message: the replicas
 //	                                        │

@@ -115,6 +115,14 @@
 // compatible on the wire with those of Flyte. They are protobuf JSON (application/json) or, if so
 // configured, binary protobuf (application/protobuf); ce-datacontenttype names the form.
 //
+// ce-dataschema names the definition of both messages in both forms: the protobuf package
+// appbridge.v1. The name stays while readers of older messages can read newer ones: a new field, a
+// new value of an enumeration. An incompatible change makes another name. It is the same on every
+// event and entry, so it selects no message: that is the WatchResponse of an event, the App of an
+// entry. It is an identifier, and nothing is served under it; the JSON Schema that has it as its id
+// is docs/schema/appbridge.v1.json. Messages of an older version of appbridge do not have it, and
+// keep their meaning.
+//
 // # Message id
 //
 // An event is identified by the uid of the Knative Service, the resourceVersion that was observed,
@@ -135,6 +143,7 @@
 //	ce-subject                        shop.production.checkout
 //	ce-time                           2026-11-21T08:51:07Z
 //	ce-datacontenttype                application/json
+//	ce-dataschema                     https://github.com/appbridge/appbridge/schema/appbridge.v1
 //	Flyte-Uid                         3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90
 //	Flyte-Resource-Version            48213
 //	Flyte-Generation                  3
@@ -143,6 +152,8 @@
 //	Flyte-Previous-Status             PENDING
 //	Flyte-Revision                    checkout-shop-production-00003
 //	Flyte-Revision-Resource-Version   48209
+//	Flyte-Reason                      CRASH_LOOP
+//	Flyte-Reason-Revision             checkout-shop-production-00004
 //	Flyte-Deleted-Resource-Version    48377
 //	Flyte-Truncated                   old_app,spec
 //	Flyte-Previous-Sequence           17
@@ -166,6 +177,29 @@
 // transition. A create has only the first, a delete only the second. Flyte-Status is also absent
 // while the Service has no condition of type Ready, and on events of an older version of appbridge.
 // A reader accepts words that it does not know.
+//
+// # Reason
+//
+// With --pod-conditions, an App says what keeps its pods from serving: the substate of its condition
+// of type Ready. Flyte-Reason is that substate, Flyte-Reason-Revision the Revision whose pods have it.
+// The words, the most severe first:
+//
+//	OOM_KILLED           a container was killed because it used too much memory
+//	CRASH_LOOP           a container ends again and again, or cannot be started
+//	SECRET_MOUNT_ERROR   a container refers to a Secret, or a key of one, that is missing
+//	IMAGE_PULL_ERROR     an image cannot be pulled
+//	PULLING_IMAGE        the images are being pulled
+//	INITIALIZING         the pod starts in another way, or lost its readiness
+//
+// The pods of two Revisions count: of the latest created and the latest ready one. Flyte-Revision
+// names the latter. So a reason with the same Revision concerns pods that serve; with another one, a
+// rollout that is under way or has failed while the Revision before it serves. Of several pods the
+// most severe reason counts. The last two words are steps of a start: they count only while no pod of
+// their Revision is ready. Both headers are absent if no pod has a reason, on a delete, for a stopped
+// app and for a Service without a condition of type Ready.
+//
+// A change of the reason is an event, a restart of a container is not: a container that crashed
+// counts as crashing until it has run for ten minutes.
 //
 // A bucket entry or marker repeats the Flyte- and ce- headers of its event, and adds its sequence:
 //
@@ -193,6 +227,11 @@
 // To a consumer of headers alone, the server delivers no bodies and adds their size in bytes:
 //
 //	Nats-Msg-Size   2913
+//
+// A stream that has the event stream as a source gives messages sequences of its own. The server
+// adds a header whose first two words are the stream of origin and the sequence there:
+//
+//	Nats-Stream-Source   FLYTE_APPS 18 flyte.apps.events.> east.apps.events.>
 //
 // # Messages of the stream itself
 //

@@ -18,6 +18,10 @@ const (
 // delivers without the body.
 const HeaderMessageSize = "Nats-Msg-Size"
 
+// HeaderStreamSource is on a message of a stream that has other streams as sources. The server adds
+// it. Its first two words are the stream of origin and the sequence there.
+const HeaderStreamSource = "Nats-Stream-Source"
+
 // The header of a bucket entry that is not a value. An entry without it is one.
 const (
 	HeaderKVOperation = "KV-Operation" // marks an entry as a deletion: KVDelete or KVPurge
@@ -39,6 +43,10 @@ const (
 	HeaderRevision                = "Flyte-Revision"                  // that gave current_replicas
 	HeaderRevisionResourceVersion = "Flyte-Revision-Resource-Version" // its version
 	HeaderDeletedResourceVersion  = "Flyte-Deleted-Resource-Version"  // of an observed deletion
+	// HeaderReason holds a Reason, on events of an appbridge with --pod-conditions; absent where
+	// there is none, and on a delete.
+	HeaderReason         = "Flyte-Reason"
+	HeaderReasonRevision = "Flyte-Reason-Revision" // whose pods have the reason
 	// HeaderTruncated lists the fields that were dropped to fit the server's limit, in that order
 	// and joined by commas: TruncatedOldApp, TruncatedSpec, TruncatedStatus.
 	HeaderTruncated         = "Flyte-Truncated"
@@ -169,6 +177,7 @@ const (
 	// CETime holds the newest time that the object itself carries, RFC 3339 in UTC.
 	CETime            = "ce-time"
 	CEDataContentType = "ce-datacontenttype" // ContentTypeJSON or ContentTypeProtobuf
+	CEDataSchema      = "ce-dataschema"      // DataSchema; absent on messages of older versions
 )
 
 // The version of CloudEvents, and the encodings of a payload.
@@ -177,6 +186,12 @@ const (
 	ContentTypeJSON     = "application/json"     // a payload in the JSON form of protobuf
 	ContentTypeProtobuf = "application/protobuf" // a payload in binary protobuf
 )
+
+// DataSchema names the definition of every payload, in either encoding: the messages of the protobuf
+// package appbridge.v1, WatchResponse in an event and App in a bucket entry. A change that readers
+// cannot accept, and it alone, makes another name. It is an identifier; nothing is served under it.
+// The JSON Schema in docs/schema has it as its id.
+const DataSchema = "https://github.com/appbridge/appbridge/schema/appbridge.v1"
 
 // Source is the CloudEvents source of all events of a cluster, "/appbridge/<cluster-name>". Bytes
 // of the name that a URI does not take unreserved are percent-encoded, so the result is a legal

@@ -99,9 +99,9 @@ const (
 	apiSubjectPrefix    = "$JS.API."
 )
 
-// apiPrefix begins the subjects of the JetStream API in a domain, "$JS.<domain>.API."; empty: in
-// that of the server, "$JS.API.".
-func apiPrefix(domain string) string {
+// JetStreamAPI begins the subjects of the JetStream API in a domain, "$JS.<domain>.API."; empty: in
+// that of the server, "$JS.API.". The domain must be valid or empty: nothing is checked here.
+func JetStreamAPI(domain string) string {
 	if domain == "" {
 		return apiSubjectPrefix
 	}
@@ -111,7 +111,7 @@ func apiPrefix(domain string) string {
 // ReadMessage is the subject of the JetStream API on which the leader of a stream returns one
 // message. Domain and stream must be valid, the domain may be empty: nothing is checked here.
 func ReadMessage(domain, stream string) string {
-	return apiPrefix(domain) + "STREAM.MSG.GET." + stream
+	return JetStreamAPI(domain) + "STREAM.MSG.GET." + stream
 }
 
 // InDomain is the subject to publish to so that a stream in a JetStream domain stores the message
@@ -123,7 +123,7 @@ func InDomain(domain, subject string) string {
 	if domain == "" || !strings.HasPrefix(subject, bucketSubjectPrefix) {
 		return subject
 	}
-	return apiPrefix(domain) + subject
+	return JetStreamAPI(domain) + subject
 }
 
 // BucketStream is the name of the stream behind a KV bucket, "KV_<bucket>".

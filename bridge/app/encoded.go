@@ -21,7 +21,7 @@ import (
 //
 // The App of a state is encoded once per version of its Knative Service, without the count of
 // replicas, which a Revision gives. The count is the first field of the status, so the bytes come in
-// two parts around it.
+// two parts around it. What pods say comes last in a condition of the status: see slot.
 type Encoded struct {
 	form string
 	data []byte
@@ -30,6 +30,8 @@ type Encoded struct {
 	status   int
 	replicas uint32
 	exact    bool // data is what encoding the App yields; what was read may be another form of it
+	slot     slot
+	said     appv1.Status_Substate // by the pods; unspecified without a slot
 }
 
 // EncodeApp encodes an App, in binary form if contentType is JSON and the App has no JSON form.
@@ -53,12 +55,13 @@ func ReadApp(data []byte, contentType string) (Encoded, error) {
 const statusJSON = `"status":{`
 
 // encodeCountless encodes an App that was converted without its count. What JSON would lose is kept
-// in binary form.
-func encodeCountless(app *appv1.App, contentType string) (Encoded, error) {
+// in binary form. speaks is the condition for what pods say, -1 for none.
+func encodeCountless(app *appv1.App, contentType string, speaks int) (Encoded, error) {
 	if contentType == subjects.ContentTypeJSON && !hasUnknown(app.GetSpec().ProtoReflect()) {
 		e, err := EncodeApp(app, contentType)
 		if err == nil && e.form == contentType {
 			e.status = bytes.LastIndex(e.data, []byte(statusJSON)) + len(statusJSON)
+			e.slot = slotJSON(e.data, e.status, speaks)
 			return e, nil
 		}
 	}
@@ -71,7 +74,9 @@ func encodeCountless(app *appv1.App, contentType string) (Encoded, error) {
 	if err != nil {
 		return Encoded{}, fmt.Errorf("encode App: %w", err)
 	}
-	return Encoded{form: subjects.ContentTypeProtobuf, data: slices.Concat(head, status), status: len(head), exact: true}, nil
+	e := Encoded{form: subjects.ContentTypeProtobuf, data: slices.Concat(head, status), status: len(head), exact: true}
+	e.slot = slotBinary(e.data, e.status, speaks)
+	return e, nil
 }
 
 // hasUnknown reports whether a message has fields that are not known here.
@@ -150,7 +155,7 @@ func (e Encoded) middle(into []byte) []byte {
 	if e.status > 0 && e.form != subjects.ContentTypeJSON {
 		var room [40]byte
 		into = protowire.AppendTag(into, statusNumber, protowire.BytesType)
-		into = protowire.AppendVarint(into, uint64(len(e.count(room[:0]))+len(e.data)-e.status))
+		into = protowire.AppendVarint(into, uint64(len(e.count(room[:0]))+len(e.data)-e.status+e.growth()))
 	}
 	if e.status > 0 {
 		into = e.count(into)
@@ -160,16 +165,24 @@ func (e Encoded) middle(into []byte) []byte {
 
 func (e Encoded) size() int {
 	var room [40]byte
-	return len(e.data) + len(e.middle(room[:0]))
+	return len(e.data) + len(e.middle(room[:0])) + e.growth()
 }
 
 func (e Encoded) appendTo(b []byte) []byte {
 	b = e.middle(append(b, e.data[:e.status]...))
-	return append(b, e.data[e.status:]...)
+	if !e.speaks() {
+		return append(b, e.data[e.status:]...)
+	}
+	b = append(b, e.data[e.status:e.slot.from]...)
+	b = append(e.opening(b), e.data[e.slot.begin:e.slot.end]...)
+	return append(e.closing(b), e.data[e.slot.end:]...)
 }
 
 // is reports whether data is the App.
 func (e Encoded) is(data []byte) bool {
+	if e.speaks() {
+		return len(data) == e.size() && bytes.Equal(data, e.Bytes())
+	}
 	var room [40]byte
 	head, found := bytes.CutPrefix(data, e.data[:e.status])
 	tail, follows := bytes.CutPrefix(head, e.middle(room[:0]))
@@ -192,7 +205,7 @@ func (e Encoded) sameBytes(other Encoded) bool {
 	case other.status == 0:
 		return e.is(other.data)
 	default:
-		return e.status == other.status && e.replicas == other.replicas && bytes.Equal(e.data, other.data)
+		return e.status == other.status && e.replicas == other.replicas && e.said == other.said && bytes.Equal(e.data, other.data)
 	}
 }
 

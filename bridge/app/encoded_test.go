@@ -29,16 +29,25 @@ func encodedAs(t *testing.T, m proto.Message, form string) ([]byte, string) {
 	return data, got
 }
 
-// checkSplice compares what is spliced of two states with encoding the whole messages.
-func checkSplice(t *testing.T, form string, svc, before *kservice.Service, count, was int32) {
+// checkSplice compares what is spliced of two states with encoding the whole messages. The pods of
+// the first one say something.
+func checkSplice(t *testing.T, form string, svc, before *kservice.Service, count, was int32, said kservice.PodCondition) {
 	t.Helper()
 	cfg := kservice.Config{BaseDomain: "apps.example.com"}
 	states := map[*kservice.Service]State{}
 	apps := map[*kservice.Service]*appv1.App{}
 	for of, n := range map[*kservice.Service]int32{svc: count, before: was} {
 		rev := &kservice.Revision{Status: kservice.RevisionStatus{ActualReplicas: &n}}
-		states[of] = State{Service: Keeper{App: cfg, Form: form}.Keep(of), Revision: rev}
+		states[of] = State{Service: Keeper{App: cfg, Form: form, PodConditions: said.Revision != ""}.Keep(of), Revision: rev}
 		want, err := kservice.ConvertCounting(of, rev, cfg)
+		if err == nil && of == svc {
+			if at := kservice.ReadyIndex(of); at >= 0 {
+				want.GetStatus().GetConditions()[at].Substate = said.Substate
+			}
+			st := states[of]
+			st.Pods = said
+			states[of] = st
+		}
 		if err == nil {
 			_, err = proto.Marshal(want)
 		}
@@ -128,8 +137,9 @@ func FuzzSplice(f *testing.F) {
 		svc.Status.Conditions = []kservice.Condition{{Type: "Ready", Status: status, Reason: reason, Message: message}}
 		before.Annotations[kservice.AnnotationSpec] = "Ch8KGGdoY3IuaW8vYWNtZS9oZWxsbzoxLjQuMjoDCJA/"
 		for _, form := range []string{subjects.ContentTypeJSON, subjects.ContentTypeProtobuf} {
-			checkSplice(t, form, svc, before, count, 1)
-			checkSplice(t, form, before, svc, 0, count)
+			checkSplice(t, form, svc, before, count, 1, kservice.PodCondition{})
+			checkSplice(t, form, before, svc, 0, count, kservice.PodCondition{})
+			checkSplice(t, form, svc, before, count, 1, kservice.PodCondition{Substate: appv1.Status_CRASH_LOOP, Revision: "n-00002"})
 		}
 	})
 }
@@ -137,10 +147,17 @@ func FuzzSplice(f *testing.F) {
 // The same holds for every Knative Service of the conformance corpus.
 func TestSpliceCorpus(t *testing.T) {
 	services := corpusServices(t)
+	spoken := 0
 	for i, svc := range services {
 		for _, form := range []string{subjects.ContentTypeJSON, subjects.ContentTypeProtobuf} {
-			checkSplice(t, form, svc, services[(i+1)%len(services)], int32(i), int32(i+1))
+			before, crash := services[(i+1)%len(services)], kservice.PodCondition{Substate: appv1.Status_OOM_KILLED, Revision: strings.Repeat("long-", 40)}
+			checkSplice(t, form, svc, before, int32(i), int32(i+1), kservice.PodCondition{})
+			checkSplice(t, form, svc, before, int32(i), int32(i+1), crash)
+			spoken += kservice.ReadyIndex(svc)
 		}
+	}
+	if spoken < 10 {
+		t.Errorf("the Ready condition stands first in nearly every Service: %d", spoken)
 	}
 }
 
@@ -214,15 +231,19 @@ func TestReadAppIsEncodedAgain(t *testing.T) {
 // Bytes that come in two parts are compared as the whole that they are.
 func TestSameBytes(t *testing.T) {
 	for _, form := range []string{subjects.ContentTypeJSON, subjects.ContentTypeProtobuf} {
-		keeper := Keeper{App: testKeeper.App, Form: form}
+		keeper := Keeper{App: testKeeper.App, Form: form, PodConditions: true}
 		app := keeper.Keep(apptest.Service("u1", "1", "True")).app
-		for _, count := range []uint32{0, 1, 300} {
-			parts := app.counting(count)
+		for i, count := range []uint32{0, 1, 300, 0, 1, 300} {
+			said := kservice.PodCondition{}
+			if i > 2 {
+				said = kservice.PodCondition{Substate: appv1.Status_CRASH_LOOP, Revision: "rev-2"}
+			}
+			parts := app.counting(count).saying(said)
 			whole := Encoded{form: form, data: parts.Bytes(), replicas: count}
-			if !parts.is(whole.data) || !parts.sameBytes(whole) || !whole.sameBytes(parts) || !parts.sameBytes(app.counting(count)) {
+			if !parts.is(whole.data) || !parts.sameBytes(whole) || !whole.sameBytes(parts) || !parts.sameBytes(app.counting(count).saying(said)) {
 				t.Errorf("%s with %d replicas: the same bytes count as others", form, count)
 			}
-			for _, other := range []Encoded{app.counting(count + 1), {}} {
+			for _, other := range []Encoded{app.counting(count + 1).saying(said), app.counting(count).saying(kservice.PodCondition{Substate: appv1.Status_OOM_KILLED, Revision: "rev-2"}), {}} {
 				if other.sameBytes(whole) || whole.sameBytes(other) || parts.sameBytes(other) {
 					t.Errorf("%s with %d replicas: other bytes count as the same", form, count)
 				}

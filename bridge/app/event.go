@@ -60,6 +60,7 @@ func (e *Encoder) Encode(id subjects.AppID, c *Change, prev *Record) (*Event, er
 	h.set(subjects.CESource, e.Source)
 	h.set(subjects.CEType, next.Kind.Type())
 	h.set(subjects.CESubject, key)
+	h.set(subjects.CEDataSchema, subjects.DataSchema)
 	if !changedAt.IsZero() {
 		h.set(subjects.CETime, changedAt.UTC().Format(time.RFC3339Nano))
 	}
@@ -73,6 +74,8 @@ func (e *Encoder) Encode(id subjects.AppID, c *Change, prev *Record) (*Event, er
 	}
 	h.set(subjects.HeaderRevision, next.Revision)
 	h.set(subjects.HeaderRevisionResourceVersion, next.revisionVersion)
+	h.set(subjects.HeaderReason, next.reason)
+	h.set(subjects.HeaderReasonRevision, next.reasonRevision)
 	h.set(subjects.HeaderDeletedResourceVersion, next.DeletedVersion)
 	if prev.Previous() > 0 {
 		h.set(subjects.HeaderPreviousSequence, strconv.FormatUint(prev.Previous(), 10))
@@ -114,12 +117,13 @@ func nextRecord(c *Change, prev *Record) (next *Record, changedAt time.Time, err
 	if r := c.State.Revision; r != nil {
 		next.Revision, next.revisionVersion = r.Name, r.ResourceVersion
 	}
+	next.reason, next.reasonRevision = c.State.Pods.Reason(), c.State.Pods.Revision
 	next.App, err = c.State.App()
 	return next, svc.LastChange, err
 }
 
 // eventHeaders is how many headers an event has at most, with those of its fence.
-const eventHeaders = 26
+const eventHeaders = 29
 
 // headers makes the headers of a message with two allocations: nats.Header has a slice for each.
 type headers struct {

@@ -86,7 +86,7 @@ func TestEventTooLarge(t *testing.T) {
 	}{
 		{"fits", 100_000, NewUpsert(State{Service: big}, false), old, "", nil},
 		{"without old_app", 6000, NewUpsert(State{Service: big}, false), old, "old_app", nil},
-		{"without the spec", 4100, NewUpsert(State{Service: big}, false), old, "old_app,spec", nil},
+		{"without the spec", 4200, NewUpsert(State{Service: big}, false), old, "old_app,spec", nil},
 		{"does not fit", 2000, NewUpsert(State{Service: big}, false), old, "", ErrTooLarge},
 		{"a create", 2000, NewUpsert(State{Service: big}, true), nil, "", ErrTooLarge},
 		{"a delete", 2000, &Change{Remove: true}, old, "spec,status", nil},

@@ -174,8 +174,8 @@ func compareApps(a, b subjects.AppID) int {
 // IsPublished reports whether r is the state now: the same version, giving the same App. The second
 // can differ alone, by another base domain, an upgrade or another replica count.
 func IsPublished(now State, r *Record) bool {
-	if now.Service.ResourceVersion != r.ResourceVersion {
-		return false
+	if now.Service.ResourceVersion != r.ResourceVersion || now.Pods.Revision != r.reasonRevision {
+		return false // the Revision of what pods say is not in the App
 	}
 	app, err := now.App()
 	for _, field := range strings.Split(r.Truncated, ",") {

@@ -16,7 +16,10 @@ func TestReconcile(t *testing.T) {
 	one := State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 2)}
 	published := publishedAs(t, one)
 	stopped := testService("u1", "101", "True", func(svc *kservice.Service) { svc.Labels[kservice.LabelStopped] = "true" })
-	elsewhere := State{Keeper{kservice.Config{BaseDomain: "example.org"}, subjects.ContentTypeJSON}.Keep(apptest.Service("u1", "100", "True")), one.Revision}
+	elsewhere := State{
+		Service:  Keeper{App: kservice.Config{BaseDomain: "example.org"}, Form: subjects.ContentTypeJSON}.Keep(apptest.Service("u1", "100", "True")),
+		Revision: one.Revision,
+	}
 	deleted := &Record{Kind: subjects.Deleted, Sequence: 9, UID: "u1", ResourceVersion: "100", Namespace: "flyte"}
 	with := func(change func(*Record)) *Record {
 		r := *published
@@ -35,9 +38,9 @@ func TestReconcile(t *testing.T) {
 		{"the same", published, &one, "", 0},
 		{"another version", with(func(r *Record) { r.ResourceVersion = "98" }), &one, "upsert", 0},
 		{"an older version, after a reset", with(func(r *Record) { r.ResourceVersion = "200" }), &one, "upsert", 0},
-		{"another replica count", published, &State{one.Service, testRevision("101", 3)}, "upsert", 0},
-		{"another Revision version alone", published, &State{one.Service, testRevision("101", 2)}, "", 0},
-		{"stopped", published, &State{stopped, testRevision("99", 2)}, "upsert", 0},
+		{"another replica count", published, &State{Service: one.Service, Revision: testRevision("101", 3)}, "upsert", 0},
+		{"another Revision version alone", published, &State{Service: one.Service, Revision: testRevision("101", 2)}, "", 0},
+		{"stopped", published, &State{Service: stopped, Revision: testRevision("99", 2)}, "upsert", 0},
 		{"another base domain", published, &elsewhere, "upsert", 0},
 		{"gone", published, nil, "remove unknown", 0},
 		{"gone before", deleted, nil, "", 0},

@@ -27,6 +27,8 @@ type Record struct {
 	Status          string // one word for the App's state; empty on a delete, and from an older version of appbridge
 	Revision        string // that gave current_replicas
 	revisionVersion string
+	reason          string // what pods say, in one word
+	reasonRevision  string // the Revision whose pods say so
 	DeletedVersion  string // resourceVersion of an observed deletion
 	Truncated       string // fields that did not fit, comma-separated
 	ContentType     string // of the message the app was read from
@@ -111,6 +113,7 @@ func (r *Record) share(app Encoded, s State) {
 		if s.Revision != nil {
 			r.Revision, r.revisionVersion = s.Revision.Name, s.Revision.ResourceVersion
 		}
+		r.reasonRevision = s.Pods.Revision
 	}
 }
 
@@ -127,6 +130,8 @@ func recordOfHeader(h nats.Header) (*Record, error) {
 		Status:          many(subjects.HeaderAppStatus),
 		Revision:        one(subjects.HeaderRevision),
 		revisionVersion: one(subjects.HeaderRevisionResourceVersion),
+		reason:          many(subjects.HeaderReason),
+		reasonRevision:  one(subjects.HeaderReasonRevision),
 		DeletedVersion:  one(subjects.HeaderDeletedResourceVersion),
 		Truncated:       many(subjects.HeaderTruncated),
 		ContentType:     many(subjects.CEDataContentType),

@@ -26,9 +26,11 @@ type CachedService struct {
 	Selection kservice.Selection // the labels that lists select by
 
 	LatestReadyRevisionName string // names the Revision whose replicas count; empty before one was ready
-	Stopped                 bool
-	Status                  string    // the App's state in one word; see kservice.StatusWord
-	LastChange              time.Time // the newest time that the object carries
+	// LatestCreatedRevisionName names the newest Revision. Empty: the App has no place for what pods say.
+	LatestCreatedRevisionName string
+	Stopped                   bool
+	Status                    string    // the App's state in one word; see kservice.StatusWord
+	LastChange                time.Time // the newest time that the object carries
 
 	app Encoded // without its count of replicas
 }
@@ -63,6 +65,8 @@ func (s *CachedService) IsApp() bool { return s.ID != subjects.AppID{} }
 type Keeper struct {
 	App  kservice.Config
 	Form string // content type of the Apps
+	// PodConditions prepares Apps for what their pods say.
+	PodConditions bool
 }
 
 // Transform replaces a Knative Service by what is kept of it, and trims a Revision. It returns what
@@ -87,9 +91,15 @@ func (k Keeper) Keep(svc *kservice.Service) *CachedService {
 	if kept.ID, kept.Err = Identity(svc); kept.Err != nil {
 		return kept
 	}
+	speaks := -1
+	if k.PodConditions {
+		if speaks = kservice.ReadyIndex(svc); speaks >= 0 {
+			kept.LatestCreatedRevisionName = svc.Status.LatestCreatedRevisionName
+		}
+	}
 	app, err := kservice.Convert(svc, nil, k.App)
 	if err == nil {
-		kept.app, err = encodeCountless(app, k.Form)
+		kept.app, err = encodeCountless(app, k.Form, speaks)
 	}
 	if err != nil {
 		kept.Err = fmt.Errorf("convert %s/%s: %w", svc.Namespace, svc.Name, err)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -169,10 +170,18 @@ func (s *stage) play(step corpus.DeployStep) bool {
 	}
 	if step.Op == "deploy" && answer.Header.Get(subjects.HeaderServiceErrorCode) != "" {
 		s.refused(answer, subjects.CodeInvalidArgument)
-		if s.possible(want.KService) {
+		if reason := s.impossible(want.KService); reason == "" {
 			s.t.Errorf("%s: it is refused: %s", s.step, answer.Data)
+		} else {
+			s.t.Logf("%s: impossible: %s", s.step, reason)
 		}
 		return false
+	}
+	if step.Op == "deploy" && after != nil && (before == nil || before.GetResourceVersion() != after.GetResourceVersion()) {
+		written := map[string]any{"metadata": map[string]any{"name": "app"}, "spec": after.Object["spec"]}
+		if reason := corpus.Refusal(s.t, corpus.Settings(s.t), written, nil); reason != "" {
+			s.t.Errorf("%s: it is written, and Knative would refuse it: %s", s.step, reason)
+		}
 	}
 	s.compare(before, after, want, answer, step.Op)
 	return true
@@ -230,13 +239,18 @@ func (s *stage) seed(object *unstructured.Unstructured) {
 	}
 }
 
-// possible tells whether Kubernetes and Knative would take an object.
-func (s *stage) possible(object *unstructured.Unstructured) bool {
-	if object == nil || len(validation.IsDNS1035Label(object.GetName())) > 0 {
-		return false
+// impossible is the reason why Kubernetes or Knative would not take an object, empty if they would.
+func (s *stage) impossible(object *unstructured.Unstructured) string {
+	if object == nil {
+		return "Flyte refuses it"
 	}
-	_, err := s.stored(object)
-	return err == nil
+	if wrong := validation.IsDNS1035Label(object.GetName()); len(wrong) > 0 {
+		return strings.Join(wrong, "; ")
+	}
+	if _, err := s.stored(object); err != nil {
+		return err.Error()
+	}
+	return corpus.Refusal(s.t, corpus.Settings(s.t), object.Object, nil)
 }
 
 // stored is an object as the API server would store it.

@@ -20,8 +20,10 @@
 //
 // # Writes
 //
-// Writes are off by default. A write is validated before the first request to Kubernetes. Names of
-// Knative Services fold case and hyphens, so the Service of a name may be another app's: each write
+// Writes are off by default. A write is validated before the first request to Kubernetes: 400 for
+// what cannot be an app, 403 by the policy, then 400 for what Knative's validation refuses. What the
+// cluster's settings forbid, Knative's webhook refuses, which is a 400 as well. Names of Knative
+// Services fold case and hyphens, so the Service of a name may be another app's: each write
 // first reads the object, consistently, and continues only if its annotation has the id of the
 // request. Each write carries the version (or the uid) that was read. If the object has changed in
 // between, the write fails and is tried again with the new version.

@@ -28,7 +28,7 @@ func TestDocumentedErrors(t *testing.T) {
 			t.Errorf("%s %s\n got %s\nwant %s", example[1], example[2], got, want)
 		}
 	}
-	if got, want := len(shown), 3; got != want {
+	if got, want := len(shown), 4; got != want {
 		t.Errorf("%d errors are shown, want %d", got, want)
 	}
 	for _, code := range []subjects.Code{

@@ -1,6 +1,13 @@
 package appsvc
 
-import "time"
+import (
+	"time"
+
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/subjects/appv1"
+)
 
 // SetWriteTimeout changes how long a write may take. It is called before Run.
 func (s *Service) SetWriteTimeout(limit time.Duration) { s.timeouts.write = limit }
@@ -12,4 +19,9 @@ func (s *Service) SetCacheTimeout(limit time.Duration) { s.timeouts.cache = limi
 // is called before Run.
 func (s *Service) SetReadTimeouts(queue, read time.Duration) {
 	s.timeouts.queue, s.timeouts.read = queue, read
+}
+
+// SetCheck replaces kservice.Check. It is called before Run.
+func (s *Service) SetCheck(check func(*servingv1.Service, *appv1.App, kservice.DeployConfig) []string) {
+	s.check = check
 }

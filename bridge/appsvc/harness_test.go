@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/appsvc"
@@ -119,7 +120,8 @@ type setup struct {
 	kube       *rest.Config
 	// writeTimeout of the service, and its queueTimeout and readTimeout; 0: its own, and much.
 	writeTimeout, queueTimeout, readTimeout time.Duration
-	cacheTimeout                            time.Duration // 0: the service's own
+	cacheTimeout                            time.Duration                                                        // 0: the service's own
+	check                                   func(*servingv1.Service, *appv1.App, kservice.DeployConfig) []string // nil: kservice.Check
 }
 
 // world is a service at work and somebody who asks it.
@@ -206,6 +208,9 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	}
 	if s.cacheTimeout > 0 {
 		w.service.SetCacheTimeout(s.cacheTimeout)
+	}
+	if s.check != nil {
+		w.service.SetCheck(s.check)
 	}
 	w.service.SetReadTimeouts(cmp.Or(s.queueTimeout, patience), cmp.Or(s.readTimeout, patience))
 	w.stop = background(t, w.service.Run)

@@ -27,6 +27,9 @@ const (
 	// body, and kservice bounds their number.
 	decodedBytes = 2 * maxWriteBody
 	decodedShare = 4
+	// checks bounds the validations by Knative at one time. One of a bad spec takes up to half a
+	// second of a processor and 1 GiB of allocations, and events need both.
+	checks = 2
 )
 
 // timeouts are the constants of those names, except in tests.
@@ -38,6 +41,7 @@ type limits struct {
 	reads, writes *request.Limiter
 	// held and decoded count bytes of writes.
 	held, decoded *request.Limiter
+	checked       *request.Limiter
 }
 
 func newLimits(cfg Config) *limits {
@@ -52,6 +56,7 @@ func newLimits(cfg Config) *limits {
 		// No write is revoked, so one project never holds everything.
 		held:    request.NewLimiter(request.Limit{What: "bytes of requests that change apps", Max: heldBytes, MaxShare: heldBytes / 2}),
 		decoded: request.NewLimiter(request.Limit{What: "bytes of requests that change apps", Max: decodedBytes, Pending: cfg.MaxWrites}),
+		checked: request.NewLimiter(request.Limit{What: "validations of apps", Max: checks, Pending: cfg.MaxWrites}),
 	}
 }
 

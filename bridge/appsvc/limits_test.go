@@ -6,18 +6,24 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // counted is a Kubernetes that only counts who asks it.
@@ -64,6 +70,60 @@ func TestLongOrganization(t *testing.T) {
 		t.Errorf("got %d apps, want %d", got, want)
 	}
 	w.refused(w.ask(w.subject(subjects.APIGet, subjects.AppID{Project: "p", Domain: "d", Name: "app-2"}), "", nil), subjects.CodeInternal, "max_payload")
+}
+
+// Knative's validation runs for two requests at one time. The others wait for their turn, and no
+// longer than a write may take.
+func TestChecksAtOneTime(t *testing.T) {
+	t.Parallel()
+	const requests, most = 6, 2
+	entered, release := make(chan struct{}, requests), make(chan struct{})
+	w := serve(t, func(s *setup) {
+		s.writeTimeout = 300 * time.Millisecond
+		s.check = func(*servingv1.Service, *appv1.App, kservice.DeployConfig) []string {
+			entered <- struct{}{}
+			<-release
+			return []string{"app.spec: checked"}
+		}
+	})
+	var late, checked atomic.Int64
+	var answers sync.WaitGroup
+	released := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(released)
+	for i := range requests {
+		subject := w.subject(subjects.APIDeploy, subjects.AppID{Project: "p", Domain: "d", Name: fmt.Sprintf("app-%d", i)})
+		body, err := protojson.Marshal(deployment("registry.example.com/hello:1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers.Go(func() {
+			answer, err := w.nc.RequestMsg(&nats.Msg{Subject: subject, Data: body, Header: nats.Header{subjects.HeaderContentType: {subjects.ContentTypeJSON}}}, patience)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case answer.Header.Get(subjects.HeaderServiceErrorCode) == subjects.CodeDeadlineExceeded.HeaderValue():
+				late.Add(1)
+			case strings.Contains(answer.Header.Get(subjects.HeaderServiceError), "app.spec: checked"):
+				checked.Add(1)
+			default:
+				t.Errorf("got %v", answer.Header)
+			}
+		})
+	}
+	soon(t, "the requests without a turn are refused", func() error {
+		if got := len(entered); got > most {
+			return fmt.Errorf("%w: %d are checked at one time, want %d", suite.ErrFatal, got, most)
+		}
+		if got := late.Load(); got != requests-most {
+			return fmt.Errorf("%d are, %d are checked", got, len(entered))
+		}
+		return nil
+	})
+	released()
+	answers.Wait()
+	if got := checked.Load(); got != most {
+		t.Errorf("%d were checked, want %d", got, most)
+	}
 }
 
 // An answer that no message can hold is an error, not silence.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -139,9 +140,9 @@ func (s *Service) convertLive(svc *kservice.Service, id subjects.AppID) (*appv1.
 }
 
 // createService creates a Knative Service, and its namespace if that is missing.
-func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (*live, error) {
-	at := types.NamespacedName{Namespace: manifest.Namespace, Name: manifest.Name}
-	content, err := manifest.Object()
+func (k *kube) createService(ctx context.Context, desired *servingv1.Service) (*live, error) {
+	at := types.NamespacedName{Namespace: desired.Namespace, Name: desired.Name}
+	content, err := kservice.Object(desired)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +153,7 @@ func (k *kube) createService(ctx context.Context, manifest *kservice.Manifest) (
 	namespace := &unstructured.Unstructured{}
 	namespace.SetAPIVersion("v1")
 	namespace.SetKind("Namespace")
-	namespace.SetName(manifest.Namespace)
+	namespace.SetName(desired.Namespace)
 	if _, err := k.create(ctx, core("namespaces"), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, err
 	}

@@ -191,12 +191,17 @@ func TestAPIServerRestart(t *testing.T) {
 	w := s.writers(4)
 	asking, end := context.WithCancel(t.Context())
 	defer end()
-	var stops errgroup.Group
+	stopped := make(chan error, 1)
 	var away atomic.Int64
-	stops.Go(func() error { return s.stops(asking, nc, there, &away) })
+	go func() { stopped <- s.stops(asking, nc, there, &away) }()
 	s.flow(w)
 	mustDo(t, own.KillAPIServer())
-	soon(t, "somebody is told that Kubernetes is away", func() error {
+	soon(t, "a stop is answered with 502", func() error {
+		select {
+		case err := <-stopped:
+			return fmt.Errorf("%w: no more stops: %w", suite.ErrFatal, err)
+		default:
+		}
 		if away.Load() == 0 {
 			return errNotYet
 		}
@@ -205,7 +210,7 @@ func TestAPIServerRestart(t *testing.T) {
 	mustDo(t, own.StartAPIServer(t.Context()))
 	s.flow(w)
 	end()
-	mustDo(t, stops.Wait())
+	mustDo(t, <-stopped)
 	s.settle(w, history, replica)
 }
 

@@ -73,9 +73,13 @@ func TestDeployBeyondTheApp(t *testing.T) {
 			if got := strings.Count(text, "; ") + 1; got < len(tt.want) {
 				t.Errorf("%q: got %d parts, want %d", text, got, len(tt.want))
 			}
-			// What is wrong is named first, since it has to be mended anyway.
+			// What cannot be a request at all is named first. Knative's rules come last: what they
+			// say of an app that is denied would depend on what it may not name.
+			wrong := deploying(t, tt.spec)
+			wrong.App.Metadata = &appv1.Meta{Id: &appv1.Identifier{Project: "another"}}
+			w.refused(w.json(w.subject(subjects.APIDeploy, checkout), wrong), subjects.CodeInvalidArgument, "app.metadata.id.project")
 			w.refused(w.json(w.subject(subjects.APIDeploy, checkout), deploying(t, strings.Replace(tt.spec, "{", `{"timeouts": {"requestTimeout": "-1s"}, `, 1))),
-				subjects.CodeInvalidArgument, "app.spec.timeouts.requestTimeout")
+				subjects.CodePermissionDenied, tt.want...)
 		})
 	}
 	w.t = t

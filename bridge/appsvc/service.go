@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -39,6 +40,7 @@ type Service struct {
 	limits     *limits
 	requesters *requesters
 	timeouts   timeouts
+	check      func(*servingv1.Service, *appv1.App, kservice.DeployConfig) []string // kservice.Check, except in tests
 }
 
 // New makes a service on a connection of its own. It reads from cache, and changes apps through
@@ -51,6 +53,7 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 	s := &Service{
 		cfg: cfg, names: names, cache: cache, nc: nc, log: log,
 		limits: newLimits(cfg), requesters: newRequesters(nc), timeouts: timeouts{queueTimeout, readTimeout, writeTimeout, cacheTimeout},
+		check: kservice.Check,
 	}
 	s.metrics = newMetrics(reg, s.limits)
 	if cfg.EnableWrites {
@@ -205,10 +208,11 @@ type Entry struct {
 	// Revision gives current_replicas. nil: there is none. During a rollout it may be older than
 	// the Revision that the Service names, until the informers have observed that.
 	Revision *kservice.Revision
+	Pods     kservice.PodCondition // none without --pod-conditions
 }
 
 func (e Entry) convert() (*appv1.App, error) {
-	encoded, err := app.State{Service: e.Service, Revision: e.Revision}.App()
+	encoded, err := app.State{Service: e.Service, Revision: e.Revision, Pods: e.Pods}.App()
 	if err != nil {
 		return nil, err
 	}

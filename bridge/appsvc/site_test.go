@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -196,8 +195,9 @@ func (s *site) app(id subjects.AppID, version int) testenv.App {
 	}
 }
 
+// siteImage has the id in hex: the name of an image has no upper-case letters.
 func siteImage(id subjects.AppID, version int) string {
-	return fmt.Sprintf("registry.example.com/%s:v%d", strings.ReplaceAll(id.String(), "/", "_"), version)
+	return fmt.Sprintf("registry.example.com/%x:v%d", id.String(), version)
 }
 
 // siteAnswer is the answer to a request.

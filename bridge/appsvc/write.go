@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -43,18 +44,26 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	manifest, wrong, denied := kservice.Build(r.app, body.GetApp(), s.cfg.Deploy)
-	if err := invalid(append(p.Texts(), wrong...)); err != nil {
+	desired, wrong, denied := kservice.Build(r.app, body.GetApp(), s.cfg.Deploy)
+	wrong = append(p.Texts(), wrong...)
+	if desired != nil { // else the policy comes before Knative's rules
+		found, err := s.checked(ctx, r, desired, body.GetApp())
+		if err != nil {
+			return nil, err
+		}
+		wrong = append(wrong, found...)
+	}
+	if err := invalid(wrong); err != nil {
 		return nil, err
 	}
 	if len(denied) > 0 {
 		return nil, request.Errorf(subjects.CodePermissionDenied, "%s", strings.Join(denied, "; "))
 	}
-	manifest.DropOverridden(s.cfg.Deploy)
+	kservice.DropOverridden(desired, s.cfg.Deploy)
 	var now *live
 	var outcome, sent subjects.Outcome
 	err = s.write(ctx, func(ctx context.Context) (err error) {
-		now, outcome, err = s.tryDeploy(ctx, r.app, manifest)
+		now, outcome, err = s.tryDeploy(ctx, r.app, desired)
 		if unanswered(err) && outcome != "" {
 			sent = outcome
 		}
@@ -70,8 +79,18 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	return s.wrote(r, rep, outcome, err)
 }
 
+// checked is what Knative's validation finds wrong, when it is the request's turn.
+func (s *Service) checked(ctx context.Context, r *apiRequest, desired *servingv1.Service, app *appv1.App) ([]string, error) {
+	slot, err := s.limits.checked.Acquire(ctx, request.Claim{Project: r.claimant(), Units: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer slot.Release()
+	return s.check(desired, app, s.cfg.Deploy), nil
+}
+
 // tryDeploy is one try of deploy: it reads the Service and writes it.
-func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, manifest *kservice.Manifest) (*live, subjects.Outcome, error) {
+func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, desired *servingv1.Service) (*live, subjects.Outcome, error) {
 	found, err := s.find(ctx, id)
 	if err != nil {
 		return nil, "", err
@@ -79,17 +98,17 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, manifest *ks
 	if reason := found.foreign(); reason != "" {
 		return nil, "", request.Errorf(subjects.CodeFailedPrecondition, "app: Knative Service %s, which app %s would have, %s", found.at, id, reason)
 	}
-	manifest.Place(found.at)
+	kservice.Place(desired, found.at)
 	switch {
 	case found.object == nil:
-		now, err := s.kube.createService(ctx, manifest)
+		now, err := s.kube.createService(ctx, desired)
 		return now, subjects.OutcomeCreated, err
 	case found.object.GetDeletionTimestamp() != nil:
 		return nil, "", errTerminating
-	case found.ours && kservice.Unchanged(found.object.GetLabels(), found.object.GetAnnotations(), manifest):
+	case found.ours && kservice.Unchanged(found.object.GetLabels(), found.object.GetAnnotations(), desired):
 		return found, subjects.OutcomeUnchanged, nil
 	}
-	if err := manifest.Apply(found.object.Object); err != nil {
+	if err := kservice.Apply(desired, found.object.Object); err != nil {
 		return nil, "", fmt.Errorf("change knative service %s: %w", found.at, err)
 	}
 	updated, err := s.kube.update(ctx, found.object)

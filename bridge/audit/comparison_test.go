@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -294,8 +295,8 @@ func TestStandInIsTolerated(t *testing.T) {
 	}
 }
 
-// A state that an older version of appbridge published, without a status, is published: an upgrade
-// alone is no change, and the bucket's entry is what its event is.
+// A state that an older version of appbridge published, without a status and without ce-dataschema,
+// is published: an upgrade alone is no change, and the bucket's entry is what its event is.
 func TestStatusMissingIsNoChange(t *testing.T) {
 	e, now := testEncoder(), app.State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 1)}
 	ev, err := e.Encode(testID, app.NewUpsert(now, true), nil)
@@ -303,6 +304,7 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	ev.Msg.Header.Del(subjects.HeaderAppStatus)
+	ev.Msg.Header.Del(subjects.CEDataSchema)
 	r, err := app.ReadEvent(subjects.Created, 7, ev.Msg.Header, ev.Msg.Data)
 	if err != nil {
 		t.Fatal(err)
@@ -318,6 +320,19 @@ func TestStatusMissingIsNoChange(t *testing.T) {
 	inBucket, err := app.ReadEntry(entry.Header, entry.Data)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := entry.Header[subjects.CEDataSchema]; got != nil {
+		t.Errorf("the entry of an older event has %s %q", subjects.CEDataSchema, got)
+	}
+	last := &store.LastEvent{Record: r, Header: ev.Msg.Header}
+	held := store.EntryOf(&store.Message{Subject: entry.Subject, Sequence: 1, Header: entry.Header, Data: entry.Data})
+	if got := b.Mismatch(testID, last, held, time.Now()); got != nil {
+		t.Errorf("the entry of an older event is reported: %v", got)
+	}
+	held.Header = maps.Clone(held.Header)
+	held.Header.Set(subjects.CEDataSchema, subjects.DataSchema) // which its event does not have
+	if got := b.Mismatch(testID, last, held, time.Now()); got == nil || got.Kind != store.MismatchHeaders {
+		t.Errorf("an entry with a header that its event does not have is reported as %v", got)
 	}
 	for name, published := range map[string]*app.Record{"event": r, "entry": inBucket} {
 		changes := app.Reconcile(app.Input{

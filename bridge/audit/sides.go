@@ -17,7 +17,7 @@ import (
 // sides is what cluster, stream and bucket contained when they were read.
 type sides struct {
 	current map[subjects.AppID]app.State
-	pending map[subjects.AppID]bool // the apps whose Revision is not in the lists
+	pending map[subjects.AppID]bool // the apps whose Revision is not in the lists, or whose pods recover
 	version string                  // of the list of Knative Services
 	skipped []Note
 

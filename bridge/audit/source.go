@@ -57,7 +57,7 @@ func (a *SourcePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
 	var suspects []string
 	var refused error
 	for _, ns := range a.Kube.Namespaces {
-		for _, kind := range []string{watch.KindRevision, watch.KindService} {
+		for _, kind := range a.Kube.Kinds() {
 			found, err := a.screen(ctx, kind, ns, pace)
 			if err != nil && !kubeapi.Responded(err) {
 				return nil, err

@@ -209,6 +209,7 @@ func (w *world) checkHeaders(events []stored) {
 			subjects.CEType:                 e.kind.Type(),
 			subjects.CESubject:              key,
 			subjects.CEDataContentType:      subjects.ContentTypeJSON,
+			subjects.CEDataSchema:           subjects.DataSchema,
 			subjects.HeaderNamespace:        w.namespace,
 			subjects.HeaderPreviousSequence: wantPrevious,
 

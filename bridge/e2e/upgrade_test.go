@@ -28,13 +28,13 @@ import (
 )
 
 // oldCommit is the last one whose events have no status headers, whose appends the fence of the
-// app alone protects, and which knows no notices of loss.
+// app alone protects, and which knows no notices of loss. Its events have no ce-dataschema either.
 const oldCommit = "b552dfb6fa7ee797ea065b59954d1cec8f4c73c7"
 
 // program is a built appbridge.
 type program struct {
 	name, path string
-	status     bool // its events have the status headers
+	status     bool // its events have the status headers and ce-dataschema
 }
 
 // builds are the programs, made by the first test that asks.
@@ -110,7 +110,7 @@ func buildProgram(root, path string) error {
 	if err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "./cmd/appbridge")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/appbridge")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	return runs(build)
 }
@@ -410,6 +410,7 @@ func (w *world) checkUpgrade(versions []testenv.Change, messages []audit.Message
 	in := audit.Input{
 		Events: messages, Gaps: gaps, Subjects: must[subjects.Subjects](t)(subjects.New(subjects.DefaultPrefix)),
 		Bucket: subjects.DefaultBucket, ClusterName: "test", App: kservice.Config{BaseDomain: "apps.example.com"},
+		Older: true,
 	}
 	for _, c := range versions {
 		in.Changes = append(in.Changes, audit.Change(c))
@@ -448,11 +449,14 @@ func (w *world) checkUpgrade(versions []testenv.Change, messages []audit.Message
 		h := m.Header
 		kind, app := h.Get(subjects.CEType), h.Get(subjects.CESubject)
 		got := [2]string{h.Get(subjects.HeaderAppStatus), h.Get(subjects.HeaderPreviousAppStatus)}
+		schema := h.Get(subjects.CEDataSchema)
+		published := false    // by a program that sets this header, or by one that does not
 		var wants [][2]string // one for each program that may have published it
 		for i, term := range terms {
 			if !term.has(m.Sequence) {
 				continue
 			}
+			published = published || term.status && schema == subjects.DataSchema || !term.status && schema == ""
 			var want [2]string
 			if term.status && kind != subjects.Deleted.Type() {
 				want[0] = words[[2]string{h.Get(subjects.HeaderUID), h.Get(subjects.HeaderResourceVersion)}]
@@ -463,6 +467,9 @@ func (w *world) checkUpgrade(versions []testenv.Change, messages []audit.Message
 			if wants = append(wants, want); got == want {
 				seen[i][got[0]]++
 			}
+		}
+		if !published {
+			t.Errorf("sequence %d, %s: header %s is %q", m.Sequence, kind, subjects.CEDataSchema, schema)
 		}
 		if !slices.Contains(wants, got) {
 			t.Errorf("sequence %d, %s: status and previous status are %q, want one of %q", m.Sequence, kind, got, wants)

@@ -270,7 +270,7 @@ func TestViewWithoutRights(t *testing.T) {
 
 	w.allow(user, w.namespace, podsRule("list", "watch"))
 	r.replicas(here, "here ACTIVE")
-	if got, want := r.logs.FilterMessage("the replicas of apps are known again").Len(), 1; got != want {
+	if got, want := r.logs.FilterMessage("the pods of apps are known again").Len(), 1; got != want {
 		t.Errorf("it is logged %d times that they can be told, want %d", got, want)
 	}
 	must[any](t)(nil, r.stop())

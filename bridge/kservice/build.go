@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"knative.dev/serving/pkg/apis/autoscaling"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -28,25 +30,6 @@ type DeployConfig struct {
 	// with "{{ project }}" and "{{ domain }}" replaced, for example "{{ project }}-{{ domain }}".
 	SuffixTemplate string
 	Policy         Policy // bounds the objects that an app may refer to
-}
-
-// Manifest is the desired Knative Service of an app. It shares nothing.
-type Manifest struct {
-	Name        string
-	Namespace   string
-	Labels      map[string]string
-	Annotations map[string]string
-	Template    Template
-}
-
-// Template is the template of the Revisions of a Manifest.
-type Template struct {
-	// Labels and Annotations are nil when there are none.
-	Labels      map[string]string
-	Annotations map[string]string
-	PodSpec     corev1.PodSpec
-	// TimeoutSeconds bounds a request.
-	TimeoutSeconds int64
 }
 
 const (
@@ -66,32 +49,33 @@ func SpecDigest(wire []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Build validates an app before a deploy and returns its Knative Service. The same app and
-// configuration give the same bytes. Unknown fields of the spec stay in it. The app is not changed,
-// and shares nothing with the manifest.
+// Build reads an app before a deploy and returns its Knative Service: what Flyte makes of the app,
+// without any default of Knative. The same app and configuration give the same bytes. Unknown
+// fields of the spec stay in it. The app is not changed, and shares nothing with the Service.
 //
-// wrong has the problems, each with the field in protobuf JSON and its value. Kubernetes and
-// Knative may still reject the app by further rules. Of app.metadata only the organization is
-// validated. denied has the fields that reach beyond the app, each with the option that would allow
-// it. Both lists are bounded, and end with the number of omitted entries. The manifest is nil if
-// the spec has problems or denied fields; a wrong id or organization alone does not prevent it.
-func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (m *Manifest, wrong, denied []string) {
+// wrong has the problems, each with the field in protobuf JSON and its value: what a Service cannot
+// express, and what Kubernetes rejects. What Knative rejects is for [Check]. Of app.metadata only
+// the organization is validated. denied has the fields that reach beyond the app, each with the
+// option that would allow it. Both lists are bounded, and end with the number of omitted entries.
+// The Service is nil if the spec has problems or denied fields; a wrong id or organization alone
+// does not prevent it.
+func Build(id subjects.AppID, app *appv1.App, cfg DeployConfig) (svc *servingv1.Service, wrong, denied []string) {
 	found, beyond := &Problems{}, &Problems{}
 	checkID(id, found)
 	if org := app.GetMetadata().GetId().GetOrg(); len(org) > maxOrgBytes {
 		found.Add("app.metadata.id.org", fmt.Sprintf("%s: is %d bytes, want at most %d", Quote(org), len(org), maxOrgBytes))
 	}
 	before := found.count()
-	m = build(id, app, cfg, found, beyond)
+	svc = build(id, app, cfg, found, beyond)
 	if found.count() > before || beyond.count() > 0 {
-		m = nil
+		svc = nil
 	}
-	return m, found.Texts(), beyond.Texts()
+	return svc, found.Texts(), beyond.Texts()
 }
 
-// build builds the manifest as far as possible, and collects the problems and the denials of the
-// policy. A spec that is too large has no manifest.
-func build(id subjects.AppID, app *appv1.App, cfg DeployConfig, found, denied *Problems) *Manifest {
+// build builds the Service as far as possible, and collects the problems and the denials of the
+// policy. A spec that is too large has no Service.
+func build(id subjects.AppID, app *appv1.App, cfg DeployConfig, found, denied *Problems) *servingv1.Service {
 	spec := app.GetSpec()
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
@@ -104,43 +88,41 @@ func build(id subjects.AppID, app *appv1.App, cfg DeployConfig, found, denied *P
 	if !found.checkAnnotations(len(written)) {
 		return nil // a pod takes many times the memory of its spec
 	}
-	m := &Manifest{
-		Name:      Name(id),
-		Namespace: cfg.Namespace,
-		Labels: map[string]string{
-			LabelManaged: labelTrue,
-			LabelProject: id.Project,
-			LabelDomain:  id.Domain,
-			LabelAppName: id.Name,
-		},
-		Annotations: map[string]string{
-			AnnotationAppID:   id.String(),
-			AnnotationOrg:     app.GetMetadata().GetId().GetOrg(),
-			AnnotationSpec:    written,
-			AnnotationSpecSHA: SpecDigest(wire),
-		},
-		Template: Template{
-			PodSpec:        podSpec(spec, found),
-			TimeoutSeconds: timeoutSeconds(spec.GetTimeouts(), cfg, found),
+	svc := &servingv1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion().String(), Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      Name(id),
+			Namespace: cfg.Namespace,
+			Labels: map[string]string{
+				LabelManaged: labelTrue,
+				LabelProject: id.Project,
+				LabelDomain:  id.Domain,
+				LabelAppName: id.Name,
+			},
+			Annotations: map[string]string{
+				AnnotationAppID:   id.String(),
+				AnnotationOrg:     app.GetMetadata().GetId().GetOrg(),
+				AnnotationSpec:    written,
+				AnnotationSpecSHA: SpecDigest(wire),
+			},
 		},
 	}
-	account := spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount()
-	policy := &policyCheck{id: id, cfg: cfg, denied: denied, accountField: podSpecField + ".serviceAccountName"}
-	if account != "" || spec.GetPod() == nil {
-		policy.accountField = runAsField
-	}
-	pod := &m.Template.PodSpec
-	pod.ServiceAccountName = cmp.Or(account, cfg.DefaultServiceAccount, pod.ServiceAccountName)
+	template := &svc.Spec.Template
+	template.Spec.PodSpec = podSpec(spec, found)
+	template.Spec.TimeoutSeconds = new(timeoutSeconds(spec.GetTimeouts(), cfg, found))
+	policy := &policyCheck{id: id, cfg: cfg, denied: denied, accountField: accountField(spec)}
+	pod := &template.Spec.PodSpec
+	pod.ServiceAccountName = cmp.Or(spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount(), cfg.DefaultServiceAccount, pod.ServiceAccountName)
 	policy.pod(pod) // before the environment moves the app's own variables
-	m.Template.addEnv(id, cfg)
-	m.Template.addScaling(spec.GetAutoscaling(), found)
-	m.Template.addSecrets(id, spec.GetSecurityContext().GetSecrets(), policy, found)
-	m.checkSize(found)
-	return m
+	addEnv(pod, id, cfg)
+	addScaling(template, spec.GetAutoscaling(), found)
+	addSecrets(template, id, spec.GetSecurityContext().GetSecrets(), policy, found)
+	checkSize(svc, found)
+	return svc
 }
 
-func (m *Manifest) checkSize(found *Problems) {
-	for _, annotations := range []map[string]string{m.Annotations, m.Template.Annotations} {
+func checkSize(svc *servingv1.Service, found *Problems) {
+	for _, annotations := range []map[string]string{svc.Annotations, svc.Spec.Template.Annotations} {
 		size := 0
 		for key, value := range annotations {
 			size += len(key) + len(value)
@@ -162,7 +144,11 @@ func timeoutSeconds(timeouts *appv1.TimeoutConfig, cfg DeployConfig, found *Prob
 	if wanted == nil {
 		return int64(cfg.DefaultRequestTimeout / time.Second)
 	}
-	found.checkDuration("app.spec.timeouts.requestTimeout", wanted)
+	const field = "app.spec.timeouts.requestTimeout"
+	found.checkDuration(field, wanted)
+	if wanted.GetSeconds() == 0 && wanted.GetNanos() < 0 { // Knative would see 0
+		found.AddValue(field, wanted.AsDuration().String(), "no negative duration")
+	}
 	most := int64(cfg.MaxRequestTimeout / time.Second)
 	if most > 0 && wanted.GetSeconds() > most {
 		return most
@@ -170,38 +156,29 @@ func timeoutSeconds(timeouts *appv1.TimeoutConfig, cfg DeployConfig, found *Prob
 	return wanted.GetSeconds()
 }
 
-func (t *Template) annotate(key, value string) {
-	if t.Annotations == nil {
-		t.Annotations = map[string]string{}
+func annotate(template *servingv1.RevisionTemplateSpec, key, value string) {
+	if template.Annotations == nil {
+		template.Annotations = map[string]string{}
 	}
-	t.Annotations[key] = value
+	template.Annotations[key] = value
 }
 
-// Annotations that Knative's autoscaler reads.
-const (
-	scalingPrefix          = "autoscaling.knative.dev/"
-	annotationMinScale     = scalingPrefix + "min-scale"
-	annotationInitialScale = scalingPrefix + "initial-scale"
-	annotationMetric       = scalingPrefix + "metric"
-	annotationTarget       = scalingPrefix + "target"
-)
-
-func (t *Template) addScaling(scaling *appv1.AutoscalingConfig, found *Problems) {
+func addScaling(template *servingv1.RevisionTemplateSpec, scaling *appv1.AutoscalingConfig, found *Problems) {
 	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	if replicas := scaling.GetReplicas(); replicas != nil {
-		t.annotate(annotationMinScale, number(replicas.GetMin()))
-		t.annotate(scalingPrefix+"max-scale", number(replicas.GetMax()))
+		annotate(template, autoscaling.MinScaleAnnotationKey, number(replicas.GetMin()))
+		annotate(template, autoscaling.MaxScaleAnnotationKey, number(replicas.GetMax()))
 	}
 	switch metric := scaling.GetScalingMetric().GetMetric().(type) {
 	case *appv1.ScalingMetric_RequestRate:
-		t.annotate(annotationMetric, "rps")
-		t.annotate(annotationTarget, number(metric.RequestRate.GetTargetValue()))
+		annotate(template, autoscaling.MetricAnnotationKey, autoscaling.RPS)
+		annotate(template, autoscaling.TargetAnnotationKey, number(metric.RequestRate.GetTargetValue()))
 	case *appv1.ScalingMetric_Concurrency:
-		t.annotate(annotationMetric, "concurrency")
-		t.annotate(annotationTarget, number(metric.Concurrency.GetTargetValue()))
+		annotate(template, autoscaling.MetricAnnotationKey, autoscaling.Concurrency)
+		annotate(template, autoscaling.TargetAnnotationKey, number(metric.Concurrency.GetTargetValue()))
 	}
 	if period := scaling.GetScaledownPeriod(); period != nil {
 		found.checkDuration("app.spec.autoscaling.scaledownPeriod", period)
-		t.annotate(scalingPrefix+"window", period.AsDuration().String())
+		annotate(template, autoscaling.WindowAnnotationKey, period.AsDuration().String())
 	}
 }

@@ -45,12 +45,12 @@ func TestBuildSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(m.Template.Annotations), len(tests); got != want {
+	if got, want := len(m.Spec.Template.Annotations), len(tests); got != want {
 		t.Errorf("got %d annotations, want %d", got, want)
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			text, err := encoding.DecodeString(m.Template.Annotations["flyte.secrets/s"+strconv.Itoa(i)])
+			text, err := encoding.DecodeString(m.Spec.Template.Annotations["flyte.secrets/s"+strconv.Itoa(i)])
 			if err != nil {
 				t.Fatal(err)
 			}

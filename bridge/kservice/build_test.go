@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -59,7 +61,7 @@ func deployedApp(t *testing.T, spec string) (subjects.AppID, *appv1.App) {
 	return subjects.AppID{Project: "p", Domain: "d", Name: "n"}, app
 }
 
-func built(t *testing.T, spec string, cfg kservice.DeployConfig) *kservice.Manifest {
+func built(t *testing.T, spec string, cfg kservice.DeployConfig) *servingv1.Service {
 	t.Helper()
 	id, app := deployedApp(t, spec)
 	m, err := build(id, app, cfg)
@@ -112,13 +114,18 @@ func TestBuild(t *testing.T) {
 	}
 	delete(got.Annotations, kservice.AnnotationSpec)
 	delete(got.Annotations, kservice.AnnotationSpecSHA)
-	want := &kservice.Manifest{
-		Name: "n-p-d", Namespace: "flyte",
-		Labels: map[string]string{
-			"flyte.org/app-managed": "true", "flyte.org/project": "p", "flyte.org/domain": "d", "flyte.org/app-name": "n",
+	want := &servingv1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "serving.knative.dev/v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n-p-d", Namespace: "flyte",
+			Labels: map[string]string{
+				"flyte.org/app-managed": "true", "flyte.org/project": "p", "flyte.org/domain": "d", "flyte.org/app-name": "n",
+			},
+			Annotations: map[string]string{"flyte.org/app-id": "p/d/n", "flyte.org/app-org": "acme"},
 		},
-		Annotations: map[string]string{"flyte.org/app-id": "p/d/n", "flyte.org/app-org": "acme"},
-		Template: kservice.Template{
+	}
+	want.Spec.Template = servingv1.RevisionTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{
 				"organization": "flyte", "project": "p", "domain": "d", "inject-flyte-secrets": "true",
 			},
@@ -127,7 +134,9 @@ func TestBuild(t *testing.T) {
 				"autoscaling.knative.dev/metric": "rps", "autoscaling.knative.dev/target": "7",
 				"autoscaling.knative.dev/window": "1m30s", "flyte.secrets/s0": "nnsxsoraejqsecq",
 			},
-			TimeoutSeconds: 12,
+		},
+		Spec: servingv1.RevisionSpec{
+			TimeoutSeconds: new(int64(12)),
 			PodSpec: corev1.PodSpec{
 				EnableServiceLinks: new(false), ServiceAccountName: "asked",
 				Containers: []corev1.Container{{
@@ -159,7 +168,7 @@ func TestBuild(t *testing.T) {
 	}
 
 	// Nothing is shared.
-	first := &got.Template.PodSpec.Containers[0]
+	first := &got.Spec.Template.Spec.Containers[0]
 	first.Command[0], first.Args[0] = "changed", "changed"
 	if !proto.Equal(app, before) {
 		t.Errorf("the app was changed:\n got %v\nwant %v", app, before)
@@ -188,7 +197,7 @@ func TestBuildTimeout(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := deployDefaults()
 			cfg.DefaultRequestTimeout, cfg.MaxRequestTimeout = tt.fallback, tt.most
-			if got := built(t, tt.spec, cfg).Template.TimeoutSeconds; got != tt.want {
+			if got := built(t, tt.spec, cfg).Spec.Template.Spec.TimeoutSeconds; got == nil || *got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
@@ -219,7 +228,7 @@ func TestBuildServiceAccount(t *testing.T) {
 			cfg := deployDefaults()
 			cfg.DefaultServiceAccount = tt.fallback
 			cfg.Policy = allowing(t, []string{"asked", "of-pod"})
-			if got := built(t, "{"+tt.spec+"}", cfg).Template.PodSpec.ServiceAccountName; got != tt.want {
+			if got := built(t, "{"+tt.spec+"}", cfg).Spec.Template.Spec.ServiceAccountName; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -243,7 +252,7 @@ func TestBuildScaling(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := built(t, `{"container": {}, "autoscaling": `+tt.scaling+`}`, deployDefaults()).Template
+			got := built(t, `{"container": {}, "autoscaling": `+tt.scaling+`}`, deployDefaults()).Spec.Template
 			if !reflect.DeepEqual(got.Annotations, tt.want) {
 				t.Errorf("got %v, want %v", got.Annotations, tt.want)
 			}
@@ -272,7 +281,7 @@ func TestBuildEndpointPattern(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env := m.Template.PodSpec.Containers[0].Env
+			env := m.Spec.Template.Spec.Containers[0].Env
 			want := []corev1.EnvVar{
 				{Name: "INTERNAL_APP_ENDPOINT_PATTERN", Value: tt.want},
 				{Name: "FLYTE_INTERNAL_EXECUTION_PROJECT", Value: "Proj"},
@@ -292,7 +301,7 @@ func TestBuildPod(t *testing.T) {
 		"containers": [
 			{"name": "a", "env": [{"name": "OWN", "value": "1"}], "resources": {"limits": {"cpu": 2, "memory": "1Gi"}}},
 			{"name": "b", "ports": [{"containerPort": 8080}], "readinessProbe": {"httpGet": {"port": 80}}}
-		]}}}`, deployDefaults()).Template.PodSpec
+		]}}}`, deployDefaults()).Spec.Template.Spec.PodSpec
 
 	containers := got.Containers
 	if len(containers) != 2 {
@@ -326,10 +335,10 @@ func TestBuildPod(t *testing.T) {
 
 func TestBuildPodWithoutContainers(t *testing.T) {
 	m := built(t, `{"pod": {"podSpec": {}}}`, deployDefaults())
-	if got := m.Template.PodSpec.Containers; len(got) != 0 {
+	if got := m.Spec.Template.Spec.Containers; len(got) != 0 {
 		t.Errorf("containers: got %v, want none", got)
 	}
-	if links := m.Template.PodSpec.EnableServiceLinks; links == nil || *links {
+	if links := m.Spec.Template.Spec.EnableServiceLinks; links == nil || *links {
 		t.Errorf("service links: got %v, want false", links)
 	}
 	deployedObject(t, m)
@@ -383,10 +392,10 @@ func TestBuildIsDeterministic(t *testing.T) {
 }
 
 func TestBuildErrors(t *testing.T) {
-	id, app := deployedApp(t, `{"container": {"ports": [{"containerPort": 65536}]}, "timeouts": {"requestTimeout": "-1s"}}`)
+	id, app := deployedApp(t, `{"container": {"ports": [{"containerPort": 4294967295}], "resources": {"limits": [{"name": "CPU", "value": "x"}]}}}`)
 	m, err := build(id, app, deployDefaults())
-	const want = "app.spec.container.ports[0].containerPort: \"65536\": want at most 65535\n" +
-		"app.spec.timeouts.requestTimeout: \"-1s\": want no negative duration"
+	const want = "app.spec.container.resources.limits[0].value: \"x\": want a quantity, for example 500m or 2Gi\n" +
+		"app.spec.container.ports[0].containerPort: \"4294967295\": want at most 65535"
 	if err == nil || err.Error() != want || m != nil {
 		t.Errorf("got %v and %v, want only the error %q", m, err, want)
 	}
@@ -428,7 +437,7 @@ func TestBuildOfManyContainers(t *testing.T) {
 }
 
 // build returns the manifest of an app, or an error with what prevents it.
-func build(id subjects.AppID, app *appv1.App, cfg kservice.DeployConfig) (*kservice.Manifest, error) {
+func build(id subjects.AppID, app *appv1.App, cfg kservice.DeployConfig) (*servingv1.Service, error) {
 	m, wrong, denied := kservice.Build(id, app, cfg)
 	if m == nil {
 		return nil, errors.New(strings.Join(append(wrong, denied...), "\n"))

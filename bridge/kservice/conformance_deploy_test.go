@@ -73,7 +73,7 @@ func (w *deployWorld) play(t *testing.T, step corpus.DeployStep) {
 		w.seed(t, name, step.Object)
 		return
 	case "deploy":
-		w.deploy(t, name, want.Error != "" || want.Panic != "")
+		w.deploy(t, name, want)
 	case "stop":
 		w.stop(t, name)
 	case "delete":
@@ -113,8 +113,9 @@ func (w *deployWorld) put(name string, content map[string]any) {
 	w.services[name] = object.Object
 }
 
-func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
+func (w *deployWorld) deploy(t *testing.T, name string, want corpus.DeployExpect) {
 	t.Helper()
+	refused := want.Error != "" || want.Panic != ""
 	id, cfg := corpus.AppID(w.app), w.config.Deploy()
 	cfg.Policy = w.policy
 	before := proto.CloneOf(w.app)
@@ -150,6 +151,7 @@ func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
 	}
 	existing, ok := w.services[name]
 	if !ok {
+		checkAsKnative(t, manifest, w.app, cfg, want.KService)
 		w.put(name, deployedObject(t, manifest))
 		return
 	}
@@ -157,7 +159,8 @@ func (w *deployWorld) deploy(t *testing.T, name string, refused bool) {
 	if kservice.Unchanged(there.GetLabels(), there.GetAnnotations(), manifest) {
 		return
 	}
-	if err := manifest.Apply(existing); err != nil {
+	checkAsKnative(t, manifest, w.app, cfg, want.KService)
+	if err := kservice.Apply(manifest, existing); err != nil {
 		t.Fatalf("Apply: %v", err)
 	}
 	w.put(name, existing)
@@ -277,10 +280,25 @@ func mergePatch(object, patch map[string]any) map[string]any {
 	return object
 }
 
-// deployedObject is a manifest as an object that Kubernetes' types can hold.
-func deployedObject(t *testing.T, m *kservice.Manifest) map[string]any {
+// checkAsKnative checks that Check refuses a Service if Knative refuses the spec that Flyte makes of
+// the app. The metadata have more: what others wrote, and a name that is checked with the id.
+func checkAsKnative(t *testing.T, got *servingv1.Service, app *appv1.App, cfg kservice.DeployConfig, want *unstructured.Unstructured) {
 	t.Helper()
-	got, err := m.Object()
+	plain := map[string]any{"metadata": map[string]any{"name": "app"}, "spec": want.Object["spec"]}
+	refusal := corpus.Refusal(t, corpus.Settings(t), plain, nil)
+	problems := kservice.Check(got, app, cfg)
+	if (refusal == "") != (len(problems) == 0) {
+		t.Errorf("Check: got %q, and Knative says %q", problems, refusal)
+	}
+	if refusal != "" {
+		t.Logf("Knative refuses what Flyte writes: %q", refusal)
+	}
+}
+
+// deployedObject is a manifest as an object that Kubernetes' types can hold.
+func deployedObject(t *testing.T, m *servingv1.Service) map[string]any {
+	t.Helper()
+	got, err := kservice.Object(m)
 	if err != nil {
 		t.Fatalf("Object: %v", err)
 	}
@@ -301,7 +319,7 @@ func whyRefused(problem string) string {
 		{`^app\.spec\..*: want a quantity`, "Flyte panics"},
 		{`^app\.spec\.securityContext\.secrets\[\d+\]\.mountRequirement: `, "Flyte refuses it too"},
 		{`: want at most 65535`, impossible},
-		{`: want no negative (quantity|duration)`, impossible},
+		{`: want no negative quantity`, impossible},
 		{`: want a duration as protobuf has it`, impossible},
 	} {
 		if regexp.MustCompile(known.problem).MatchString(problem) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
@@ -76,6 +77,11 @@ func TestConformanceTemplates(t *testing.T) {
 				unbuildable++
 				return
 			}
+			flyte := &unstructured.Unstructured{}
+			if err := flyte.UnmarshalJSON(c.KService); err != nil {
+				t.Fatal(err)
+			}
+			checkAsKnative(t, m, app, cfg, flyte)
 			got := serviceOf(t, deployedObject(t, m))
 			for _, key := range []string{kservice.AnnotationAppID, kservice.AnnotationOrg, kservice.AnnotationSpec, kservice.AnnotationSpecSHA} {
 				if got, want := got.Annotations[key], want.Annotations[key]; got != want {

@@ -4,7 +4,14 @@
 //	Service, Revision ──► Convert ──► App
 //	pods              ──► Replicas, PodStatus ──► replicas
 //	id                ──► Name, PublicURL
-//	id, App           ──► Build ──► Manifest, or the problems by field
+//	id, App           ──► Build ──► Knative's Service, or the problems and denials by field
+//	                                  ├──► Check  ──► what Knative's own validation refuses
+//	                                  └──► Object ──► what is sent to create it
+//	                                       Apply  ──► what is sent to change an existing one
+//
+// Reads decode trimmed types of this package, since the informers hold every object and one bad
+// field must not fail a list. Writes have Knative's types, constants and validation (check.go;
+// origins.go finds the field of the app that a refused value is from).
 //
 // What a deploy may name is in policy.go (the decision, and the patterns of --allowed-references) and
 // policy_fields.go (how far each field of a pod reaches).

@@ -1,5 +1,10 @@
 package kservice
 
+import (
+	"knative.dev/networking/pkg/apis/networking"
+	"knative.dev/serving/pkg/apis/serving"
+)
+
 // Labels of a Knative Service that belongs to Flyte.
 const (
 	LabelManaged = "flyte.org/app-managed" // marks what Flyte manages; only "true" counts
@@ -8,7 +13,7 @@ const (
 	LabelDomain  = "flyte.org/domain"      // the domain that lists select by
 	LabelAppName = "flyte.org/app-name"    // the name of the app. It is written, and never read.
 	// LabelVisibility keeps an app from the outside while it is stopped.
-	LabelVisibility = "networking.knative.dev/visibility"
+	LabelVisibility = networking.VisibilityLabelKey
 )
 
 // Annotations of a Knative Service that belongs to Flyte.
@@ -24,11 +29,11 @@ const (
 // Labels that Knative puts on pods.
 const (
 	// LabelService is the name of the Knative Service that a pod, or a Revision, belongs to.
-	LabelService = "serving.knative.dev/service"
+	LabelService = serving.ServiceLabelKey
 	// LabelServiceUID is the uid of the Knative Service that a pod belongs to. Names fold, uids do
 	// not.
-	LabelServiceUID = "serving.knative.dev/serviceUID"
-	LabelRevision   = "serving.knative.dev/revision" // the Revision that a pod belongs to
+	LabelServiceUID = serving.ServiceUIDLabelKey
+	LabelRevision   = serving.RevisionLabelKey // the Revision that a pod belongs to
 )
 
 const (

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -48,7 +49,7 @@ func container(c *appv1.Container, found *Problems) corev1.Container {
 	}
 	for i, port := range c.GetPorts() {
 		number := port.GetContainerPort()
-		if number > math.MaxUint16 {
+		if number > math.MaxInt32 { // Knative checks the others
 			found.AddValue(fmt.Sprintf("app.spec.container.ports[%d].containerPort", i),
 				strconv.FormatUint(uint64(number), 10), "at most 65535")
 			continue
@@ -60,11 +61,11 @@ func container(c *appv1.Container, found *Problems) corev1.Container {
 
 // addEnv adds the configured variables before those of the first container, and the internal ones
 // after them.
-func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
-	if len(t.PodSpec.Containers) == 0 {
+func addEnv(pod *corev1.PodSpec, id subjects.AppID, cfg DeployConfig) {
+	if len(pod.Containers) == 0 {
 		return
 	}
-	first := &t.PodSpec.Containers[0]
+	first := &pod.Containers[0]
 	env := make([]corev1.EnvVar, 0, len(cfg.DefaultEnv)+len(first.Env)+internalVariables)
 	for _, key := range slices.Sorted(maps.Keys(cfg.DefaultEnv)) {
 		env = append(env, corev1.EnvVar{Name: key, Value: cfg.DefaultEnv[key]})
@@ -80,11 +81,12 @@ func (t *Template) addEnv(id subjects.AppID, cfg DeployConfig) {
 
 // DropOverridden removes the configured variables that the app overrides. Flyte's deploy keeps
 // both, and the later one counts, but Knative's definition requires unique names.
-func (m *Manifest) DropOverridden(cfg DeployConfig) {
-	if len(m.Template.PodSpec.Containers) == 0 {
+func DropOverridden(svc *servingv1.Service, cfg DeployConfig) {
+	containers := svc.Spec.Template.Spec.Containers
+	if len(containers) == 0 {
 		return
 	}
-	first := &m.Template.PodSpec.Containers[0]
+	first := &containers[0]
 	defaults, rest := first.Env[:len(cfg.DefaultEnv)], first.Env[len(cfg.DefaultEnv):]
 	defaults = slices.DeleteFunc(defaults, func(v corev1.EnvVar) bool {
 		return slices.ContainsFunc(rest, func(own corev1.EnvVar) bool { return own.Name == v.Name })
@@ -104,13 +106,13 @@ func endpointPattern(id subjects.AppID, cfg DeployConfig) string {
 
 func internalDomain(namespace string) string { return "." + namespace + ".svc.cluster.local" }
 
-// Place moves the manifest to where the Knative Service of its app is.
-func (m *Manifest) Place(at types.NamespacedName) {
-	if containers := m.Template.PodSpec.Containers; at.Namespace != m.Namespace && len(containers) > 0 {
+// Place moves a Knative Service that Build returned to where that of its app is.
+func Place(svc *servingv1.Service, at types.NamespacedName) {
+	if containers := svc.Spec.Template.Spec.Containers; at.Namespace != svc.Namespace && len(containers) > 0 {
 		endpoint := &containers[0].Env[len(containers[0].Env)-internalVariables]
-		endpoint.Value = strings.TrimSuffix(endpoint.Value, internalDomain(m.Namespace)) + internalDomain(at.Namespace)
+		endpoint.Value = strings.TrimSuffix(endpoint.Value, internalDomain(svc.Namespace)) + internalDomain(at.Namespace)
 	}
-	m.Namespace, m.Name = at.Namespace, at.Name
+	svc.Namespace, svc.Name = at.Namespace, at.Name
 }
 
 const wantQuantity = "a quantity, for example 500m or 2Gi"

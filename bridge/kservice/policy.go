@@ -46,6 +46,14 @@ type policyCheck struct {
 	accountField string
 }
 
+// accountField is the field of an app that names its service account.
+func accountField(spec *appv1.Spec) string {
+	if spec.GetSecurityContext().GetRunAs().GetK8SServiceAccount() != "" || spec.GetPod() == nil {
+		return runAsField
+	}
+	return podSpecField + ".serviceAccountName"
+}
+
 func (c *policyCheck) deny(field, value, reason string) {
 	c.denied.Add(field, Quote(value)+": "+reason)
 }

@@ -177,7 +177,7 @@ func TestBuildMetadata(t *testing.T) {
 	}
 	delete(m.Annotations, kservice.AnnotationSpec)
 	delete(m.Annotations, kservice.AnnotationSpecSHA)
-	got, err := json.Marshal([]any{m.Labels, m.Annotations, m.Template.Labels, m.Template.Annotations})
+	got, err := json.Marshal([]any{m.Labels, m.Annotations, m.Spec.Template.Labels, m.Spec.Template.Annotations})
 	if err != nil {
 		t.Fatal(err)
 	}

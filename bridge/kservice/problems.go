@@ -48,27 +48,12 @@ func (p *Problems) Texts() []string {
 	return append(p.texts[:len(p.texts):len(p.texts)], fmt.Sprintf("and %d more", p.more))
 }
 
-// checkDuration adds a duration that is invalid or negative.
+// checkDuration adds a duration that is invalid.
 func (p *Problems) checkDuration(field string, d *durationpb.Duration) {
-	switch {
-	case d.CheckValid() != nil:
+	if d.CheckValid() != nil {
 		written := fmt.Sprintf("%d seconds and %d nanoseconds", d.GetSeconds(), d.GetNanos())
 		p.AddValue(field, written, "a duration as protobuf has it")
-	case d.GetSeconds() < 0 || d.GetNanos() < 0:
-		p.AddValue(field, durationText(d), "no negative duration")
 	}
-}
-
-// durationText is a duration in protobuf JSON, also one that is too long for Go.
-func durationText(d *durationpb.Duration) string {
-	if d.GetNanos() == 0 {
-		return strconv.FormatInt(d.GetSeconds(), 10) + "s"
-	}
-	sign := ""
-	if d.GetSeconds() < 0 || d.GetNanos() < 0 {
-		sign = "-"
-	}
-	return fmt.Sprintf("%s%d.%09ds", sign, max(d.GetSeconds(), -d.GetSeconds()), max(d.GetNanos(), -d.GetNanos()))
 }
 
 // Quote is a value in quotes, on one line, cut after 64 bytes.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -14,11 +16,11 @@ import (
 const secretAlphabet = "abcdefghijklmnopqrstuvwxyz123456"
 
 // addSecrets adds the labels and annotations by which Flyte's webhook mounts secrets into a pod.
-func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, policy *policyCheck, found *Problems) {
+func addSecrets(template *servingv1.RevisionTemplateSpec, id subjects.AppID, secrets []*appv1.Secret, policy *policyCheck, found *Problems) {
 	if len(secrets) == 0 {
 		return
 	}
-	t.Labels = map[string]string{
+	template.Labels = map[string]string{
 		"organization":         defaultOrg,
 		"project":              id.Project,
 		"domain":               id.Domain,
@@ -35,7 +37,7 @@ func (t *Template) addSecrets(id subjects.AppID, secrets []*appv1.Secret, policy
 		if secret.GetGroup() != "" {
 			policy.group(field, secret)
 		}
-		t.annotate("flyte.secrets/s"+strconv.Itoa(i), encoding.EncodeToString([]byte(secretText(secret))))
+		annotate(template, "flyte.secrets/s"+strconv.Itoa(i), encoding.EncodeToString([]byte(secretText(secret))))
 	}
 }
 

@@ -6,20 +6,24 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
 
+// ConditionReady is the type of the condition that sums up a Service or a Revision.
+const ConditionReady = string(servingv1.ServiceConditionReady)
+
 // Types and statuses of Knative's conditions.
 const (
-	conditionReady          = "Ready"
-	conditionRoutes         = "RoutesReady"
-	conditionConfigurations = "ConfigurationsReady"
+	conditionRoutes         = string(servingv1.ServiceConditionRoutesReady)
+	conditionConfigurations = string(servingv1.ServiceConditionConfigurationsReady)
 
-	conditionTrue    = "True"
-	conditionFalse   = "False"
-	conditionUnknown = "Unknown"
+	conditionTrue    = string(corev1.ConditionTrue)
+	conditionFalse   = string(corev1.ConditionFalse)
+	conditionUnknown = string(corev1.ConditionUnknown)
 )
 
 func status(id subjects.AppID, svc *Service, replicas uint32, cfg Config) *appv1.Status {
@@ -61,6 +65,25 @@ func count(rev *Revision) uint32 {
 		return 0
 	}
 	return uint32(*rev.Status.ActualReplicas)
+}
+
+// ReadyIndex is which of the App's conditions is that of the Service's first condition of type
+// Ready, -1 without one. It is the one that a PodCondition belongs to.
+func ReadyIndex(svc *Service) int {
+	c := readyCondition(svc)
+	if c == nil || Stopped(svc) {
+		return -1
+	}
+	index := 0
+	for i := range svc.Status.Conditions {
+		if &svc.Status.Conditions[i] == c {
+			break
+		}
+		if _, ok := deploymentStatus(&svc.Status.Conditions[i], c.Status); ok {
+			index++
+		}
+	}
+	return index
 }
 
 func conditions(svc *Service) []*appv1.Condition {
@@ -115,7 +138,7 @@ func message(c *Condition) string {
 		return "Configuration is ready"
 	case c.Type == conditionRoutes:
 		return "Routes are ready"
-	case c.Type == conditionReady:
+	case c.Type == ConditionReady:
 		return "Service is ready"
 	default:
 		return ""
@@ -124,7 +147,7 @@ func message(c *Condition) string {
 
 // readyCondition is the first condition of type Ready, nil when there is none.
 func readyCondition(svc *Service) *Condition {
-	at := slices.IndexFunc(svc.Status.Conditions, func(c Condition) bool { return c.Type == conditionReady })
+	at := slices.IndexFunc(svc.Status.Conditions, func(c Condition) bool { return c.Type == ConditionReady })
 	if at < 0 {
 		return nil
 	}

@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	kjson "sigs.k8s.io/json"
 )
 
 // GroupVersion is that of the Knative kinds of this package.
-func GroupVersion() schema.GroupVersion {
-	return schema.GroupVersion{Group: "serving.knative.dev", Version: "v1"}
-}
+func GroupVersion() schema.GroupVersion { return servingv1.SchemeGroupVersion }
 
 // AddToScheme registers the trimmed Service and Revision, and their lists, as the kinds of
 // serving.knative.dev/v1. The scheme must not have Knative's own types for them.
@@ -63,6 +62,8 @@ type ServiceStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 	// LatestReadyRevisionName names the Revision whose replicas count, if one was ready.
 	LatestReadyRevisionName string `json:"latestReadyRevisionName,omitempty"`
+	// LatestCreatedRevisionName names the newest Revision, ready or not. Only a PodCondition needs it.
+	LatestCreatedRevisionName string `json:"latestCreatedRevisionName,omitempty"`
 }
 
 // Condition is one condition of a Service.
@@ -199,7 +200,7 @@ func (s *RevisionStatus) UnmarshalJSON(data []byte) error {
 	}
 	s.ActualReplicas, s.NotReady = nil, false
 	for _, c := range raw.Conditions {
-		if c.Type == conditionReady {
+		if c.Type == ConditionReady {
 			s.NotReady = c.Status != conditionTrue
 			break
 		}

@@ -50,9 +50,14 @@ func ReasonOf(err error) Reason {
 	return Other
 }
 
-// rateLimited is in the error of a request that the client's own rate limit would delay beyond the
-// deadline. The error has no type.
-const rateLimited = "would exceed context deadline"
+// Errors of client-go that have no type.
+const (
+	// rateLimited is in the error of a request that the client's own rate limit would delay beyond
+	// the deadline.
+	rateLimited = "would exceed context deadline"
+	// brokenBody is in the error of a response that breaks off. What it wraps depends on the protocol.
+	brokenBody = "error when reading response body"
+)
 
 func unavailable(err error) bool {
 	var status apierrors.APIStatus
@@ -63,7 +68,7 @@ func unavailable(err error) bool {
 	// The connection may break before the response, or in the middle of it.
 	return errors.As(err, new(*url.Error)) || errors.As(err, new(*net.OpError)) || utilnet.IsProbableEOF(err) ||
 		utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, context.DeadlineExceeded) ||
-		err != nil && strings.Contains(err.Error(), rateLimited)
+		err != nil && (strings.Contains(err.Error(), rateLimited) || strings.Contains(err.Error(), brokenBody))
 }
 
 // LacksRight reports whether the API server refused a request because this program lacks the right to

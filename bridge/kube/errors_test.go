@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -30,6 +34,7 @@ func TestReasonOf(t *testing.T) {
 	}{
 		{"nothing listens", &url.Error{Op: "Get", URL: "https://k", Err: errors.New("connection refused")}, Unavailable, false, true},
 		{"the connection ends", io.ErrUnexpectedEOF, Unavailable, false, true},
+		{"a response breaks off", brokenResponse(t), Unavailable, false, true},
 		{"out of time", fmt.Errorf("get: %w", context.DeadlineExceeded), Unavailable, false, true},
 		{"delayed by the client's rate limit", limiter.Wait(soon), Unavailable, false, true},
 		{"none", nil, Other, false, true},
@@ -63,6 +68,25 @@ func TestReasonOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// brokenResponse is client-go's error of a response that ends in the middle, as at the kill of an API
+// server.
+func brokenResponse(t *testing.T) error {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, `{"kind":`)
+	}))
+	defer server.Close()
+	kubernetes, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = kubernetes.Pods("flyte").Get(t.Context(), "x", metav1.GetOptions{}); err == nil {
+		t.Fatal("half a response is no error")
+	}
+	return err
 }
 
 func TestLacksRight(t *testing.T) {

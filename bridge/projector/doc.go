@@ -22,10 +22,10 @@
 //
 // A Projector follows the stream without a gap (tail.go) and writes an entry or a delete marker for
 // each event (projection.go, records.go). It reads headers alone. The body of an event comes from
-// memory if the stream acknowledged exactly this event to this session (memory.go). Every other body
-// is fetched from the stream's leader, several at a time (delivery.go). Every write expects the bucket's sequence of the write
-// before it, so that writes are pipelined and a refused one stops all later ones. The projector then
-// reads the bucket again and goes on from there.
+// memory if the stream acknowledged exactly this event to this session (cache.go). Every other body is
+// fetched from the stream's leader, several at a time (delivery.go). Every write expects the
+// bucket's sequence of the write before it, so that writes are pipelined and a refused one stops all
+// later ones. The projector then reads the bucket again and goes on from there.
 //
 // It knows the key of each app that exists and which event it reflects (keys.go). An entry that it
 // did not write, or that a caller distrusts, is compared with the app's last event and restored

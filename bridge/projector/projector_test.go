@@ -91,7 +91,7 @@ func TestRecordsOfAnotherProjection(t *testing.T) {
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const apps, rounds = 500, 80
+	const apps, rounds = 500, 20
 	records := map[subjects.AppID]*app.Record{}
 	for round := range rounds {
 		futures := map[subjects.AppID]jetstream.PubAckFuture{}
@@ -100,7 +100,7 @@ func TestRebuild(t *testing.T) {
 			id := otherApp(fmt.Sprint("a", i))
 			version := fmt.Sprint(round*apps + i + 1)
 			ev := r.eventOn(id, version, records[id])
-			if (round == 40 && i%5 == 0) || (round == rounds-1 && i%7 == 0) {
+			if (round == rounds/2 && i%5 == 0) || (round == rounds-1 && i%7 == 0) {
 				ev = r.removalOn(id, records[id])
 			}
 			f, err := r.js.PublishMsgAsync(ev.Msg)

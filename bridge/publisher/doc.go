@@ -4,7 +4,7 @@
 //	source ──► a: u u d ──┐   ┌──────────────────────────┐
 //	           b: c       ├──►│ take ► encode ► pipeline │──► stream
 //	           c: u u ────┘   └────────────▲─────────────┘      │
-//	                                       └──── confirm ◄──────┘
+//	                                       └── readOutcomes ◄───┘
 //
 // A Queue holds the pending changes of each app in order. It is bounded: updates merge, and at the
 // hard limit all pending changes are dropped (a resync finds what they led to). It outlives its

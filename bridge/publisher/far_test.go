@@ -78,7 +78,7 @@ func TestSettleBesideAnother(t *testing.T) {
 	g := make(chan error, 1)
 	go func() { g <- other.Run(ctx) }()
 	busy.Go(func() {
-		tick := time.NewTicker(time.Millisecond)
+		tick := time.NewTicker(20 * time.Millisecond) // several times during each look
 		defer tick.Stop()
 		for v := 1; ; v++ {
 			select {
@@ -91,7 +91,7 @@ func TestSettleBesideAnother(t *testing.T) {
 			}
 		}
 	})
-	lost, looks := 0, 100
+	lost, looks := 0, 40
 	var last error
 	for range looks {
 		late.accounted = late.known.Checkpoint().Stream

@@ -71,7 +71,7 @@ func (p *Publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 				return store.ErrClosed
 			}
 			var ours bool
-			// Behind another bridge's event the stream refuses the append, and confirm reads why.
+			// Behind another bridge's event the stream refuses the append, and readOutcomes reads why.
 			if f.prev, ours = p.queue.noteRead(f.id, f.prev); ours && p.isStored(f) {
 				p.cfg.KeyMissing(f.id)
 				p.finish(f, f.prev)

@@ -67,7 +67,7 @@ type Config struct {
 // before what was acknowledged refuses the next append.
 //
 // On a refusal or a missing answer sending stops. The publisher then reads from the stream's leader
-// which of its events were stored (confirm), and goes on behind the last message.
+// which of its events were stored (readOutcomes), and goes on behind the last message.
 type Publisher struct {
 	cfg     Config
 	nc      *nats.Conn

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -67,10 +68,7 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 			NewInformer:       conn.informers(src.Shown, ns, requests),
 			// Cached objects are never changed here.
 			DefaultUnsafeDisableDeepCopy: new(true),
-			DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
-				toolscache.DefaultWatchErrorHandler(ctx, r, err)
-				conn.metrics.watchErrors.Inc()
-			},
+			DefaultWatchErrorHandler:     conn.restarted,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("create the informer cache of %s: %w", kubeapi.NamespaceText(ns), err)
@@ -86,6 +84,15 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 	return k, nil
 }
 
+// Kinds are those whose objects make the states of apps, in the order in which they are delivered:
+// what a Service needs is there before it.
+func (k *Cluster) Kinds() []string {
+	if k.keeper.PodConditions {
+		return []string{KindRevision, KindPod, KindService}
+	}
+	return []string{KindRevision, KindService}
+}
+
 // informers makes the informers of a namespace's cache, with requests of their own in place of the
 // cache's, and without an index: Shown is what is read. They announce the version of each list: up to it, earlier states may have been skipped.
 func (c *Connection) informers(s *Shown, namespace string, requests *decoder.Client) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
@@ -97,7 +104,7 @@ func (c *Connection) informers(s *Shown, namespace string, requests *decoder.Cli
 		return toolscache.NewSharedIndexInformer(c.Watches.Add(requests.ListWatch(kind, resourceOf(kind).Resource, namespace, selector), Options{
 			Kind: kind, Namespace: namespace,
 			Listed:  func(version string) { s.Listed(kind, version) },
-			Retried: func(error) { c.metrics.watchErrors.Inc() },
+			Retried: c.retried,
 		}), example, resync, toolscache.Indexers{})
 	}
 }
@@ -112,9 +119,12 @@ func Kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		return nil, nil, err
 	}
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kservice.GroupVersion()})
 	mapper.Add(kservice.GroupVersion().WithKind(KindService), meta.RESTScopeNamespace)
 	mapper.Add(kservice.GroupVersion().WithKind(KindRevision), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind(KindPod), meta.RESTScopeNamespace)
 	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
 	return scheme, mapper, nil
 }
@@ -129,11 +139,11 @@ func (k *Cluster) Run(ctx context.Context) error {
 }
 
 // Sync registers the source's handlers and waits until the informers delivered what exists. The
-// informers list side by side.
-func (k *Cluster) Sync(ctx context.Context, s *Source) error {
-	var revisions, services []cache.Informer
+// informers list side by side; those of pods count only if states depend on them.
+func (k *Cluster) Sync(ctx context.Context, s *Source, pods *Pods) error {
+	var revisions, services []registrar
 	for _, c := range k.caches {
-		for object, informers := range map[client.Object]*[]cache.Informer{&kservice.Revision{}: &revisions, &kservice.Service{}: &services} {
+		for object, informers := range map[client.Object]*[]registrar{&kservice.Revision{}: &revisions, &kservice.Service{}: &services} {
 			informer, err := c.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 			if err != nil {
 				return fmt.Errorf("start the informer: %w", err)
@@ -145,11 +155,21 @@ func (k *Cluster) Sync(ctx context.Context, s *Source) error {
 	if err := deliver(ctx, revisions, s.Revisions()); err != nil {
 		return err
 	}
+	if k.keeper.PodConditions {
+		if err := deliver(ctx, pods.registrars(), s.Pods()); err != nil {
+			return err
+		}
+	}
 	return deliver(ctx, services, s.Services())
 }
 
+// registrar is what deliver needs of an informer.
+type registrar interface {
+	AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
+}
+
 // deliver registers a handler and waits until the informers delivered to it what exists.
-func deliver(ctx context.Context, informers []cache.Informer, handler toolscache.ResourceEventHandler) error {
+func deliver(ctx context.Context, informers []registrar, handler toolscache.ResourceEventHandler) error {
 	var synced []toolscache.InformerSynced
 	for _, informer := range informers {
 		registration, err := informer.AddEventHandler(handler)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ type ClusterReader struct {
 // ClusterApps are the apps of the cluster.
 type ClusterApps struct {
 	Current map[subjects.AppID]app.State
-	Pending map[subjects.AppID]bool        // those whose Revision is not in the lists
+	Pending map[subjects.AppID]bool        // those whose Revision is not in the lists, or whose pods recover or have just recovered
 	Version string                         // of the list of Knative Services
 	Skipped map[types.NamespacedName]error // the Knative Services that are no app, with the reason
 	Unknown []string                       // namespaces that are empty and may not exist
@@ -69,13 +70,16 @@ func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
 			switch o := kept.(type) {
 			case *kservice.Revision:
 				src.upsertRevision(o)
+			case *corev1.Pod:
+				src.upsertPod(&cachedPod{ObjectMeta: podMeta(o), state: kservice.PodStateOf(o)})
 			case *app.CachedService:
 				src.upsertService(o)
 			}
 			return nil
 		}
 		// Every page is a list of its own: what was taken from one stays.
-		for kind, newPage := range listsInOrder {
+		for _, kind := range r.Cluster.Kinds() {
+			newPage := lists[kind]
 			if err := kubeapi.EachPage(ctx, r.Cluster.Client, newPage, func(page client.ObjectList) error {
 				version = page.GetResourceVersion()
 				return meta.EachListItem(page, each)
@@ -91,6 +95,9 @@ func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
 	for id := range src.standIns.apps {
 		apps.Pending[id] = true
 	}
+	for _, id := range src.recovering() {
+		apps.Pending[id] = true
+	}
 	for key, o := range src.Shown.services {
 		if winner := src.current[o.ID].Service; !o.IsApp() {
 			apps.Skipped[key] = o.Err
@@ -101,8 +108,9 @@ func (r *ClusterReader) Read(ctx context.Context) (*ClusterApps, error) {
 	return apps, nil
 }
 
-// listsInOrder are the kinds in the order of listing, Revisions first, with their lists.
-func listsInOrder(yield func(kind string, newPage func() client.ObjectList) bool) {
-	_ = yield(KindRevision, func() client.ObjectList { return &kservice.RevisionList{} }) &&
-		yield(KindService, func() client.ObjectList { return &kservice.ServiceList{} })
+// lists are the kinds with their lists.
+var lists = map[string]func() client.ObjectList{
+	KindRevision: func() client.ObjectList { return &kservice.RevisionList{} },
+	KindPod:      func() client.ObjectList { return &corev1.PodList{} },
+	KindService:  func() client.ObjectList { return &kservice.ServiceList{} },
 }

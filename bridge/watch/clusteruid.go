@@ -3,10 +3,12 @@ package watch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,7 +43,7 @@ func (k *Cluster) probe(ctx context.Context) (types.UID, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
 	for _, ns := range k.Namespaces {
-		for _, kind := range []string{KindService, KindRevision} {
+		for _, kind := range slices.Backward(k.Kinds()) { // Services first: without them there is nothing to read
 			if err := k.Client.List(ctx, metadataList(kind), client.InNamespace(ns), client.Limit(1)); err != nil {
 				return "", explainList(err, kind, ns)
 			}
@@ -62,7 +64,14 @@ func (k *Cluster) probe(ctx context.Context) (types.UID, error) {
 }
 
 func resourceOf(kind string) schema.GroupResource {
-	return schema.GroupResource{Group: kservice.GroupVersion().Group, Resource: strings.ToLower(kind) + "s"}
+	return schema.GroupResource{Group: groupVersionOf(kind).Group, Resource: strings.ToLower(kind) + "s"}
+}
+
+func groupVersionOf(kind string) schema.GroupVersion {
+	if kind == KindPod {
+		return corev1.SchemeGroupVersion
+	}
+	return kservice.GroupVersion()
 }
 
 // explainList is the error of a list of a kind in a namespace.

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
@@ -77,6 +78,15 @@ func (c *Connection) Disturbs(kind, namespace string) bool {
 		}
 	}
 	return c.Watches.Silent(kind, namespace)
+}
+
+// retried counts a failed list or watch that is tried again.
+func (c *Connection) retried(error) { c.metrics.watchErrors.Inc() }
+
+// restarted is the watch error handler of informers that events depend on.
+func (c *Connection) restarted(ctx context.Context, r *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	c.metrics.watchErrors.Inc()
 }
 
 // transport reports the outcomes of one HTTP transport to a connection.

@@ -39,12 +39,12 @@ func (l Listing) covers(namespace string) bool {
 func (k *Cluster) List(ctx context.Context) ([]Listing, error) {
 	var listings []Listing
 	for _, ns := range k.Namespaces {
-		for _, kind := range []string{KindRevision, KindService} {
+		for _, kind := range k.Kinds() {
 			listings = append(listings, Listing{Kind: kind, Namespace: ns, Items: map[types.NamespacedName]Listed{}})
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2) // both kinds of a namespace
+	group.SetLimit(len(k.Kinds())) // those of a namespace
 	for i := range listings {
 		l := &listings[i]
 		group.Go(func() error {
@@ -98,15 +98,18 @@ func listingOf(kind, namespace string, list *metav1.PartialObjectMetadataList) L
 // watched are the options of a list of the objects of a kind and a namespace that are watched.
 func watched(kind, namespace string) []client.ListOption {
 	opts := []client.ListOption{client.InNamespace(namespace)}
-	if kind == KindService {
+	switch kind {
+	case KindService:
 		opts = append(opts, client.MatchingLabelsSelector{Selector: managedSelector()})
+	case KindPod:
+		opts = append(opts, client.HasLabels{kservice.LabelService})
 	}
 	return opts
 }
 
 func metadataList(kind string) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kservice.GroupVersion().WithKind(kind + "List"))
+	list.SetGroupVersionKind(groupVersionOf(kind).WithKind(kind + "List"))
 	return list
 }
 

@@ -25,6 +25,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		watchErrors: counter("watch_errors_total", "Lists and watches that the Kubernetes API refused or broke off."),
 		errors:      counter("kubernetes_errors_total", "Requests that did not reach the Kubernetes API or brought no answer."),
 		reachable:   gauge("kubernetes_reachable", "1 if the last request to the Kubernetes API was answered, else 0."),
-		watches:     gauge("kubernetes_watches", "Watches on the Kubernetes API that are open: two for each watched namespace."),
+		watches:     gauge("kubernetes_watches", "Watches on the Kubernetes API that are open: two for each watched namespace, three with --pod-conditions."),
 	}
 }

@@ -25,8 +25,8 @@ import (
 //
 // They have informers and a client of their own. controller-runtime waits for the cache of the
 // events until it is in sync, even after the cache has ended, and a failed request of its client
-// makes the bridge not ready: events depend on that cache, and nothing but replicas depends on
-// pods.
+// makes the bridge not ready: events depend on that cache. On pods only replicas depend, unless the
+// source has pod conditions: then what is wrong with their watches is reported as well.
 //
 // A pod takes about 3 KB of memory, with two containers and its place in the index. Pods without
 // the label are not listed.
@@ -35,16 +35,21 @@ type Pods struct {
 }
 
 // NewPods makes the informers of the pods in namespaces.
-func NewPods(cfg *rest.Config, namespaces []string, watches *Group, log *zap.Logger) (*Pods, error) {
+func NewPods(cfg *rest.Config, namespaces []string, src *Source, conn *Connection, log *zap.Logger) (*Pods, error) {
 	cfg = kubeapi.Protobuf(kubeapi.Unlimited(cfg))
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return Transport{RoundTripper: rt} })
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		if src.keeper.PodConditions {
+			return transport{Transport{RoundTripper: rt}, conn}
+		}
+		return Transport{RoundTripper: rt}
+	})
 	client, err := corev1client.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client for pods: %w", err)
 	}
 	p := &Pods{informers: map[string]*podInformer{}}
 	for _, ns := range namespaces {
-		informer, err := newPodInformer(client, ns, watches, log)
+		informer, err := newPodInformer(client, ns, src, conn, log)
 		if err != nil {
 			return nil, err
 		}
@@ -62,6 +67,14 @@ func (p *Pods) Run(ctx context.Context) {
 	running.Wait()
 }
 
+// registrars are the informers.
+func (p *Pods) registrars() (all []registrar) {
+	for _, i := range p.informers {
+		all = append(all, i.informer)
+	}
+	return all
+}
+
 // Of are the pods of one Knative Service.
 func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
 	i := cmp.Or(p.informers[namespace], p.informers[metav1.NamespaceAll])
@@ -77,8 +90,8 @@ func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
 	}
 	found := make([]corev1.Pod, 0, len(objects))
 	for _, object := range objects {
-		if pod, ok := object.(*corev1.Pod); ok {
-			found = append(found, *pod)
+		if pod, ok := object.(*cachedPod); ok {
+			found = append(found, corev1.Pod{ObjectMeta: pod.ObjectMeta, Status: pod.status})
 		}
 	}
 	return found, nil
@@ -87,7 +100,7 @@ func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
 const podsByService = "service"
 
 func podService(object any) ([]string, error) {
-	pod, ok := object.(*corev1.Pod)
+	pod, ok := object.(*cachedPod)
 	if !ok {
 		return nil, nil
 	}
@@ -104,10 +117,18 @@ type podInformer struct {
 	list, watch error // of the last request of its kind; nil when it was answered
 }
 
-func newPodInformer(client corev1client.PodsGetter, namespace string, watches *Group, log *zap.Logger) (*podInformer, error) {
+func newPodInformer(client corev1client.PodsGetter, namespace string, src *Source, conn *Connection, log *zap.Logger) (*podInformer, error) {
 	i := &podInformer{namespace: namespace, log: log}
 	source := client.Pods(namespace)
-	lw := watches.Add(&toolscache.ListWatch{
+	opts := Options{Kind: KindPod, Namespace: namespace, Optional: true, Listed: func(version string) { src.Shown.Listed(KindPod, version) }}
+	restarts := func(_ context.Context, _ *toolscache.Reflector, err error) {
+		// Not an error of the bridge. The requests that need pods return it.
+		log.Debug("the informer of pods starts again", zap.String("namespace", namespace), zap.Error(err))
+	}
+	if src.keeper.PodConditions { // it counts as the others do
+		opts.Optional, opts.Retried, restarts = false, conn.retried, conn.restarted
+	}
+	lw := conn.Watches.Add(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.LabelSelector = kservice.LabelService
 			return noted(ctx, i.listed, func() (*corev1.PodList, error) { return source.List(ctx, opts) })
@@ -116,14 +137,11 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, watches *G
 			opts.LabelSelector = kservice.LabelService
 			return noted(ctx, i.watched, func() (apiwatch.Interface, error) { return source.Watch(ctx, opts) })
 		},
-	}, Options{Kind: kindPod, Namespace: namespace, Optional: true})
+	}, opts)
 	i.informer = toolscache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
 	return i, errors.Join(
-		i.informer.SetTransform(trimPod),
-		i.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
-			// Not an error of the bridge. The requests that need pods return it.
-			log.Debug("the informer of pods starts again", zap.String("namespace", namespace), zap.Error(err))
-		}),
+		i.informer.SetTransform(func(object any) (any, error) { return trimPod(object, src.keeper.PodConditions), nil }),
+		i.informer.SetWatchErrorHandlerWithContext(restarts),
 	)
 }
 
@@ -157,9 +175,9 @@ func (i *podInformer) note(change func()) {
 	i.mu.Unlock()
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
-		i.log.Warn("the replicas of apps are unknown", zap.Error(now))
+		i.log.Warn("the pods of apps are unknown", zap.Error(now))
 	case now == nil && before != nil:
-		i.log.Info("the replicas of apps are known again", zap.String("namespace", i.namespace))
+		i.log.Info("the pods of apps are known again", zap.String("namespace", i.namespace))
 	}
 }
 
@@ -204,24 +222,37 @@ func (i *podInformer) unknown() error {
 	return errors.New(text)
 }
 
-// trimPod is an informer's transform: a copy of a pod with what kservice.Replicas reads, its uid
-// and version. Any other object, such as a tombstone, is returned as it is.
-func trimPod(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil
-	}
-	trimmed := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			Labels: map[string]string{},
-		},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason},
+// cachedPod is what is kept of a pod: what kservice.Replicas reads, its uid and version, and with pod
+// conditions what it says.
+type cachedPod struct {
+	metav1.ObjectMeta
+	status corev1.PodStatus
+	state  kservice.PodState
+}
+
+// podMeta is the part of a pod's metadata that is kept.
+func podMeta(pod *corev1.Pod) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: map[string]string{},
 	}
 	for _, key := range []string{kservice.LabelService, kservice.LabelServiceUID, kservice.LabelRevision} {
 		if value, ok := pod.Labels[key]; ok {
-			trimmed.Labels[key] = value
+			kept.Labels[key] = value
 		}
+	}
+	return kept
+}
+
+// trimPod is an informer's transform of a pod. It returns any other object, such as a tombstone, as
+// it is.
+func trimPod(object any, conditions bool) any {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object
+	}
+	trimmed := &cachedPod{ObjectMeta: podMeta(pod), status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason}}
+	if conditions {
+		trimmed.state = kservice.PodStateOf(pod)
 	}
 	for i := range pod.Status.ContainerStatuses {
 		from := &pod.Status.ContainerStatuses[i]
@@ -232,7 +263,7 @@ func trimPod(object any) (any, error) {
 		if terminated := from.State.Terminated; terminated != nil {
 			to.State.Terminated = &corev1.ContainerStateTerminated{Reason: terminated.Reason}
 		}
-		trimmed.Status.ContainerStatuses = append(trimmed.Status.ContainerStatuses, to)
+		trimmed.status.ContainerStatuses = append(trimmed.status.ContainerStatuses, to)
 	}
-	return trimmed, nil
+	return trimmed
 }

@@ -1,11 +1,15 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/proto"
@@ -16,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/appbridge/appbridge/bridge/app/encodertest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -64,18 +69,21 @@ func TestTrimPod(t *testing.T) {
 			pod.Status.ContainerStatuses = test.containers
 			pod.Status.PodIP = "10.0.0.1"
 			before := pod.DeepCopy()
-			got, err := trimPod(pod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := trimPod(pod, false)
 			if !reflect.DeepEqual(pod, before) {
 				t.Error("what was given has changed")
 			}
-			again, err := trimPod(got)
-			if err != nil || !reflect.DeepEqual(again, got) {
-				t.Errorf("a second time it is %v, %v, want %v", again, err, got)
+			if again := trimPod(got, false); again != got {
+				t.Errorf("a second time it is %v, want %v", again, got)
 			}
-			trimmed := got.(*corev1.Pod)
+			kept := got.(*cachedPod)
+			if kept.state != (kservice.PodState{}) {
+				t.Errorf("without conditions it keeps %v", kept.state)
+			}
+			if said := trimPod(pod, true).(*cachedPod); said.state != kservice.PodStateOf(pod) || said.state.Revision != "r1" {
+				t.Errorf("with conditions it keeps %v, want %v", said.state, kservice.PodStateOf(pod))
+			}
+			trimmed := &corev1.Pod{ObjectMeta: kept.ObjectMeta, Status: kept.status}
 			svc := &kservice.Service{ObjectMeta: metav1.ObjectMeta{Name: service, UID: "s1"}, Status: kservice.ServiceStatus{LatestReadyRevisionName: "r1"}}
 			replicas, whole := kservice.Replicas(id, svc, []corev1.Pod{*trimmed}), kservice.Replicas(id, svc, []corev1.Pod{*pod})
 			if len(replicas) != 1 || !proto.Equal(replicas[0], whole[0]) {
@@ -98,8 +106,8 @@ func TestTrimPod(t *testing.T) {
 		})
 	}
 	tombstone := toolscache.DeletedFinalStateUnknown{Key: "flyte/one"}
-	if got, err := trimPod(tombstone); err != nil || got != tombstone {
-		t.Errorf("got %v, %v, want the tombstone", got, err)
+	if got := trimPod(tombstone, true); got != tombstone {
+		t.Errorf("got %v, want the tombstone", got)
 	}
 }
 
@@ -127,8 +135,8 @@ func TestPodsUnknown(t *testing.T) {
 		noList   = "the right list on pods in namespace flyte is missing: grant it by RBAC"
 		noWatch  = "the right watch on pods in namespace flyte is missing: grant it by RBAC"
 		notYet   = "the pods in namespace flyte are not known yet"
-		unknown  = "the replicas of apps are unknown"
-		known    = "the replicas of apps are known again"
+		unknown  = "the pods of apps are unknown"
+		known    = "the pods of apps are known again"
 	)
 	for _, test := range []struct {
 		name     string
@@ -150,11 +158,7 @@ func TestPodsUnknown(t *testing.T) {
 		{"credentials refused", true, []outcome{{"watch", apierrors.NewUnauthorized("who")}}, "the credentials of --kubeconfig are not accepted", []string{unknown}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			core, logs := observer.New(zap.InfoLevel)
-			p, err := NewPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, NewGroup(Limits{}, zap.NewNop()), zap.New(core))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p, _, logs := unreachablePods(t, false)
 			i := p.informers["flyte"]
 			i.informer = inSync{i.informer, test.synced}
 			for _, o := range test.outcomes {
@@ -180,4 +184,45 @@ func TestPodsUnknown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unreachablePods are the pods of an API server that refuses connections, their metrics and logs.
+func unreachablePods(t *testing.T, conditions bool) (*Pods, *Metrics, *observer.ObservedLogs) {
+	t.Helper()
+	keeper := encodertest.Keeper
+	keeper.PodConditions = conditions
+	core, logs := observer.New(zap.InfoLevel)
+	m := NewMetrics(prometheus.NewRegistry())
+	p, err := NewPods(&rest.Config{Host: "https://127.0.0.1:1"}, []string{"flyte"}, NewSource(zap.NewNop(), keeper, func(string) {}),
+		NewConnection(NewGroup(Limits{}, zap.NewNop()), zap.NewNop(), m), zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, m, logs
+}
+
+// With pod conditions the failures of their informers are counted as those of all others.
+func TestPodsCount(t *testing.T) {
+	p, m, _ := unreachablePods(t, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Run(ctx)
+	}()
+	failures := &dto.Metric{}
+	deadline, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for failures.GetCounter().GetValue() == 0 && !t.Failed() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Error("no failure is counted")
+		}
+		if err := m.watchErrors.Write(failures); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	<-ended
 }

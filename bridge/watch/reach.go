@@ -50,6 +50,9 @@ func (s *Shown) known(kind string, key types.NamespacedName) Observed {
 	if r := s.revisions[key]; kind == KindRevision && r != nil {
 		known.UID, known.Version, known.Exists = r.UID, r.ResourceVersion, true
 	}
+	if p := s.pods[key]; kind == KindPod && p != nil {
+		known.UID, known.Version, known.Exists = p.UID, p.ResourceVersion, true
+	}
 	if o := s.services[key]; kind == KindService && o != nil {
 		known.UID, known.Version, known.Exists = o.UID, o.ResourceVersion, true
 	}
@@ -71,17 +74,24 @@ func (s *Shown) stale(l Listing, inList func(types.NamespacedName) bool) iter.Se
 // objects yields the versions of a kind's objects. mu must be locked.
 func (s *Shown) objects(kind string) iter.Seq2[types.NamespacedName, string] {
 	return func(yield func(types.NamespacedName, string) bool) {
-		if kind == KindService {
+		switch kind {
+		case KindService:
 			for key, o := range s.services {
 				if !yield(key, o.ResourceVersion) {
 					return
 				}
 			}
-			return
-		}
-		for key, r := range s.revisions {
-			if !yield(key, r.ResourceVersion) {
-				return
+		case KindRevision:
+			for key, r := range s.revisions {
+				if !yield(key, r.ResourceVersion) {
+					return
+				}
+			}
+		case KindPod:
+			for key, p := range s.pods {
+				if !yield(key, p.ResourceVersion) {
+					return
+				}
 			}
 		}
 	}

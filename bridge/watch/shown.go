@@ -16,6 +16,8 @@ type Shown struct {
 	mu        sync.Mutex
 	services  map[types.NamespacedName]*app.CachedService
 	revisions map[types.NamespacedName]*kservice.Revision
+	pods      map[types.NamespacedName]*cachedPod
+	podsOf    map[types.NamespacedName]map[types.NamespacedName]*cachedPod // by Knative Service
 	// users are the names of the Knative Services whose status names a Revision of their namespace.
 	users    map[types.NamespacedName][]string
 	versions map[string]*versions // by kind
@@ -55,10 +57,13 @@ func newShown() *Shown {
 	return &Shown{
 		services:  map[types.NamespacedName]*app.CachedService{},
 		revisions: map[types.NamespacedName]*kservice.Revision{},
+		pods:      map[types.NamespacedName]*cachedPod{},
+		podsOf:    map[types.NamespacedName]map[types.NamespacedName]*cachedPod{},
 		users:     map[types.NamespacedName][]string{},
 		versions: map[string]*versions{
 			KindService:  {watched: map[string]string{}},
 			KindRevision: {watched: map[string]string{}},
+			KindPod:      {watched: map[string]string{}},
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +37,9 @@ type Source struct {
 	mu       sync.Mutex
 	claims   claims
 	current  map[subjects.AppID]app.State // what each app is now
-	standIns standIns
+	standIns appTimers                    // of the apps whose Service names a Revision not known yet
+	settling appTimers                    // of the apps whose pods recover if nothing happens
+	now      func() time.Time
 	// reported holds the version and the reason of each object that was rejected last.
 	reported map[types.NamespacedName]string
 	sink     Sink
@@ -47,7 +50,7 @@ type Source struct {
 const (
 	KindService  = "Service"
 	KindRevision = "Revision"
-	kindPod      = "Pod"
+	KindPod      = "Pod" // only with --pod-conditions; else no state depends on pods
 )
 
 // errStepBack ends a session that an object's version stepped back in.
@@ -62,7 +65,9 @@ func NewSource(log *zap.Logger, keeper app.Keeper, rejected func(reason string))
 		Shown:    newShown(),
 		claims:   claims{},
 		current:  map[subjects.AppID]app.State{},
-		standIns: standIns{after: afterTime, apps: map[subjects.AppID]*awaited{}},
+		standIns: newAppTimers(),
+		settling: newAppTimers(),
+		now:      time.Now,
 		reported: map[types.NamespacedName]string{},
 	}
 }
@@ -197,13 +202,14 @@ func (s *Source) update(id subjects.AppID, seen app.Observation) {
 	svc := s.winner(id)
 	if svc == nil {
 		s.standIns.end(id)
+		s.settling.end(id)
 		if had {
 			delete(s.current, id)
 			s.emit(id, app.Removal(was, seen))
 		}
 		return
 	}
-	now := app.State{Service: svc, Revision: s.counting(id, svc, was, had)}
+	now := app.State{Service: svc, Revision: s.counting(id, svc, was, had), Pods: s.said(id, svc)}
 	if had && was.Service.UID == svc.UID {
 		// The newer version of the Revision counts, also where the count is the same: a comparison
 		// must not publish an older one than another bridge has.
@@ -233,7 +239,7 @@ type View struct{ source *Source }
 func (v View) States() map[subjects.AppID]app.State { return v.source.current }
 
 // Awaits reports whether the Revision of an app is awaited: its count may change soon.
-func (v View) Awaits(id subjects.AppID) bool { return v.source.standIns.awaits(id) }
+func (v View) Awaits(id subjects.AppID) bool { return v.source.standIns.runs(id) }
 
 // StandIn makes rev stand in for the Revision of an app that is awaited since this process started:
 // only what was published has a count then. rev may be nil.

@@ -19,53 +19,6 @@ import (
 // app's count is what is known of the named Revision, 0 if nothing is.
 const StandInTime = 5 * time.Second
 
-// afterFunc calls do once d is over, unless stop is called before.
-type afterFunc func(d time.Duration, do func()) (stop func() bool)
-
-func afterTime(d time.Duration, do func()) (stop func() bool) { return time.AfterFunc(d, do).Stop }
-
-// SetAfter replaces the timers of a source that no informer feeds yet.
-func (s *Source) SetAfter(after afterFunc) { s.standIns.after = after }
-
-// awaited is a Revision that a Service names and that is not known yet.
-type awaited struct {
-	stop func() bool // stops the timer that ends the wait
-}
-
-// standIns are the apps whose Service names a Revision not known yet. The source's mu guards them.
-type standIns struct {
-	after  afterFunc
-	apps   map[subjects.AppID]*awaited
-	closed bool
-}
-
-func (s *standIns) awaits(id subjects.AppID) bool { return s.apps[id] != nil }
-
-// begin starts the time for which another Revision may stand in. overdue is called at its end.
-func (s *standIns) begin(id subjects.AppID, overdue func(*awaited)) {
-	if s.closed {
-		return
-	}
-	a := &awaited{}
-	s.apps[id] = a
-	a.stop = s.after(StandInTime, func() { overdue(a) })
-}
-
-func (s *standIns) end(id subjects.AppID) {
-	if a := s.apps[id]; a != nil {
-		a.stop()
-		delete(s.apps, id)
-	}
-}
-
-// close stops the timers. Nothing stands in for anything after that.
-func (s *standIns) close() {
-	s.closed = true
-	for id := range s.apps {
-		s.end(id)
-	}
-}
-
 // counting is the Revision that gives the count of an app whose Service is svc now and whose last
 // state is was, if it had one. mu must be locked.
 func (s *Source) counting(id subjects.AppID, svc *app.CachedService, was app.State, had bool) *kservice.Revision {
@@ -78,11 +31,11 @@ func (s *Source) counting(id subjects.AppID, svc *app.CachedService, was app.Sta
 		s.standIns.end(id) // that was for another object
 		had = false
 	}
-	if !s.standIns.awaits(id) {
+	if !s.standIns.runs(id) {
 		if had && was.Service.LatestReadyRevisionName == name {
 			return named // it is gone, or was awaited for long enough
 		}
-		s.standIns.begin(id, func(a *awaited) { s.overdue(id, a) })
+		s.standIns.start(id, StandInTime, func(t *appTimer) { s.overdue(id, t) })
 	}
 	if had && app.Replicas(was) != 0 && was.Revision.Name != name {
 		return was.Revision
@@ -90,14 +43,13 @@ func (s *Source) counting(id subjects.AppID, svc *app.CachedService, was app.Sta
 	return named
 }
 
-func (s *Source) overdue(id subjects.AppID, a *awaited) {
+func (s *Source) overdue(id subjects.AppID, t *appTimer) {
 	s.mu.Lock()
 	defer s.Shown.notify()
 	defer s.mu.Unlock()
-	if s.standIns.apps[id] != a {
-		return // it was over just before
+	if !s.standIns.expire(id, t) {
+		return
 	}
-	delete(s.standIns.apps, id)
 	if st, ok := s.current[id]; ok && st.StandsIn() {
 		s.log.Warn("the Revision of a Knative Service was not observed in time; its replicas count as 0",
 			zap.Stringer("app", id), zap.String("revision", st.Service.LatestReadyRevisionName), zap.Duration("waited", StandInTime))
@@ -110,4 +62,5 @@ func (s *Source) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.standIns.close()
+	s.settling.close()
 }

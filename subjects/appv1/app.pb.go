@@ -98,7 +98,7 @@ func (Status_DeploymentStatus) EnumDescriptor() ([]byte, []int) {
 	return file_appbridge_v1_app_proto_rawDescGZIP(), []int{2, 0}
 }
 
-// Substate tells more about a deployment status.
+// Substate is a detail of a deployment status.
 type Status_Substate int32
 
 const (

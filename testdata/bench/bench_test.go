@@ -142,7 +142,9 @@ func TestRound(t *testing.T) {
 	}
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "appbridge")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "../../cmd/appbridge").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "../../cmd/appbridge")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build appbridge: %v\n%s", err, out)
 	}
 	cfg, err := readSettings([]string{"--bin", bin, "--base", bin, "--apps", "50", "--updates", "200", "--paced", "20", "--rounds", "1", "--rest", "0s", "--out", dir})

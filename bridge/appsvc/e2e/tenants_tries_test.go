@@ -31,8 +31,8 @@ const (
 
 // What deploys have in common.
 const (
-	usualContainer = `"container": {"image": "x", "ports": [{"containerPort": 8080}]}`
-	usualPod       = `"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 8080}]}]`
+	usualContainer = `"container": {"image": "app", "ports": [{"containerPort": 8080}]}`
+	usualPod       = `"containers": [{"name": "c", "image": "app", "ports": [{"containerPort": 8080}]}]`
 )
 
 // stolenToken is in subjects into which the bridge is to write for somebody who may not.
@@ -143,7 +143,7 @@ func byBody(t *testing.T, o, victim *tenantOf) (all []try) {
 		api(op, fmt.Sprintf(`{"ingress": {"publicUrl": %q}}`, url), badRequest)
 	}
 	api(subjects.APIReplicas, fmt.Sprintf(`{"appId": {"org": %q}}`, victim.project), own)
-	api(subjects.APIDeploy, `{"app": {"metadata": {"id": `+other+`}, "spec": {"container": {"image": "x", "ports": [{"containerPort": 8080}]}}}}`, badRequest)
+	api(subjects.APIDeploy, `{"app": {"metadata": {"id": `+other+`}, "spec": {"container": {"image": "app", "ports": [{"containerPort": 8080}]}}}}`, badRequest)
 	api(subjects.APIStop, `{"app": {"metadata": {"id": `+other+`}}}`, badRequest)
 	api(subjects.APIDelete, `{"appId": `+other+`}`, badRequest)
 	api(subjects.APIDeleteReplica, fmt.Sprintf(`{"appId": %s, "name": %q}`, other, victim.pod.Name()), badRequest)
@@ -240,7 +240,7 @@ func byName(t *testing.T, o, victim *tenantOf) (all []try) {
 		}
 	}
 	folded, gone := o.twin(victim.folded), o.twin(victim.gone)
-	image := `{"app": {"spec": {"container": {"image": "registry.example.com/x:1", "ports": [{"containerPort": 8080}]}}}}`
+	image := `{"app": {"spec": {"container": {"image": "registry.example.com/app:1", "ports": [{"containerPort": 8080}]}}}}`
 	api := func(op subjects.APIOp, id subjects.AppID, body string, want result) {
 		all = append(all, try{what: "a name that folds", subject: subject(n.API(op, id)), body: body, want: want})
 	}
@@ -301,14 +301,15 @@ func byDeploy(t *testing.T, o *tenantOf) (all []try) {
 		pod(usualPod + `, "volumes": [{"name": "v", ` + volume + `}]`)
 	}
 	// Of an account that it may have, as the one that Kubernetes mounts.
-	pod(usualPod + `, "volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]`)
+	pod(strings.Replace(usualPod, "}]}]", `}], "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]`, 1) +
+		`, "volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]`)
 	all[len(all)-1].want = own
 	in(`"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]`)
 	in(`"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "s", "key": "k"}}}]`)
 	in(`"envFrom": [{"secretRef": {"name": "s"}}]`)
 	in(`"envFrom": [{"configMapRef": {"name": "s"}}]`)
 	in(`"securityContext": {"privileged": true}`)
-	pod(usualPod + `, "initContainers": [{"name": "i", "image": "x", "envFrom": [{"secretRef": {"name": "s"}}]}]`)
+	pod(usualPod + `, "initContainers": [{"name": "i", "image": "app", "envFrom": [{"secretRef": {"name": "s"}}]}]`)
 	return all
 }
 

@@ -150,6 +150,9 @@ func (s *scanner) serviceStatus(status *kservice.ServiceStatus) {
 		case "latestReadyRevisionName":
 			status.LatestReadyRevisionName = s.text()
 			return 2
+		case "latestCreatedRevisionName":
+			status.LatestCreatedRevisionName = s.text()
+			return 4
 		}
 		s.value()
 		return 0
@@ -193,7 +196,7 @@ func (s *scanner) revisionStatus(status *kservice.RevisionStatus) {
 		case "conditions":
 			found := false
 			s.each(func() {
-				if c := s.condition(); c.Type == "Ready" && !found {
+				if c := s.condition(); c.Type == kservice.ConditionReady && !found {
 					found, status.NotReady = true, c.Status != "True"
 				}
 			})

@@ -21,12 +21,15 @@ type audit struct {
 	gaps        gaps
 	comparisons gaps
 	source      string
+	unread      []unread
 }
 
 // Check compares what was published with the truth. It takes any input, also
 // one that makes no sense.
 func Check(in Input) Report {
 	a := &audit{in: in, truth: newTruth(in.Changes, in.Swallowed), gaps: newGaps(in.Gaps), comparisons: newGaps(in.Comparisons), source: subjects.Source(in.ClusterName)}
+	a.truth.takePods(in.Pods)
+	a.unread = a.unreadEnds()
 	r := Report{Drift: a.truth.problems}
 	events := a.sort(&r)
 	entries := a.entries(&r)

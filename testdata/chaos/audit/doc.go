@@ -14,7 +14,8 @@
 //     publish again what the lost ones said, under the same ids, and the App of
 //     the surviving event, to which the lost ones may have been the way back.
 //   - The end of a range may be messages that were acknowledged and lost before
-//     the reader had them: as many of an app's next states are excused.
+//     the reader had them: as many of an app's next states are excused, also of an
+//     app of which no other event is lost.
 //   - Of an app of which nothing survived the bucket may still show a lost event.
 //     If the cluster does not have the app, a delete may follow that event.
 //   - States that a lost event stood for are excused and counted as Taken. The

@@ -63,6 +63,9 @@ func (w *walk) chain(e *event) {
 func (w *walk) headers(e *event) {
 	w.same(e, subjects.CESpecVersion, subjects.SpecVersion)
 	w.same(e, subjects.CESource, w.source)
+	if !w.in.Older || e.get(subjects.CEDataSchema) != "" {
+		w.same(e, subjects.CEDataSchema, subjects.DataSchema)
+	}
 	w.same(e, subjects.CEType, e.kind.Type())
 	if key, err := e.id.Key(); err == nil {
 		w.same(e, subjects.CESubject, key)

@@ -46,6 +46,7 @@ func (w *walk) payload(e *event, i int) (*kservice.Service, *revisionState) {
 		w.drift(e, "%v", err)
 		return nil, nil
 	}
+	w.says(e, svc, want)
 	e.full = want
 	if want = without(want, e.get(subjects.HeaderTruncated)); !sameApp(e.app, want, e.get(subjects.CEDataContentType)) {
 		w.drift(e, "the App is not that of the state: %s", difference(e.app, want))
@@ -199,6 +200,7 @@ func (w *walk) credit(e *event, i int) {
 		}
 		most += w.truth.revisions[types.NamespacedName{Namespace: w.states[s].object.GetNamespace(), Name: name}].changed(from, to)
 	}
+	most += w.podChanges
 	if e.merged() > most {
 		w.drift(e, "claims to stand for %d updates, there were at most %d since sequence %d", e.merged(), most, w.good.Sequence)
 	}

@@ -168,7 +168,7 @@ func (w *world) event(in *audit.Input, s *step, prev *published, sequence uint64
 	filter, _ := in.Subjects.EventFilter(id)
 	msgID := subjects.MessageID{UID: h.Get(subjects.HeaderUID), ResourceVersion: h.Get(subjects.HeaderResourceVersion), PreviousSequence: before}.String()
 	for name, value := range map[string]string{
-		subjects.HeaderMsgID: msgID, subjects.CEID: msgID, subjects.CESpecVersion: "1.0", subjects.CESource: "/appbridge/test",
+		subjects.HeaderMsgID: msgID, subjects.CEID: msgID, subjects.CESpecVersion: "1.0", subjects.CESource: "/appbridge/test", subjects.CEDataSchema: subjects.DataSchema,
 		subjects.CEType: now.kind.Type(), subjects.CESubject: key, subjects.CEDataContentType: cmp.Or(w.form, subjects.ContentTypeJSON),
 		subjects.HeaderExpectedLastSubjectSequence:        strconv.FormatUint(before, 10),
 		subjects.HeaderExpectedLastSubjectSequenceSubject: filter,

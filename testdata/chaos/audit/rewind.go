@@ -2,11 +2,13 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -95,34 +97,51 @@ func (w *walk) step(e *event) {
 // rewindLost goes back to the newest event that survived, before one of an
 // epoch. What the others showed is excused unless it is the app's last state.
 func (w *walk) rewindLost(epoch int) {
+	for ; w.passed < len(w.unread) && w.unread[w.passed].epoch < epoch; w.passed++ {
+		w.takenUnread(w.unread[w.passed])
+	}
 	for n := len(w.trail); n > 0 && w.trail[n-1].e.lost && w.trail[n-1].e.Epoch < epoch; n = len(w.trail) {
 		if w.undone == nil {
 			w.undone = w.fork()
 		}
 		e := w.trail[n-1].e
-		if l, _ := w.lossOf(e.Message); l != w.rewound {
-			w.rewound = l
-			w.takenUnread(l)
-		}
+		w.rewound, _ = w.lossOf(e.Message)
 		w.takenBack(e, w.trail[n-1].pos)
 		w.back1()
 	}
 }
 
-// takenUnread excuses the states after the newest that was shown whose events may be those that were
-// acknowledged, and lost before the Input's reader had them.
-func (w *walk) takenUnread(l *Loss) {
-	var read *Message
-	for i := range w.in.Events {
-		if m := &w.in.Events[i]; m.Epoch <= l.Epoch && l.Contains(m.Sequence) && (read == nil || m.Sequence > read.Sequence) {
-			read = m
+// unread are the messages at the end of a loss that were acknowledged, and lost before the Input's
+// reader had them. They may have been of any app.
+type unread struct {
+	epoch, count int
+	until        time.Time // nothing that they showed happened later
+}
+
+// unreadEnds are those of all losses, by epoch.
+func (a *audit) unreadEnds() []unread {
+	var ends []unread
+	for _, l := range a.in.Losses {
+		var read *Message // the newest one before what was not read
+		for i := range a.in.Events {
+			if m := &a.in.Events[i]; m.Epoch <= l.Epoch && m.Sequence <= l.To && (read == nil || m.Sequence > read.Sequence) {
+				read = m
+			}
+		}
+		if read != nil && read.Sequence < l.To {
+			ends = append(ends, unread{l.Epoch, int(l.To - max(read.Sequence, l.From-1)), read.Stored.Add(margin)})
 		}
 	}
-	if read == nil {
-		return
-	}
-	for i, n := w.pos+1, read.Sequence; i < len(w.states) && n < l.To && w.states[i].at.Before(read.Stored.Add(margin)); i, n = i+1, n+1 {
-		w.taken[i] = true
+	slices.SortStableFunc(ends, func(a, b unread) int { return cmp.Compare(a.epoch, b.epoch) })
+	return ends
+}
+
+// takenUnread excuses the states after the newest that was shown whose events may be among those
+// that nobody read. An app without an event that was read and lost may have been the app of some of
+// them, too.
+func (w *walk) takenUnread(u unread) {
+	for i, n := w.pos+1, 0; i < len(w.states) && n < u.count && w.states[i].at.Before(u.until); i, n = i+1, n+1 {
+		w.taken[i], w.affected = true, true
 	}
 }
 
@@ -142,6 +161,7 @@ func (w *walk) back1() {
 	m := w.trail[len(w.trail)-1]
 	w.trail = w.trail[:len(w.trail)-1]
 	w.pos, w.good, w.last, w.repeat = m.pos, m.good, m.last, m.repeat
+	w.podStep = 0
 }
 
 // otherWays are the places beside the present one from which the next event may

@@ -58,6 +58,7 @@ type truth struct {
 	apps      map[subjects.AppID]*history
 	revisions map[types.NamespacedName]*revisions
 	swallowed map[Swallowed]bool
+	pods      map[string][]podStep // by Service
 	problems  []Problem
 }
 

@@ -68,18 +68,21 @@ type Swallowed struct {
 // Input is all that is known of a run. The cluster is quiet at its end, and the
 // bridge has had the time to catch up.
 type Input struct {
-	Changes     []Change  // Services and Revisions, one history, in order of resourceVersion
-	Events      []Message // everything the stream ever held, by epoch and sequence
-	Entries     []Message // the newest message of every key of the bucket
-	Gaps        []Gap
-	Comparisons []Gap                // after losses and removals: gaps for the apps that lost events
-	Losses      []Loss               // what rollbacks took, as bridges named it, or Unseen
-	Swallowed   []Swallowed          // what a watch did not show
-	Removed     []subjects.LostRange // what was removed from the stream before it was projected, as bridges named it
-	Subjects    subjects.Subjects
-	Bucket      string
-	ClusterName string
-	App         kservice.Config
+	Changes       []Change // Services and Revisions, one history, in order of resourceVersion
+	Pods          []Change // likewise; the bridges watch them only with PodConditions
+	PodConditions bool
+	Events        []Message // everything the stream ever held, by epoch and sequence
+	Entries       []Message // the newest message of every key of the bucket
+	Gaps          []Gap
+	Comparisons   []Gap                // after losses and removals: gaps for the apps that lost events
+	Losses        []Loss               // what rollbacks took, as bridges named it, or Unseen
+	Swallowed     []Swallowed          // what a watch did not show
+	Removed       []subjects.LostRange // what was removed from the stream before it was projected, as bridges named it
+	Subjects      subjects.Subjects
+	Bucket        string
+	ClusterName   string
+	App           kservice.Config
+	Older         bool // an older version, which sets no ce-dataschema, published some of the events
 }
 
 // Report is the outcome of a Check.

@@ -26,12 +26,17 @@ type walk struct {
 	// counts are the versions of Revisions that have an event of their own: one
 	// that tells a state that another has told.
 	counts map[[2]string]bool
+	// podStep is how many changes of the app's pods came before what the events say of them.
+	podStep int
+	// podChanges is how many changes there were: updates that merged may have been of them.
+	podChanges int
 
 	// Of what rollbacks took, and of what was removed before it was projected:
 	trail    []mark            // where the walk stood before each event
 	taken    []bool            // by state: a lost event showed it
 	counted  map[string]uint64 // the newest version of each Revision that a lost event showed
 	rewound  *Loss             // the walk is back at what survived this
+	passed   int               // how many of the unread ends of losses it is behind
 	undone   *walk             // as it stood before it went back
 	affected bool              // some event is lost or was removed
 	linked   []uint64          // sequences that the next event may refer to instead of last's
@@ -46,6 +51,7 @@ func newWalk(a *audit, h *history) *walk {
 
 // survey notes what the events tell, in whatever order they do.
 func (w *walk) survey(events []*event) {
+	w.podChanges = w.allPodChanges()
 	told := make(map[stateKey]bool, len(events))
 	for _, e := range events {
 		w.affected = w.affected || e.lost || w.removed(e.Message)
@@ -150,7 +156,7 @@ func (w *walk) again(e *event) {
 	case !w.exists():
 		w.reordered(e, "follows %s", w.lastText())
 		return
-	case sameApp(e.app, w.good.app, e.get(subjects.CEDataContentType)) && !w.thereAndBack(e) && w.undone == nil:
+	case sameApp(e.app, w.good.app, e.get(subjects.CEDataContentType)) && claim(e) == claim(w.good) && !w.thereAndBack(e) && w.undone == nil:
 		w.duplicated(e, "sequence %d told the same state and App", w.good.Sequence)
 		return
 	case e.kind != subjects.Updated:
@@ -160,7 +166,7 @@ func (w *walk) again(e *event) {
 	before := len(w.report.Drift)
 	svc, revision := w.payload(e, w.pos)
 	if len(w.report.Drift) == before && !onlyReplicas(e.app, w.good.app) && onlyReplicas(w.good.app, w.good.app) {
-		w.drift(e, "differs from sequence %d in more than replicas", w.good.Sequence)
+		w.drift(e, "differs from sequence %d in more than replicas and pods", w.good.Sequence)
 	}
 	if svc != nil && w.last == w.good {
 		w.replicaSteps(e, w.pos, svc, revision)
@@ -171,7 +177,7 @@ func (w *walk) again(e *event) {
 // thereAndBack tells whether an event may show the same App as the one before:
 // it stands for replica counts in between, that only merged away.
 func (w *walk) thereAndBack(e *event) bool {
-	return e.merged() > 0 && (e.get(subjects.HeaderRevision) == "" || revisionOf(e) != revisionOf(w.good))
+	return e.merged() > 0 && (w.podChanges > 0 || e.get(subjects.HeaderRevision) == "" || revisionOf(e) != revisionOf(w.good))
 }
 
 // forward takes an event that tells a newer state than the last.
@@ -209,13 +215,15 @@ func (w *walk) oldApp(e *event) {
 	}
 }
 
-// onlyReplicas tells whether two Apps differ in nothing but replicas.
+// onlyReplicas tells whether two Apps differ in nothing but replicas and what pods say.
 func onlyReplicas(a, b *appv1.App) bool {
 	if a.GetStatus() == nil || b.GetStatus() == nil {
 		return false
 	}
-	a = proto.CloneOf(a)
+	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	a.Status.CurrentReplicas = b.GetStatus().GetCurrentReplicas()
+	withoutPods(a)
+	withoutPods(b)
 	return proto.Equal(a, b)
 }
 
@@ -238,6 +246,9 @@ func (w *walk) end() {
 		return // payload has said so
 	}
 	want, err := w.convert(svc, w.named(svc).last())
+	if w.in.PodConditions {
+		SetPodCondition(want, svc, PodConditionOf(svc, w.podsAt(svc, len(w.truth.pods[svc.Name]))))
+	}
 	want = without(want, w.good.get(subjects.HeaderTruncated))
 	if err == nil && !sameApp(w.good.app, want, w.good.get(subjects.CEDataContentType)) {
 		w.drift(w.good, "the last App of the stream is not the cluster's: %s", difference(w.good.app, want))

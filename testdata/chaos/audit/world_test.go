@@ -146,7 +146,7 @@ func (a *app) write(version string) {
 		},
 		"spec": map[string]any{"template": map[string]any{}},
 		"status": map[string]any{
-			"latestReadyRevisionName": a.ready,
+			"latestReadyRevisionName": a.ready, "latestCreatedRevisionName": a.ready,
 			"conditions": []any{map[string]any{
 				"type": "Ready", "status": "True", "message": fmt.Sprintf("edit %d", a.edits),
 				"lastTransitionTime": a.created.Format(time.RFC3339),

@@ -9,7 +9,7 @@ with config.namespaces ["*"] they are ClusterRoles.
 - apiGroups: [serving.knative.dev]
   resources: [services, revisions]
   verbs: [list, watch]
-# The replicas themselves, for the operation `replicas` alone.
+# The replicas themselves, for the operation `replicas` and for config.pod-conditions.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

@@ -6,36 +6,32 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"knative.dev/serving/pkg/apis/autoscaling"
+	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// Object is the manifest as the content of an unstructured.Unstructured. It shares nothing with the
-// manifest.
-func (m *Manifest) Object() (map[string]any, error) {
-	spec, err := m.spec()
+// Object is a Knative Service as the content of an unstructured.Unstructured: exactly the fields
+// that are set. Go's type would also send an empty status and a creation time that is null. The
+// object shares nothing with svc.
+func Object(svc *servingv1.Service) (map[string]any, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(svc)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encode knative service %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
-	return map[string]any{
-		"apiVersion": GroupVersion().String(),
-		"kind":       "Service",
-		"metadata": map[string]any{
-			"name":        m.Name,
-			"namespace":   m.Namespace,
-			"labels":      anyMap(m.Labels),
-			"annotations": anyMap(m.Annotations),
-		},
-		"spec": spec,
-	}, nil
+	delete(object, "status")
+	dropNulls(object)
+	return object, nil
 }
 
-// Apply changes an existing object, the content of an unstructured.Unstructured, to the manifest:
-// it replaces the spec, merges labels and annotations, and removes the labels of a stopped app.
-// Other fields stay. The error reports metadata, labels or annotations of the wrong type; then the
-// object is unchanged.
+// Apply changes an existing object, the content of an unstructured.Unstructured, to a Knative
+// Service: it replaces the spec, merges labels and annotations, and removes the labels of a stopped
+// app. Other fields stay, also those that Knative's type does not have. The error reports metadata,
+// labels or annotations of the wrong type; then the object is unchanged.
 //
 // The caller checks that the object belongs to the app.
-func (m *Manifest) Apply(existing map[string]any) error {
-	spec, err := m.spec()
+func Apply(svc *servingv1.Service, existing map[string]any) error {
+	object, err := Object(svc)
 	if err != nil {
 		return err
 	}
@@ -51,14 +47,14 @@ func (m *Manifest) Apply(existing map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	maps.Copy(labels, anyMap(m.Labels))
+	maps.Copy(labels, anyMap(svc.Labels))
 	delete(labels, LabelStopped)
 	delete(labels, LabelVisibility)
-	maps.Copy(annotations, anyMap(m.Annotations))
+	maps.Copy(annotations, anyMap(svc.Annotations))
 	metadata["labels"] = labels
 	metadata["annotations"] = annotations
 	existing["metadata"] = metadata
-	existing["spec"] = spec
+	existing["spec"] = object["spec"]
 	return nil
 }
 
@@ -72,23 +68,6 @@ func field(object map[string]any, name string) (map[string]any, error) {
 		value = map[string]any{}
 	}
 	return value, nil
-}
-
-func (m *Manifest) spec() (map[string]any, error) {
-	pod, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.Template.PodSpec)
-	if err != nil {
-		return nil, fmt.Errorf("pod spec of knative service %s/%s: %w", m.Namespace, m.Name, err)
-	}
-	dropNulls(pod)
-	pod["timeoutSeconds"] = m.Template.TimeoutSeconds
-	metadata := map[string]any{}
-	if len(m.Template.Labels) > 0 {
-		metadata["labels"] = anyMap(m.Template.Labels)
-	}
-	if len(m.Template.Annotations) > 0 {
-		metadata["annotations"] = anyMap(m.Template.Annotations)
-	}
-	return map[string]any{"template": map[string]any{"metadata": metadata, "spec": pod}}, nil
 }
 
 // dropNulls removes the unset fields that Go's types encode, such as the sources of a projected
@@ -119,9 +98,9 @@ func anyMap(m map[string]string) map[string]any {
 }
 
 // Unchanged reports whether a Knative Service with these labels and annotations needs no write: it
-// is not stopped and was deployed with the same spec. It ignores the configuration.
-func Unchanged(labels, annotations map[string]string, m *Manifest) bool {
-	return labels[LabelStopped] != labelTrue && annotations[AnnotationSpecSHA] == m.Annotations[AnnotationSpecSHA]
+// is not stopped and was deployed with the same spec as svc. It ignores the configuration.
+func Unchanged(labels, annotations map[string]string, svc *servingv1.Service) bool {
+	return labels[LabelStopped] != labelTrue && annotations[AnnotationSpecSHA] == svc.Annotations[AnnotationSpecSHA]
 }
 
 // StopPatch is the JSON merge patch that stops an app: its Knative Service becomes cluster-local
@@ -129,12 +108,14 @@ func Unchanged(labels, annotations map[string]string, m *Manifest) bool {
 func StopPatch(resourceVersion string) []byte {
 	type object = map[string]any
 	metadata := object{
-		"labels": object{LabelStopped: labelTrue, LabelVisibility: "cluster-local"},
+		"labels": object{LabelStopped: labelTrue, LabelVisibility: serving.VisibilityClusterLocal},
 	}
 	if resourceVersion != "" {
 		metadata["resourceVersion"] = resourceVersion
 	}
-	template := object{"metadata": object{"annotations": object{annotationMinScale: "0", annotationInitialScale: "0"}}}
+	template := object{"metadata": object{"annotations": object{
+		autoscaling.MinScaleAnnotationKey: "0", autoscaling.InitialScaleAnnotationKey: "0",
+	}}}
 	// Maps of strings always have a JSON form.
 	patch, _ := json.Marshal(object{"metadata": metadata, "spec": object{"template": template}})
 	return patch

@@ -75,7 +75,7 @@ func TestManifestApply(t *testing.T) {
 		"spec":   object{"traffic": []any{object{"percent": int64(100)}}, "template": object{"metadata": object{"annotations": object{"keep": "no"}}}},
 		"status": object{"latestReadyRevisionName": "n-p-d-00001"},
 	}
-	if err := m.Apply(existing); err != nil {
+	if err := kservice.Apply(m, existing); err != nil {
 		t.Fatalf("Apply: %v", err)
 	}
 	labels, annotations := object{"team": "ml"}, object{"creator": "someone"}
@@ -98,12 +98,12 @@ func TestManifestApply(t *testing.T) {
 		t.Errorf("got, want: %s", diff)
 	}
 	once := runtime.DeepCopyJSON(existing)
-	if err := m.Apply(existing); err != nil || !reflect.DeepEqual(existing, once) {
+	if err := kservice.Apply(m, existing); err != nil || !reflect.DeepEqual(existing, once) {
 		t.Errorf("a second time: got %v and %v, want %v", existing, err, once)
 	}
 
 	bare := object{}
-	if err := m.Apply(bare); err != nil {
+	if err := kservice.Apply(m, bare); err != nil {
 		t.Fatalf("Apply to an empty object: %v", err)
 	}
 	if got, want := bare["metadata"].(object)["labels"].(object)[kservice.LabelAppName], "n"; got != want {
@@ -126,7 +126,7 @@ func TestManifestApplyErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := runtime.DeepCopyJSON(tt.existing)
-			err := m.Apply(tt.existing)
+			err := kservice.Apply(m, tt.existing)
 			if err == nil || err.Error() != tt.want {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
@@ -192,7 +192,7 @@ func TestStopPatch(t *testing.T) {
 func TestPlace(t *testing.T) {
 	const spec = `{"container": {"image": "i"}}`
 	got := built(t, spec, deployDefaults())
-	got.Place(types.NamespacedName{Namespace: "elsewhere", Name: "other"})
+	kservice.Place(got, types.NamespacedName{Namespace: "elsewhere", Name: "other"})
 
 	cfg := deployDefaults()
 	cfg.Namespace = "elsewhere"
