@@ -1,0 +1,146 @@
+package appwatch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// looks has a reader look at the stream while nothing arrives.
+func looks(t *testing.T, w *watcher, n int) {
+	t.Helper()
+	for range n {
+		w.owedNext = time.Time{}
+		if err := w.inspect(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The newest message was removed unread. That is reported before another one follows, and the Mark of
+// the Restart is not before its States.
+func TestRemovedAtEnd(t *testing.T) {
+	t.Parallel()
+	for _, noSnapshot := range []bool{false, true} {
+		s := newStore(t)
+		s.event("a", subjects.Created, 0)
+		s.entry("a", subjects.Created, 1)
+		w, items := s.begun(Options{NoSnapshot: noSnapshot})
+		w.marked = true
+		s.event("a", subjects.Updated, 1)
+		s.entry("a", subjects.Updated, 2)
+		if err := s.stream().DeleteMsg(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		looks(t, w, 1)
+		if got := *items; len(got) > 0 {
+			t.Fatalf("one look is not certain: %v", got)
+		}
+		if wait := w.wait(); wait != rolledTime {
+			t.Errorf("the next look is after %s, want %s", wait, rolledTime)
+		}
+		looks(t, w, 3)
+		got := *items
+		if len(got) == 0 || got[0].Type != Loss || got[0].Lost != (subjects.LostRange{From: 2, To: 2}) || !errors.Is(got[0].Reason, ErrRemoved) {
+			t.Fatalf("got %v, want a loss of 2", got)
+		}
+		if noSnapshot {
+			if len(got) != 1 {
+				t.Errorf("got %v, want the loss once", got)
+			}
+			continue
+		}
+		if len(got) != 4 || got[1].Type != Restart || got[2].Sequence != 2 || !got[2].Changed || got[3].Type != Mark || got[3].Position.Sequence != 2 {
+			t.Errorf("got %v, want a restart with a as of 2 and a mark at 2", got)
+		}
+	}
+}
+
+// A Restart with States behind the position waits until the position is there.
+func TestHeldUntilPosition(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	w, items := s.begun(Options{})
+	s.event("a", subjects.Created, 0)
+	s.entry("a", subjects.Created, 1)
+	w.owe(ErrNotice, subjects.LostRange{})
+	settle(t, w, 3)
+	if got := *items; len(got) > 0 || w.held == nil {
+		t.Fatalf("got %v before event 1", got)
+	}
+	s.read(w, 1)
+	settle(t, w, 1)
+	if got := *items; len(got) != 4 || got[0].Type != Event || got[3].Position.Sequence != 1 {
+		t.Errorf("got %v, want the event, and a restart up to it", got)
+	}
+}
+
+// A reader of some apps that begins at a time does not see from the sequences what was removed. It
+// compares with the bucket.
+func TestSinceComparesUnseen(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	s.event("a", subjects.Created, 0)
+	s.event("b", subjects.Created, 0)
+	s.event("a", subjects.Updated, 1)
+	s.entry("a", subjects.Created, 1)
+	s.entry("b", subjects.Created, 2)
+	if err := s.stream().DeleteMsg(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	s.entry("a", subjects.Updated, 3)
+	r := watchStore(t, s, Options{Project: "shop", Since: time.Unix(1, 0)})
+	for _, want := range []Type{Event, Event, Mark, Restart, State, State, Mark} {
+		if it := r(); it.Type != want {
+			t.Fatalf("got %v, want a %s", it, want)
+		}
+	}
+}
+
+// watchStore returns what has a Watch go on to its next item.
+func watchStore(t *testing.T, s *store, opts Options) func() Item {
+	t.Helper()
+	items := make(chan Item)
+	ctx := t.Context()
+	go func() {
+		for it, err := range Watch(ctx, s.js, opts) {
+			if err != nil {
+				return
+			}
+			select {
+			case items <- it:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() Item {
+		t.Helper()
+		select {
+		case it := <-items:
+			return it
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing follows")
+			return Item{}
+		}
+	}
+}
+
+// A bucket that has not reached the event of the position may lack what was yielded before it.
+func TestChangedBehindPosition(t *testing.T) {
+	t.Parallel()
+	none := func(uint64) bool { return false }
+	for _, tc := range []struct {
+		certain bool
+		reached uint64
+		want    bool
+	}{{true, 7, true}, {true, 8, false}, {false, 7, false}} {
+		l := newLedger(8, false)
+		l.certain = tc.certain
+		if got := l.differs(nil, &entry{sequence: 3}, tc.reached, none); got != tc.want {
+			t.Errorf("certain %v, reached %d: got %v", tc.certain, tc.reached, got)
+		}
+	}
+}
