@@ -28,7 +28,7 @@ func TestLogFormat(t *testing.T) {
 	}{
 		{"auto, not a file", resolveLogFormat("auto", &bytes.Buffer{}), "json"},
 		{"auto, a file", resolveLogFormat("auto", file), "json"},
-		{"auto, a device", resolveLogFormat("auto", null), "console"},
+		{"auto, a device that is no terminal", resolveLogFormat("auto", null), "json"},
 		{"console", resolveLogFormat("console", file), "console"},
 		{"json", resolveLogFormat("json", null), "json"},
 	} {

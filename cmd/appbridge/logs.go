@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/logsvc/client"
 	"github.com/appbridge/appbridge/subjects"
@@ -38,11 +36,11 @@ APPBRIDGE_NATS_URL) and configuration file as serve and ignores what only serve 
   appbridge logs -p shop/production/search                   # before the last restart`,
 	}, `Exit codes: 0 at the end of the log, when the stream was stopped or has lasted
 --max-duration, and after Ctrl-C; 1 when there is no such app, on a failure and when the
-stream broke; 2 when the command line or the configuration is wrong.`, exitOK, followLogs)
+stream broke; 2 when the command line or the configuration is wrong.`, exitAtOnce(exitOK), followLogs)
 }
 
 func followLogs(ctx context.Context, cfg config.Config, log *zap.Logger, stdout, stderr io.Writer) int {
-	defer killWhenStuck(ctx, logsStopGrace, func() { os.Exit(exitOK) })()
+	defer killWhenStuck(ctx, logsStopGrace, exitAtOnce(exitOK))()
 	if err := printLogs(ctx, cfg, log, newLogPrinter(cfg, stdout, stderr)); err != nil {
 		printf(stderr, "appbridge: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return exitFailure
@@ -52,7 +50,7 @@ func followLogs(ctx context.Context, cfg config.Config, log *zap.Logger, stdout,
 
 // printLogs connects and prints until the log is at its end.
 func printLogs(ctx context.Context, cfg config.Config, log *zap.Logger, out *logPrinter) error {
-	link, err := connectForLogs(ctx, cfg, log)
+	link, err := connectCommand(ctx, cfg, log, "appbridge logs", cfg.Timeout)
 	if err != nil {
 		return stoppedOr(ctx, err)
 	}
@@ -93,45 +91,4 @@ func logRequest(cfg config.Config) client.Request {
 		Follow: &cfg.Follow, Previous: cfg.Previous, Timestamps: cfg.Timestamps, Include: cfg.Include, Exclude: cfg.Exclude,
 		Format: subjects.LogFormatRaw, MaxDuration: cfg.MaxDuration, Prefix: cfg.Prefix, Window: window, Timeout: cfg.Timeout,
 	}
-}
-
-// connectForLogs waits for the connection: an address that does not answer an interactive
-// command is more likely wrong than not up yet.
-func connectForLogs(parent context.Context, cfg config.Config, log *zap.Logger) (*natsconn.Conn, error) {
-	ctx, cancel := context.WithTimeout(parent, cfg.Timeout)
-	defer cancel()
-	// A stream outlives a break of some seconds; a new one has to read again.
-	link, err := natsconn.Connect(ctx, cfg.NATS, "appbridge logs", log.Named("nats"), nats.CustomInboxPrefix(cfg.LogInboxPrefix),
-		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
-		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))
-	if err != nil {
-		return nil, err
-	}
-	tick := time.Tick(10 * time.Millisecond)
-	for !link.NATS.IsConnected() {
-		err := link.Err()
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			if err == nil {
-				err = noConnection(cfg, link)
-			}
-		}
-		if parent.Err() != nil {
-			err = parent.Err()
-		}
-		if err != nil {
-			link.Close(false)
-			return nil, err
-		}
-	}
-	return link, nil
-}
-
-func noConnection(cfg config.Config, link *natsconn.Conn) error {
-	reason := ""
-	if latest := link.Reason(); latest != "" {
-		reason = ": " + latest
-	}
-	return fmt.Errorf("NATS at %s did not answer within %s%s", natsconn.ShowURLs(cfg.NATS.URLs), cfg.Timeout, reason)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // openTerminal opens a pseudo-terminal: what is written to slave is read from master.
-func openTerminal(t *testing.T) (master, slave *os.File) {
+func openTerminal(t testing.TB) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

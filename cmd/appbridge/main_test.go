@@ -211,7 +211,7 @@ func isolate(t *testing.T) {
 
 // isolatedEnviron is an environment for the program as a process, which gets nothing of that of
 // whoever runs the tests. Unlike isolate it leaves that of the tests alone.
-func isolatedEnviron(t *testing.T) []string {
+func isolatedEnviron(t testing.TB) []string {
 	t.Helper()
 	home := t.TempDir()
 	return []string{asProgram + "=" + beProgram, "PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + home + "/none"}

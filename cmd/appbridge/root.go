@@ -58,7 +58,7 @@ func newRoot(args []string, stdout, stderr io.Writer) *cobra.Command {
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(serveCommand(), logsCommand(), verifyCommand(), versionCommand())
+	root.AddCommand(serveCommand(), logsCommand(), watchCommand(), verifyCommand(), versionCommand())
 	switch {
 	case len(args) == 0:
 		root.SetOut(stderr)
@@ -78,8 +78,8 @@ func newRoot(args []string, stdout, stderr io.Writer) *cobra.Command {
 type job func(ctx context.Context, cfg config.Config, log *zap.Logger, stdout, stderr io.Writer) int
 
 // configured completes a command that has options: it loads them, and runs the job until
-// a signal. A second signal exits with the code killed. epilog ends the help text.
-func configured(command config.Command, cmd *cobra.Command, epilog string, killed int, run job) *cobra.Command {
+// a signal. A second signal calls kill, which ends the process. epilog ends the help text.
+func configured(command config.Command, cmd *cobra.Command, epilog string, kill func(), run job) *cobra.Command {
 	config.AddFlags(cmd, command)
 	cmd.DisableFlagParsing = true // config.Load parses them
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -113,7 +113,7 @@ func configured(command config.Command, cmd *cobra.Command, epilog string, kille
 		if err != nil {
 			return err
 		}
-		ctx, stop := stopOnSignal(cmd.Context(), log, secondSignalAfter, func() { os.Exit(killed) })
+		ctx, stop := stopOnSignal(cmd.Context(), log, secondSignalAfter, kill)
 		defer stop()
 		if code := run(ctx, cfg, log, cmd.OutOrStdout(), stderr); code != exitOK {
 			return exitCode(code)
@@ -122,6 +122,9 @@ func configured(command config.Command, cmd *cobra.Command, epilog string, kille
 	}
 	return cmd
 }
+
+// exitAtOnce ends the process with a code.
+func exitAtOnce(code int) func() { return func() { os.Exit(code) } }
 
 // printf writes to the terminal. An error means that its reader is gone.
 func printf(w io.Writer, format string, args ...any) {

@@ -37,7 +37,7 @@ Every flag has an environment variable (--nats-url: APPBRIDGE_NATS_URL) and a ke
 file that --config names (nats-url). A flag wins over a variable, a variable over
 the file, the file over the default.`,
 	}, `Exit codes: 0 after a clean shutdown, 1 on a failure or when not everything could be
-flushed, 2 when the configuration is wrong.`, exitFailure, serveUntilStopped)
+flushed, 2 when the configuration is wrong.`, exitAtOnce(exitFailure), serveUntilStopped)
 }
 
 func serveUntilStopped(ctx context.Context, cfg config.Config, log *zap.Logger, _, stderr io.Writer) int {

@@ -31,7 +31,7 @@ serve and ignores what only serve needs. Give it the options of the bridges: ano
 bridge (--nats-embedded) set --nats-url to the address it listens on.`,
 	}, `Exit codes: 0 when there is no difference, or none any more, 1 when there are differences,
 on a failure or when the report could not be written, 2 when the configuration is wrong, 130
-when a signal interrupted the comparison.`, exitInterrupted, verifyAndPrint)
+when a signal interrupted the comparison.`, exitAtOnce(exitInterrupted), verifyAndPrint)
 }
 
 func verifyAndPrint(ctx context.Context, cfg config.Config, log *zap.Logger, stdout, stderr io.Writer) int {

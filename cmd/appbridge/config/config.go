@@ -49,7 +49,7 @@ type Config struct {
 	LogLevel   string
 	LogFormat  string
 
-	// Of verify and logs.
+	// Of verify, logs and watch.
 	Timeout time.Duration // of each wait for an answer
 
 	// Of verify alone.
@@ -57,7 +57,7 @@ type Config struct {
 	Repair     bool
 	JSON       bool
 
-	// Of logs alone.
+	// Of logs, and some of watch.
 	Follow        bool
 	Tail          int
 	Since         time.Duration // 0: no limit; SinceStart
@@ -74,8 +74,10 @@ type Config struct {
 	ReplicaPrefix When
 	RawOutput     bool
 
+	Watch WatchOptions
+
 	// Not options.
-	Kube  *rest.Config   // of the cluster; nil for logs
+	Kube  *rest.Config   // of the cluster; nil for logs and watch
 	App   subjects.AppID // the operand of logs
 	Lines *int           // of each replica to begin with; nil: all that Since and SinceTime allow
 }
@@ -132,12 +134,16 @@ func Default(command Command) Config {
 		Window:        client.DefaultWindow,
 		Color:         WhenAuto,
 		ReplicaPrefix: WhenAuto,
+		Watch:         WatchOptions{Output: OutputTable},
 	}
 	if command&Serve == 0 {
 		cfg.LogLevel = "warn" // the output of the command matters, not its log
 	}
-	if command == Logs {
+	switch command {
+	case Logs:
 		cfg.Timeout = 10 * time.Second
+	case Watch:
+		cfg.Timeout = 5 * time.Minute
 	}
 	return cfg
 }

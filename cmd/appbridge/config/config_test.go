@@ -127,6 +127,8 @@ func TestDefaultEnv(t *testing.T) {
 		`A=1\`:        "variable 1 has a single backslash",
 		"A=\xff":      "the value of A is not text",
 		"A=\x00":      "the value of A is not text",
+		"A=1,PORT=2":  "PORT is a variable that Knative sets",
+		"K_SERVICE=a": "K_SERVICE is a variable that Knative sets",
 	} {
 		_, _, err := load(Serve, []string{"--default-env=" + text}, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "default-env: (hidden) from --default-env: "+want+"; want NAME=value") {

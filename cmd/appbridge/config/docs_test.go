@@ -58,7 +58,7 @@ func TestDocsExample(t *testing.T) {
 
 func renderDocs(options []option) string {
 	var b strings.Builder
-	b.WriteString(`# Configuration of ` + "`appbridge serve`, `appbridge verify` and `appbridge logs`" + `
+	b.WriteString(`# Configuration of ` + "`appbridge serve`, `verify`, `logs` and `watch`" + `
 
 Every option is a flag, an environment variable and a key of a YAML file. A flag wins over a
 variable, a variable over the file, the file over the default. What is wrong is reported all at
@@ -93,9 +93,9 @@ pending-bytes: 512Mi
   ` + "`$JS.hub.API.>` in place of `$JS.API.>` and `$KV.>`" + `. Consumers need the domain as well
   (` + "`nats --js-domain hub`" + `). No stream of the leafnode's own domain may have the events' subjects: it
   would acknowledge them, too.
-- **One file and one environment serve all commands**: ` + "`verify` and `logs`" + ` take what their sections list and
+- **One file and one environment serve all commands**: ` + "`verify`, `logs` and `watch`" + ` take what their sections list and
   do not look at the rest.
-- **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port` and `--encoding`" + `:
+- **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port`, `--encoding` and `--pod-conditions`" + `:
   they shape the messages, and a bridge that takes over would publish again what looks different to it.
   Any of them answers a request: the options of app operations have to be the same as well.
 `)
@@ -133,7 +133,16 @@ end of the log, when the stream was stopped or has lasted ` + "`--max-duration`"
 its output is gone; with 1 when there is no such app, on a failure and when the stream broke off; with 2 when the
 command line or the configuration is wrong. And of its own:
 `)
-	renderTable(&b, slices.DeleteFunc(documented(Logs), func(o option) bool { return o.commands != Logs }))
+	renderTable(&b, ofReader(Logs))
+	b.WriteString(`
+## Options of ` + "`appbridge watch [project[/domain[/app]]]`" + `
+
+[watch.md](watch.md) shows what it prints and has its exit codes. Of the options above it takes
+` + shared(documented(Watch)) + `,
+with the same variables and keys, and ` + "`--timeout`" + `; its default of ` + "`--log-level` is `" + Default(Watch).LogLevel + "`, that of `--timeout` `" + shortDuration(Default(Watch).Timeout) + "`" + `. What
+` + "`verify`" + ` needs for an embedded server it needs as well. And of its own:
+`)
+	renderTable(&b, ofReader(Watch))
 	return b.String()
 }
 
@@ -152,6 +161,11 @@ func shared(options []option) string {
 		}
 	}
 	return wrap(strings.Join(names, ", "), 60)
+}
+
+// ofReader are the options of `logs` or `watch` that neither serve nor verify takes.
+func ofReader(command Command) []option {
+	return slices.DeleteFunc(documented(command), func(o option) bool { return o.commands&forBridge != 0 })
 }
 
 // own leaves out those options that serve takes, too.

@@ -59,7 +59,7 @@ func AddFlags(cmd *cobra.Command, command Command) {
 }
 
 // parseFlags reads the arguments of a command. An argument that cannot be read is a problem
-// and is removed, so that the next one is found too. Only logs takes operands.
+// and is removed, so that the next one is found too. Logs and watch take operands.
 func parseFlags(command Command, options []option, args []string, found *problems) (set settings, operands []string, help bool) {
 	for {
 		fs, texts := newFlagSet(options)
@@ -72,7 +72,7 @@ func parseFlags(command Command, options []option, args []string, found *problem
 			continue
 		}
 		operands = fs.Args()
-		if command != Logs {
+		if command != Logs && command != Watch {
 			for _, arg := range operands {
 				found.add("%q: unexpected argument: flags are written --name value or --name=value, a switch --name or --name=false", natsconn.RedactURLs(arg))
 			}

@@ -41,7 +41,7 @@ func (p problems) err() error {
 // source, or is [ErrHelp].
 func Load(command Command, args, environ []string) (Config, error) {
 	cfg, set, err := load(command, args, environ)
-	if command == Logs || errors.Is(err, ErrHelp) {
+	if command == Logs || command == Watch || errors.Is(err, ErrHelp) {
 		return cfg, err
 	}
 	var found problems
@@ -93,6 +93,11 @@ func load(command Command, args, environ []string) (Config, settings, error) {
 	checkTogether(cfg, set, good, &found)
 	if command&Serve == 0 {
 		checkNoEmbedded(command, set, &found)
+	}
+	if command&Watch != 0 {
+		cfg.Watch.watchOperand(operands, &found)
+		cfg.Watch.checkApp(&found)
+		checkWatch(cfg, set, good, &found)
 	}
 	if command == Logs {
 		cfg.App = appOperand(operands, &found)
@@ -146,7 +151,7 @@ func readEnviron(options []option, environ []string, found *problems) settings {
 	links := serviceLinks(values)
 	known := optionsBy(option.variable, options)
 	// Of the tests, which may run a program that inherits their environment.
-	ignored := []string{"APPBRIDGE_CONFORMANCE_DIR", "APPBRIDGE_CLUSTER_BIN"}
+	ignored := []string{"APPBRIDGE_CONFORMANCE_DIR", "APPBRIDGE_CLUSTER_BIN", "APPBRIDGE_KNATIVE_BIN"}
 
 	set := settings{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {

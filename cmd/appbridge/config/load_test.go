@@ -115,13 +115,13 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 	}, "\n"))
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-user=a\tb", "--nats-password-file=./missing", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
-		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-app-reads=0", "--max-pending-app-reads=-1",
+		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pod-conditions=some", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-app-reads=0", "--max-pending-app-reads=-1",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--pprof=2", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
 		"HOME=/nowhere", "APPBRIDGE_NATS_NKEY=empty", "APPBRIDGE_NATS_TLS_KEY=missing", "APPBRIDGE_BUCKET=a.b",
 		"APPBRIDGE_BASE_DOMAIN=https://apps", "APPBRIDGE_LEADER_ELECT=ja", "APPBRIDGE_ENABLE_WRITES=2", "APPBRIDGE_DEFAULT_SERVICE_ACCOUNT=Runner", "APPBRIDGE_LOG_FORMAT=xml",
-		"APPBRIDGE_NATS_ULR=nats://u:secret@host", "APPBRIDGE_CONFORMANCE_DIR=/x", "APPBRIDGE_CLUSTER_BIN=/x",
+		"APPBRIDGE_NATS_ULR=nats://u:secret@host", "APPBRIDGE_CONFORMANCE_DIR=/x", "APPBRIDGE_CLUSTER_BIN=/x", "APPBRIDGE_KNATIVE_BIN=/x",
 	}
 	_, _, err := load(Serve, args, environ)
 	if err == nil {
@@ -149,6 +149,7 @@ encoding: "xml" from --encoding: want json or protobuf
 accept-reset: "perhaps" from --accept-reset: want true or false
 base-domain: "https://apps" from APPBRIDGE_BASE_DOMAIN: want a domain name without scheme, port and path
 ingress-port: "65536" from --ingress-port: want a whole number from 0 to 65535
+pod-conditions: "some" from --pod-conditions: want true or false
 pending-bytes: "1.5" from --pending-bytes: want a number of bytes of at least 1, for example 1048576 or 64Mi
 max-delay: "10ms" from --max-delay: want a duration of at least 1s, for example 10s or 1h30m
 audit-interval: "500ms" from --audit-interval: want 0 or a duration of at least 1s, for example 10s or 1h30m

@@ -13,7 +13,7 @@ import (
 
 // option is one field of a Config that a flag, an environment variable and a key of the
 // configuration file can set. A new option is a line of the table here, in tableapps.go (app
-// operations) or in tablelogs.go (`logs`), a field of Config, and its default in Default.
+// operations), tablelogs.go (`logs`) or tablewatch.go (`watch`), a field of Config, and its default in Default.
 type option struct {
 	name    string // of the flag and of the key
 	letter  string // of the short form of the flag, empty for none
@@ -37,13 +37,15 @@ const (
 	Serve Command = 1 << iota
 	Verify
 	Logs
+	Watch
 
 	forBridge = Serve | Verify
-	forAll    = forBridge | Logs
+	forStream = forBridge | Watch
+	forAll    = forStream | Logs
 )
 
 func (command Command) String() string {
-	return map[Command]string{Serve: "serve", Verify: "verify", Logs: "logs"}[command]
+	return map[Command]string{Serve: "serve", Verify: "verify", Logs: "logs", Watch: "watch"}[command]
 }
 
 const variablePrefix = "APPBRIDGE_"
@@ -147,7 +149,7 @@ func allOptions(c *Config) []option {
 		define("nats-tls-key", "PEM file with the key of the client certificate", &c.NATS.TLSKey,
 			file("a readable PEM file with a private key", checkPEM("PRIVATE KEY"))),
 	)
-	add("NATS", forBridge,
+	add("NATS", forStream,
 		define("nats-jetstream-domain", "JetStream domain of stream and bucket; none: that of the server", &c.JetStreamDomain,
 			text("name", "letters, digits, - and _", checkOptional(onlyForm(subjects.ValidateDomain)))),
 	)
@@ -164,11 +166,13 @@ func allOptions(c *Config) []option {
 		define("prefix", "first tokens of every subject", &c.Prefix,
 			text("subject", "tokens of letters, digits, - and _ joined by dots", onlyForm(subjects.ValidatePrefix))),
 	)
-	add("Subjects, stream and bucket", forBridge,
+	add("Subjects, stream and bucket", forStream,
 		define("stream", "name of the event stream", &c.Stream,
 			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateStream))),
 		define("bucket", "name of the key-value bucket that holds the snapshot", &c.Bucket,
 			text("name", "letters, digits, - and _", onlyForm(subjects.ValidateBucket))),
+	)
+	add("Subjects, stream and bucket", forBridge,
 		define("stream-replicas", "replicas of stream and bucket when they are created", &c.StreamReplicas, number(1, 5)),
 		define("stream-max-age", "how long a created stream keeps events, 0 for ever", &c.StreamMaxAge, duration(minAge, true)),
 		define("stream-max-bytes", "how many bytes a created stream keeps, 0 for no limit", &c.StreamMaxBytes, size(0)),
@@ -185,6 +189,10 @@ func allOptions(c *Config) []option {
 		define("scheme", "scheme of an app's URL; none: https", &c.Scheme,
 			text("scheme", "a URL scheme, for example http or https", valid(isScheme))),
 		define("ingress-port", "port in an app's URL, 0 for none", &c.IngressPort, number(0, 65535)),
+	)
+	add("Pods", forBridge,
+		define("pod-conditions", "what keeps pods from serving (crashes, images, Secrets) is a part of their App and gives events; a change of the option gives an update of each app whose pods have such a reason",
+			&c.PodConditions, toggle()),
 	)
 	add("Queues", Serve,
 		define("watch-buffer-size", "changes of one app that may wait for NATS before its updates are merged", &c.WatchBufferSize, number(1, 1_000_000)),
@@ -204,8 +212,8 @@ func allOptions(c *Config) []option {
 		define("lease-name", "name of the Lease", &c.LeaseName,
 			text("name", "the name of a Kubernetes object", valid(isObjectName))),
 	)
-	add("Log service and app operations", Serve|Logs,
-		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs asks for the answer there", &c.LogInboxPrefix,
+	add("Log service and app operations", Serve|Logs|Watch,
+		define("log-inbox-prefix", "subject under which the inboxes of log requests and app operations lie: serve refuses to answer elsewhere, logs and watch receive answers there", &c.LogInboxPrefix,
 			text("subject", "tokens of letters, digits, - and _ joined by dots", onlyForm(subjects.ValidatePrefix))),
 	)
 	add("Log service and app operations", Serve,
@@ -223,8 +231,8 @@ func allOptions(c *Config) []option {
 		define("log-level", "least level that is logged", &c.LogLevel, word("debug", "info", "warn", "error")),
 		define("log-format", "form of the log; auto: console on a terminal, else json", &c.LogFormat, word(LogFormatAuto, LogFormatConsole, LogFormatJSON)),
 	)
-	add("Waiting", Verify|Logs,
-		define("timeout", "how long to wait for NATS, and for Kubernetes and a repair, or for the first message of a log", &c.Timeout, duration(time.Millisecond, false)),
+	add("Waiting", Verify|Logs|Watch,
+		define("timeout", "how long to wait for NATS, and for Kubernetes and a repair, or for the first message of a log; of watch: for what until, once and at wait for", &c.Timeout, duration(time.Millisecond, false)),
 	)
 	add("Comparison", Verify,
 		define("confirm-for", "how long a difference must persist unchanged before it counts; 0 for one look", &c.ConfirmFor, duration(time.Millisecond, true)),
@@ -234,6 +242,12 @@ func allOptions(c *Config) []option {
 		define("json", "print the report as one JSON object", &c.JSON, toggle()))...,
 	)
 	add("Log request", Logs, notInFile(logRequestOptions(c)...)...)
+	add("Which apps", Watch, notInFile(watchFilterOptions(c)...)...)
+	add("Wait for an app", Watch, notInFile(watchUntilOptions(c)...)...)
+	add("The past", Logs|Watch, notInFile(pastOptions(c)...)...)
+	add("The past", Watch, notInFile(watchPastOptions(c)...)...)
+	add("Output", Watch, notInFile(watchOutputOptions(c)...)...)
+	add("Output", Logs|Watch, notInFile(colorOption(c))...)
 	add("Output", Logs, notInFile(logOutputOptions(c)...)...)
 	return all
 }

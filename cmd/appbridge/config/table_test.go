@@ -51,6 +51,7 @@ func samples(t *testing.T) map[string]string {
 		"base-domain":              "apps.example.com",
 		"scheme":                   "http",
 		"ingress-port":             "8443",
+		"pod-conditions":           "true",
 		"watch-buffer-size":        "7",
 		"pending-bytes":            "64Mi",
 		"max-log-rate":             "1Mi",
@@ -97,6 +98,24 @@ func samples(t *testing.T) map[string]string {
 		"raw-output":               "true",
 		"replica-prefix":           "never",
 		"allowed-service-accounts": "trainer,web",
+		"project":                  "shop",
+		"domain":                   "production",
+		"app":                      "search",
+		"kind":                     "created,deleted",
+		"status":                   "ACTIVE,FAILED",
+		"until":                    "STOPPED",
+		"generation":               "3",
+		"resource-version":         "48213",
+		"uid":                      "3e0f8a52-58a4-44c6-a1b7-2a9c4f1d6b90",
+		"allow-failed":             "true",
+		"from":                     "pX2mVQkQGm3rXo0dJq8b1w/1040",
+		"at":                       "2026-11-21T08:51:07.5Z",
+		"output":                   "wide",
+		"events":                   "true",
+		"once":                     "true",
+		"latest":                   "true",
+		"headers-only":             "true",
+		"bucket-stream":            "KV_other",
 		"allowed-references":       "secret/{project}.{domain}.*,configmap/shared",
 	}
 }
@@ -112,6 +131,12 @@ func needs(name string) []string {
 		return []string{"nats-password-file"}
 	case "nats-password-file":
 		return []string{"nats-user"}
+	case "kind":
+		return []string{"events"}
+	case "until":
+		return []string{"project", "domain", "app"}
+	case "generation", "resource-version", "uid", "allow-failed":
+		return []string{"until", "project", "domain", "app"}
 	}
 	return nil
 }
@@ -133,9 +158,9 @@ func TestEveryOptionCanBeSetInEveryWay(t *testing.T) {
 			}
 			return args, nil
 		},
-		"flag and value": func(o option, names []string) (args, _ []string) {
+		"flag and value": func(_ option, names []string) (args, _ []string) {
 			for _, name := range names {
-				if o.kind == "" {
+				if optionOf(new(Config), name).kind == "" {
 					args = append(args, "--"+name)
 				} else {
 					args = append(args, "--"+name, sample[name])
@@ -246,7 +271,7 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 // leaves returns the fields of a Config by their paths, with those of the configurations in it.
 func leaves(v reflect.Value) map[string]any {
 	inner := []reflect.Type{
-		reflect.TypeFor[bridge.Config](), reflect.TypeFor[natsconn.Config](), reflect.TypeFor[kservice.DeployConfig](), reflect.TypeFor[kservice.Policy](),
+		reflect.TypeFor[bridge.Config](), reflect.TypeFor[natsconn.Config](), reflect.TypeFor[kservice.DeployConfig](), reflect.TypeFor[kservice.Policy](), reflect.TypeFor[WatchOptions](),
 	}
 	out := map[string]any{}
 	for i := range v.NumField() {
@@ -300,7 +325,7 @@ func TestBridgeConfig(t *testing.T) {
 }
 
 func TestHelpNamesEveryOption(t *testing.T) {
-	for _, command := range []Command{Serve, Verify, Logs} {
+	for _, command := range []Command{Serve, Verify, Logs, Watch} {
 		var text strings.Builder
 		PrintOptions(&text, command)
 		for _, o := range command.options(new(Config)) {

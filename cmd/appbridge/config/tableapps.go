@@ -137,6 +137,8 @@ func parseVariables(text string) (map[string]string, error) {
 			return nil, fmt.Errorf("variable %d has no =", i+1)
 		case len(validation.IsRelaxedEnvVarName(name)) > 0:
 			return nil, fmt.Errorf("the name of variable %d is not one", i+1)
+		case kservice.IsReserved(name):
+			return nil, fmt.Errorf("%s is a variable that Knative sets", name)
 		case repeated:
 			return nil, fmt.Errorf("%s is there twice", name)
 		case !utf8.ValidString(value) || strings.ContainsRune(value, 0):

@@ -48,8 +48,6 @@ func logRequestOptions(c *Config) []option {
 	return []option{
 		short("f", define("follow", "go on with what will be written", &c.Follow, toggle())),
 		define("tail", "lines of each replica to begin with; all with since or since-time, unless it is given as well", &c.Tail, or("all", allLines, number(0, maxTail))),
-		define("since", "leave out what is older, 0 for nothing; start: all since the container started", &c.Since, or("start", SinceStart, duration(time.Millisecond, true))),
-		define("since-time", "leave out what was written before", &c.SinceTime, pointInTime()),
 		define("replica", "name of one replica (pod); none: all of them", &c.Replica,
 			text("pod", "the name of a pod", checkOptional(valid(isObjectName)))),
 		short("c", define("container", "name of the container; none: that of the app", &c.Container,
@@ -63,9 +61,20 @@ func logRequestOptions(c *Config) []option {
 	}
 }
 
+// pastOptions are where logs and events begin.
+func pastOptions(c *Config) []option {
+	return []option{
+		define("since", "leave out what is older, 0 for nothing; start, of logs: all since the container started", &c.Since, or("start", SinceStart, duration(time.Millisecond, true))),
+		define("since-time", "leave out what was written before", &c.SinceTime, pointInTime()),
+	}
+}
+
+func colorOption(c *Config) option {
+	return define("color", "colors; auto: on a terminal, unless NO_COLOR is set", &c.Color, word(WhenAuto, WhenAlways, WhenNever))
+}
+
 func logOutputOptions(c *Config) []option {
 	return []option{
-		define("color", "colors; auto: on a terminal, unless NO_COLOR is set", &c.Color, word(WhenAuto, WhenAlways, WhenNever)),
 		define("replica-prefix", "the replica before each line; auto: as soon as there has been more than one", &c.ReplicaPrefix, word(WhenAuto, WhenAlways, WhenNever)),
 		define("raw-output", "on a terminal, too, print the bytes of the log as they are; otherwise only colors pass, and other control characters are shown escaped", &c.RawOutput, toggle()),
 	}
