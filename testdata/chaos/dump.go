@@ -21,6 +21,7 @@ func (w *world) dump(in audit.Input, found outcome) error {
 	}
 	err := errors.Join(
 		writeLines(filepath.Join(w.dir, "changes.jsonl"), in.Changes),
+		writeLines(filepath.Join(w.dir, "pods.jsonl"), in.Pods),
 		writeLines(filepath.Join(w.dir, "events.jsonl"), in.Events),
 		writeLines(filepath.Join(w.dir, "entries.jsonl"), in.Entries),
 		writeLines(filepath.Join(w.dir, "gaps.jsonl"), in.Gaps),

@@ -17,6 +17,7 @@ const (
 	logPlainList  = "a list made no progress; a plain list follows"
 	logNoBookmark = "a watch had no bookmark for too long; it is opened again"
 	logRelist     = "an informer lists again"
+	logLostLease  = "lost the Lease"
 )
 
 // The metrics that go with them.
@@ -33,7 +34,7 @@ const sideSource = "source"
 // watchMessages name a view of Kubernetes that stood still, whatever it hid.
 var watchMessages = []string{
 	logPlainList, logNoBookmark, logRelist,
-	"Kubernetes is unavailable; its changes are read once it is back", "lost the Lease", "standing by",
+	"Kubernetes is unavailable; its changes are read once it is back", logLostLease, "standing by",
 }
 
 // storageMessages name a hand in the bucket or in the stream that is noticed without the audit.

@@ -134,6 +134,7 @@ var toExisting = []action{
 	{6, (*writer).failed},
 	{30, (*writer).annotate},
 	{14, (*writer).scale},
+	{10, (*writer).pod},
 	{3, (*writer).stopApp},
 	{5, (*writer).deploy},
 	{3, (*writer).toggleLabel},

@@ -122,7 +122,7 @@ type scenario struct {
 // scenarios are those that readSettings knows.
 func scenarios() map[string]scenario {
 	return map[string]scenario{
-		"random":  {worldOptions{bridges: 2}, playRandom},
+		"random":  {worldOptions{bridges: 2, pods: true}, playRandom},
 		"kills":   {worldOptions{bridges: 1}, playKills},
 		"pauses":  {worldOptions{bridges: 2}, playPauses},
 		"outage":  {worldOptions{bridges: 1, idle: true}, playOutage},

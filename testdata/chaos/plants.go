@@ -248,10 +248,13 @@ func (w *world) falseFindings() ([]string, error) {
 }
 
 // follow opens a gap when a bridge's informer lists again by itself: what came and
-// went since its watch ended, nobody saw.
+// went since its watch ended, nobody saw. It opens one also when the bridge loses the Lease, as on a
+// machine that is too busy: of what had waited for the stream, the net difference is published.
 func (w *world) follow(ctx context.Context, b *bridge) {
 	var offset int64
+	var looks []status
 	for testenv.Pause(ctx, sampleInterval) == nil {
+		looks = append(looks[max(0, len(looks)-keptLooks+1):], b.lastSeen())
 		log, err := readFrom(b.log, offset)
 		if err != nil {
 			continue
@@ -259,15 +262,30 @@ func (w *world) follow(ctx context.Context, b *bridge) {
 		end := strings.LastIndexByte(string(log), '\n') + 1
 		offset += int64(end)
 		for _, l := range logLines(log[:end]) {
-			if !slices.Contains([]string{logRelist, logPlainList, logNoBookmark}, l.Msg) {
-				continue
-			}
 			at, err := time.Parse(time.RFC3339Nano, l.Time)
-			if err == nil {
-				w.gaps.openSince(at.Add(-time.Second), "bridge "+b.name+" listed again").heal()
+			at = at.Add(-time.Second)
+			switch {
+			case err != nil:
+			case slices.Contains([]string{logRelist, logPlainList, logNoBookmark}, l.Msg):
+				w.gaps.openSince(at, "bridge "+b.name+" listed again").heal()
+			case l.Msg == logLostLease:
+				w.gaps.openSince(waitedSince(at, looks), "bridge "+b.name+" lost the Lease").heal()
 			}
 		}
 	}
+}
+
+// keptLooks is how many looks at a bridge are older than the line of its log that is read.
+const keptLooks = 20
+
+// waitedSince is when the oldest change was observed that waited at any of the looks, at most at.
+func waitedSince(at time.Time, looks []status) time.Time {
+	for _, s := range looks {
+		if oldest := s.oldest(); s.metrics[metricPending] > 0 && oldest.Before(at) {
+			at = oldest
+		}
+	}
+	return at
 }
 
 // names are the ways in which a bridge may name an app and its objects.

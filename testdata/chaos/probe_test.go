@@ -47,3 +47,25 @@ func TestOldest(t *testing.T) {
 		}
 	}
 }
+
+// A gap begins with the oldest change that waited, also if a later look shows none.
+func TestWaitedSince(t *testing.T) {
+	at := time.Date(2026, 5, 1, 8, 0, 0, 0, time.UTC)
+	look := func(at time.Time, pending, oldest float64) status {
+		return status{at: at, metrics: map[string]float64{metricPending: pending, metricOldest: oldest}}
+	}
+	for _, test := range []struct {
+		name  string
+		looks []status
+		want  time.Time
+	}{
+		{"no look", nil, at},
+		{"nothing waited", []status{look(at.Add(-time.Minute), 0, 0)}, at},
+		{"some waited before the last look", []status{look(at.Add(-time.Second), 3, 14), look(at, 0, 0)}, at.Add(-15 * time.Second)},
+		{"all came later", []status{look(at.Add(time.Second), 1, 0.5)}, at},
+	} {
+		if got := waitedSince(at, test.looks); !got.Equal(test.want) {
+			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		}
+	}
+}

@@ -34,6 +34,11 @@ func (w *world) settled(ctx context.Context, patience time.Duration) error {
 	if err := w.history.WaitFor(ctx, revision); err != nil {
 		return fmt.Errorf("read etcd up to revision %d: %w", revision, err)
 	}
+	if w.podLog != nil {
+		if err := w.podLog.WaitFor(ctx, revision); err != nil {
+			return fmt.Errorf("read the pods in etcd up to revision %d: %w", revision, err)
+		}
+	}
 	truth := truthAt(w.changes(), math.MaxInt64)
 	return poll(ctx, patience, func(ctx context.Context) string { return w.unsettled(ctx, truth) })
 }

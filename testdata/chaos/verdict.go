@@ -88,7 +88,7 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 		w.fail("%v", err)
 	}
 	in := audit.Input{
-		Changes: w.changes(),
+		Changes: w.changes(), Pods: w.podChanges(), PodConditions: w.pods,
 		Events:  w.events.messages(),
 		Entries: w.withoutPlanted(entries),
 		Gaps:    w.gaps.list(), Comparisons: w.comparisons.list(), Swallowed: w.swallowed(),
@@ -102,6 +102,7 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 	if err := w.verify(ctx); err != nil {
 		return outcome{}, err
 	}
+	w.judgeWatcher(ctx)
 	strange, err := w.falseFindings()
 	if err != nil {
 		w.fail("%v", err)
@@ -151,6 +152,15 @@ func (w *world) summarize(in audit.Input, found outcome, rollbacks int) {
 	w.out.line("   changes written      %d tried, %d of them refused", w.load.attempts.Load(), w.load.refused.Load())
 	w.out.line("   versions in etcd     %d, of them %d states of apps", len(in.Changes), found.Changes)
 	w.out.line("   events in the stream %d, standing for %d merged ones; %d foreign messages", found.Events, found.Merged, found.Foreign)
+	if w.pods {
+		withReason := 0
+		for i := range in.Events {
+			if in.Events[i].Header.Get(subjects.HeaderReason) != "" {
+				withReason++
+			}
+		}
+		w.out.line("   versions of pods     %d; %d messages with a reason", len(in.Pods), withReason)
+	}
 	w.out.line("   gaps                 %s; %d states came and went in them", w.gaps, found.Excused)
 	w.out.line("   rollbacks            %d, unseen=%d; %d states were in what they took, and came again or were no longer so", rollbacks, len(found.unseen), found.Taken)
 	w.out.line("   mute faults          %s", w.plants.summary())

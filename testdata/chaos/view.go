@@ -25,16 +25,19 @@ import (
 // view is the newest version of every Knative Service and Revision, from etcd.
 type view struct {
 	history *testenv.History
+	podLog  *testenv.History // nil: pods do not count
 
 	mu                  sync.Mutex
 	taken               int // changes
 	services, revisions map[string]*unstructured.Unstructured
 	objects             map[string]string // the Service of each app that ever was, by key
+	podsTaken           int
+	pods                map[string]kservice.PodState
 }
 
-func newView(h *testenv.History) *view {
+func newView(h, pods *testenv.History) *view {
 	return &view{
-		history: h, objects: map[string]string{},
+		history: h, podLog: pods, pods: map[string]kservice.PodState{}, objects: map[string]string{},
 		services: map[string]*unstructured.Unstructured{}, revisions: map[string]*unstructured.Unstructured{},
 	}
 }
@@ -45,6 +48,15 @@ func (v *view) update() {
 	for _, c := range v.history.ChangesFrom(v.taken) {
 		v.taken++
 		v.take(audit.Change(c))
+	}
+	if v.podLog == nil {
+		return
+	}
+	for _, c := range v.podLog.ChangesFrom(v.podsTaken) {
+		v.podsTaken++
+		if delete(v.pods, c.Name); !c.Deleted {
+			v.pods[c.Name] = audit.PodState(audit.Change(c))
+		}
 	}
 }
 
@@ -91,6 +103,9 @@ func (v *view) truthOf(key string) (truth, error) {
 	app, err := kservice.Convert(svc, revisionOf(v.revisions[svc.Status.LatestReadyRevisionName]), kservice.Config{BaseDomain: baseDomain})
 	if err != nil {
 		return truth{}, fmt.Errorf("convert %s: %w", key, err)
+	}
+	if v.podLog != nil {
+		audit.SetPodCondition(app, svc, audit.PodConditionOf(svc, v.pods))
 	}
 	return truth{exists: true, uid: string(o.GetUID()), version: o.GetResourceVersion(), app: app}, nil
 }

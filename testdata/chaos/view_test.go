@@ -74,7 +74,7 @@ func TestTruthJudge(t *testing.T) {
 // The view follows an app over its changes, as a bridge converts them.
 func TestView(t *testing.T) {
 	const key = "shop.production.checkout"
-	v := newView(nil)
+	v := newView(nil, nil)
 	service := func(version, label string) audit.Change {
 		return audit.Change{Kind: audit.KindService, Name: "checkout", Object: &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{

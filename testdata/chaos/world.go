@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type worldOptions struct {
 	direct bool
 	memory int64    // limit of a bridge in bytes; 0: none
 	args   []string // more arguments of the bridges
+	pods   bool     // apps have pods, and events say what keeps these from serving
 }
 
 // world is all that runs: the cluster, NATS, the bridges, those who change
@@ -44,8 +46,11 @@ type world struct {
 
 	cluster *testenv.Cluster
 	history *testenv.History
+	pods    bool             // the bridges run with --pod-conditions
+	podLog  *testenv.History // of the pods; nil without
 	nats    *testenv.NATS
 	events  *recorder
+	watcher *watcher // once a bridge leads
 	bridges []*bridge
 	load    *load
 	gaps    *gapLog
@@ -105,7 +110,12 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 		if w.history, err = w.cluster.History(background, testenv.DefaultNamespace); err != nil {
 			return w, err
 		}
-		w.view = newView(w.history)
+		if w.pods = opts.pods; w.pods {
+			if w.podLog, err = w.cluster.PodHistory(background, testenv.DefaultNamespace); err != nil {
+				return w, err
+			}
+		}
+		w.view = newView(w.history, w.podLog)
 	}
 	if w.nats, err = testenv.StartNATS(ctx, testenv.NATSOptions{Servers: opts.servers, Account: true}); err != nil {
 		return w, err
@@ -134,6 +144,11 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 	if !opts.lean {
 		w.spawn(w.progress)
 	}
+	if !opts.lean {
+		if w.watcher, err = newWatcher(w.nats.URL(), w.fail); err != nil {
+			return w, err
+		}
+	}
 	w.load = newLoad(w)
 	if !opts.idle {
 		w.load.start()
@@ -161,6 +176,7 @@ func (w *world) commonArgs(kubeconfig, natsURL string) []string {
 		"--cluster-name", clusterName,
 		"--base-domain", baseDomain,
 		"--nats-url", natsURL,
+		"--pod-conditions=" + strconv.FormatBool(w.pods),
 	}
 }
 
@@ -260,6 +276,17 @@ func (w *world) changes() []audit.Change {
 	return all
 }
 
+// podChanges are all versions of pods so far.
+func (w *world) podChanges() (all []audit.Change) {
+	if w.podLog == nil {
+		return nil
+	}
+	for _, c := range w.podLog.Changes() {
+		all = append(all, audit.Change(c))
+	}
+	return all
+}
+
 // close ends everything. Logs stay when the run was not clean.
 func (w *world) close(clean bool) error {
 	w.cancel()
@@ -271,11 +298,17 @@ func (w *world) close(clean bool) error {
 	for _, b := range w.bridges {
 		errs = append(errs, b.close())
 	}
+	if w.watcher != nil {
+		w.watcher.close()
+	}
 	if w.events != nil {
 		w.events.close()
 	}
 	if w.history != nil {
 		errs = append(errs, w.history.Stop())
+	}
+	if w.podLog != nil {
+		errs = append(errs, w.podLog.Stop())
 	}
 	if w.nats != nil {
 		errs = append(errs, w.nats.Close())
