@@ -27,7 +27,10 @@ const bucketPoll = 50 * time.Millisecond
 // cluster, and prints both sides.
 func check(ctx context.Context, t *tour, out *screen) error {
 	out.heading("Checking what was seen")
-	failures := t.checkEvents(out)
+	failures, err := t.stage.checkEvents(ctx, t, out)
+	if err != nil {
+		return err
+	}
 	fromBucket, err := t.checkBucket(ctx, out)
 	if err != nil {
 		return err
@@ -42,7 +45,7 @@ func check(ctx context.Context, t *tour, out *screen) error {
 
 // checkEvents looks at every app's events: as many as caused, of that kind,
 // status, replicas and image, each joined to the one before.
-func (t *tour) checkEvents(out *screen) (failures []string) {
+func (p *played) checkEvents(_ context.Context, t *tour, out *screen) (failures []string, err error) {
 	rows := [][]string{{"app", "event", "expected", "seen", ""}}
 	expected := 0
 	for _, app := range sortedNames(t.wants) {
@@ -86,7 +89,7 @@ func (t *tour) checkEvents(out *screen) (failures []string) {
 		failures = append(failures, fmt.Sprintf("expected %d events in all, seen %d", expected, total))
 	}
 	out.table(rows)
-	return failures
+	return failures, nil
 }
 
 // seenAs is an event in the terms of the story.

@@ -107,7 +107,10 @@ func TestCheckEvents(t *testing.T) {
 					{kind: subjects.Created, status: none},
 				}},
 			}
-			got := tour.checkEvents(newScreen(io.Discard))
+			got, err := (&played{}).checkEvents(t.Context(), tour, newScreen(io.Discard))
+			if err != nil {
+				t.Fatal(err)
+			}
 			if len(got) != len(tc.want) {
 				t.Fatalf("failures = %q, want %q", got, tc.want)
 			}

@@ -16,6 +16,8 @@ import (
 const (
 	readyTimeout = 60 * time.Second
 	stopTimeout  = 30 * time.Second
+
+	demoCluster = "demo"
 )
 
 // child is a running `appbridge serve`.
@@ -53,7 +55,7 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 	}
 	c.Process, err = cluster.Run("appbridge", filepath.Join(dir, "appbridge.log"), bin, "serve",
 		"--kubeconfig", kubeconfig,
-		"--cluster-name", "demo",
+		"--cluster-name", demoCluster,
 		"--nats-embedded",
 		"--nats-embedded-dir", filepath.Join(dir, "jetstream"),
 		"--nats-embedded-listen", natsListen,

@@ -26,6 +26,7 @@ type event struct {
 	kind     subjects.EventKind
 	app, old *appv1.App // old: on an update
 	header   nats.Header
+	data     []byte
 }
 
 // watcher follows the stream with an ordered consumer and keeps what it saw.
@@ -80,7 +81,7 @@ func (w *watcher) decode(msg jetstream.Msg) (event, error) {
 	if err != nil {
 		return event{}, fmt.Errorf("read %s: %w", msg.Subject(), err)
 	}
-	e := event{time: meta.Timestamp, sequence: meta.Sequence.Stream, subject: msg.Subject(), header: msg.Headers()}
+	e := event{time: meta.Timestamp, sequence: meta.Sequence.Stream, subject: msg.Subject(), header: msg.Headers(), data: msg.Data()}
 	if e.id, e.kind, err = w.names.ParseEvent(msg.Subject()); err != nil {
 		return event{}, err
 	}
@@ -143,6 +144,32 @@ func (w *watcher) all() []event {
 // await returns when so many events of an app have arrived.
 func (w *watcher) await(ctx context.Context, id subjects.AppID, count int) error {
 	const patience = 20 * time.Second
+	return w.wait(ctx, patience, func() string {
+		if seen := len(w.of(id)); seen < count {
+			return fmt.Sprintf("event %d of %s did not arrive, only %d did", count, id, seen)
+		}
+		return ""
+	})
+}
+
+// reach returns when an event of an app, not one of the first looked, shows what is
+// wanted, and how many events there are up to it.
+func (w *watcher) reach(ctx context.Context, id subjects.AppID, looked int, goal want) (n int, err error) {
+	const patience = 2 * time.Minute
+	err = w.wait(ctx, patience, func() string {
+		seen := w.of(id)
+		for n = looked; n < len(seen); {
+			if n++; goal.shownBy(seen[n-1]) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event of %s shows %s, the last shows %s", id, goal, lastSeen(seen))
+	})
+	return n, err
+}
+
+// wait asks with every event until the answer is "", which means yes.
+func (w *watcher) wait(ctx context.Context, patience time.Duration, ask func() string) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
@@ -152,18 +179,25 @@ func (w *watcher) await(ctx context.Context, id subjects.AppID, count int) error
 		if err != nil {
 			return err
 		}
-		seen := len(w.of(id))
-		if seen >= count {
+		answer := ask()
+		if answer == "" {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
-			return fmt.Errorf("event %d of %s did not arrive within %s, only %d did", count, id, patience, seen)
+			return fmt.Errorf("%s within %s", answer, patience)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+func lastSeen(seen []event) string {
+	if len(seen) == 0 {
+		return "nothing"
+	}
+	return seenAs(seen[len(seen)-1]).String()
 }
 
 // close ends the consumer and the connection, and reports what could not be read.

@@ -13,10 +13,13 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
-// shopApp is the app whose log is shown.
-const shopApp = "storefront"
+// shopApp is the app whose log is shown, with so many replicas.
+const (
+	shopApp      = "storefront"
+	shopReplicas = 2
+)
 
-// shopLog is what storefront's replicas write: pods on a node that this process
+// shopLog is what storefront's replicas write: pods whose kubelet this process
 // stands in for.
 type shopLog struct {
 	id      subjects.AppID
@@ -25,24 +28,37 @@ type shopLog struct {
 	written []string // lines as a reader is to see them, oldest first
 }
 
-// startShop runs two pods of the app's ready Revision.
-func (t *tour) startShop(ctx context.Context, kubelet *testenv.Kubelet) (*shopLog, error) {
+// startShop waits until the replicas of the app run.
+func (t *tour) startShop(ctx context.Context) (*shopLog, error) {
+	shop := &shopLog{id: t.ids[shopApp], common: t.current[shopApp].Name + "-"}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		if err := t.findShop(ctx, shop); err != nil || len(shop.pods) == shopReplicas {
+			return shop, err
+		}
+		if err := testenv.Pause(ctx, bucketPoll); err != nil {
+			return nil, fmt.Errorf("%d replicas of %s run, want %d: %w", len(shop.pods), shopApp, shopReplicas, err)
+		}
+	}
+}
+
+// findShop finds the replicas that run now.
+func (t *tour) findShop(ctx context.Context, shop *shopLog) (err error) {
 	svc := t.current[shopApp]
 	if err := t.cluster.Client.Get(ctx, client.ObjectKeyFromObject(svc), svc); err != nil {
-		return nil, fmt.Errorf("read %s: %w", svc.Name, err)
+		return fmt.Errorf("read %s: %w", svc.Name, err)
 	}
-	revision := svc.Status.LatestReadyRevisionName
-	shop := &shopLog{id: t.ids[shopApp], common: svc.Name + "-"}
-	for _, name := range []string{"-deployment-6c9f8-kx2vp", "-deployment-6c9f8-q9wzt"} {
-		pod, err := kubelet.RunPod(ctx, testenv.PodOptions{
-			Namespace: svc.Namespace, Name: revision + name, Service: svc.Name, Revision: revision,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("run a replica of %s: %w", svc.Name, err)
-		}
-		shop.pods = append(shop.pods, pod)
+	shop.pods, err = t.stage.replicas(ctx, svc)
+	return err
+}
+
+// serveShop adds a line to the log, if there is a replica.
+func (t *tour) serveShop(ctx context.Context, shop *shopLog) error {
+	if err := t.findShop(ctx, shop); err != nil || len(shop.pods) == 0 {
+		return err
 	}
-	return shop, nil
+	return shop.write()
 }
 
 // write adds a line to the log of one of the replicas, turn by turn.

@@ -10,6 +10,10 @@
 //
 // DEMO_ONCE=1 in the environment is --once. KUBEBUILDER_ASSETS names a folder with etcd and
 // kube-apiserver to use instead of those that testdata/cluster builds.
+//
+// Where `make knative-bin` has built Knative, the services are Knative's: its own controllers and
+// its webhook take them through their states, and every event is checked against what etcd held.
+// KNATIVE=1 needs it, KNATIVE=0 does without.
 package main
 
 import (
@@ -30,12 +34,13 @@ import (
 func main() {
 	bin := flag.String("bin", "bin/appbridge", "the appbridge binary to show")
 	once := flag.Bool("once", os.Getenv("DEMO_ONCE") == "1", "check what was seen and exit")
+	wanted := flag.String("knative", os.Getenv("KNATIVE"), "1: on Knative itself; 0: without it; empty: where it is built")
 	flag.Parse()
 
 	// The first signal ends the demo in good order, which takes seconds; so a
 	// second one changes nothing.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *bin, *once, os.Stdout)
+	err := run(ctx, *bin, *once, *wanted, os.Stdout)
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
@@ -52,10 +57,14 @@ func main() {
 
 // run is the demo from the first process to the last. What it starts it stops,
 // whatever the outcome.
-func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err error) {
+func run(ctx context.Context, bin string, once bool, wanted string, stdout io.Writer) (err error) {
 	out := newScreen(stdout)
 	if bin, err = exec.LookPath(bin); err != nil {
 		return fmt.Errorf("%w: build it with `make build`", err)
+	}
+	itself, err := useKnative(wanted)
+	if err != nil {
+		return err
 	}
 
 	out.heading("Starting etcd and kube-apiserver with Knative's resource definitions")
@@ -70,11 +79,11 @@ func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err erro
 		}
 	}()
 	out.note("%s", cluster.Config.Host)
-	kubelet, err := cluster.StartKubelet(ctx, "node")
+	on, err := setStage(ctx, cluster, itself, out)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, kubelet.Close()) }()
+	defer func() { err = errors.Join(err, on.stop()) }()
 
 	out.heading("Starting appbridge serve --nats-embedded")
 	bridge, err := startBridge(ctx, cluster, bin)
@@ -96,7 +105,7 @@ func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err erro
 	defer func() { err = errors.Join(err, w.close()) }()
 
 	out.heading("Knative Services change; each event as it arrives in the stream")
-	t, err := newTour(cluster, w, out, pace(once))
+	t, err := newTour(on, cluster, w, out, pace(once))
 	if err != nil {
 		return err
 	}
@@ -105,7 +114,7 @@ func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err erro
 	}
 
 	out.heading("The log of " + shopApp + ", two replicas, in one answer")
-	shop, err := t.startShop(ctx, kubelet)
+	shop, err := t.startShop(ctx)
 	if err != nil {
 		return bridge.explain(ctx, err)
 	}
@@ -122,6 +131,31 @@ func run(ctx context.Context, bin string, once bool, stdout io.Writer) (err erro
 	out.heading("Look further with the nats client, from another terminal")
 	out.guide(cli, bridge, shop)
 	return bridge.explain(ctx, t.keepGoing(ctx, shop))
+}
+
+// useKnative reports whether the story takes place on Knative.
+func useKnative(wanted string) (bool, error) {
+	switch wanted {
+	case "0", "false":
+		return false, nil
+	case "", "1", "true":
+		_, built := testenv.KnativeDir()
+		_, pods := testenv.Kwok()
+		err := errors.Join(built, pods)
+		if wanted == "" {
+			return err == nil, nil
+		}
+		return true, err
+	default:
+		return false, fmt.Errorf("KNATIVE is %q, want 1 or 0", wanted)
+	}
+}
+
+func setStage(ctx context.Context, cluster *testenv.Cluster, itself bool, out *screen) (stage, error) {
+	if !itself {
+		return play(ctx, cluster)
+	}
+	return startKnative(ctx, cluster, out)
 }
 
 // pace is how long a reader gets between two changes.

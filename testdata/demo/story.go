@@ -8,6 +8,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/services"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -20,11 +21,48 @@ const (
 	stopped = "STOPPED"
 )
 
+// played is an API server alone: the story writes what Knative's controllers
+// would write, and runs pods on a node that this process stands in for.
+type played struct {
+	cluster *testenv.Cluster
+	kubelet *testenv.Kubelet
+	shop    []*testenv.Pod
+}
+
+func play(ctx context.Context, cluster *testenv.Cluster) (*played, error) {
+	kubelet, err := cluster.StartKubelet(ctx, "node")
+	return &played{cluster: cluster, kubelet: kubelet}, err
+}
+
+func (p *played) stop() error { return p.kubelet.Close() }
+
+func (p *played) samples() ([]*servingv1.Service, error) { return services.All() }
+
+func (p *played) scale(ctx context.Context, svc *servingv1.Service, replicas int32) error {
+	_, err := p.cluster.Scale(ctx, svc, replicas)
+	return err
+}
+
+// replicas starts two pods the first time.
+func (p *played) replicas(ctx context.Context, svc *servingv1.Service) ([]*testenv.Pod, error) {
+	revision := svc.Status.LatestReadyRevisionName
+	for _, name := range []string{"-deployment-6c9f8-kx2vp", "-deployment-6c9f8-q9wzt"}[len(p.shop):] {
+		pod, err := p.kubelet.RunPod(ctx, testenv.PodOptions{
+			Namespace: svc.Namespace, Name: revision + name, Service: svc.Name, Revision: revision,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("run a replica of %s: %w", svc.Name, err)
+		}
+		p.shop = append(p.shop, pod)
+	}
+	return p.shop, nil
+}
+
 // story is what happens. A Revision becomes ready with no replicas and is
 // scaled after that, as two changes: were they one, the order in which the API
 // server tells of the Service and of its Revision would decide whether there
 // are one or two events.
-func (t *tour) story() []step {
+func (p *played) story(t *tour) []step {
 	on := func(app string) chapter { return chapter{t: t, app: app} }
 	store, rec, churn, score := on("storefront"), on("recommender"), on("churn-dashboard"), on("score.v2")
 	const newImage = "registry.example.com/shop/storefront:1.5.0"
@@ -41,7 +79,7 @@ func (t *tour) story() []step {
 		score.applied(), score.progresses(0), score.becomesReady(), score.isDeleted(active),
 		score.applied(), score.progresses(0), score.becomesReady(), score.scales(1),
 
-		store.getsImage(newImage, 1), store.progresses(1), store.becomesReady(), store.scales(2),
+		store.getsImage(newImage, 1), store.progresses(1), store.becomesReady(), store.scales(shopReplicas),
 
 		rec.isUndeployed(failed),
 	}
@@ -87,9 +125,8 @@ func (c chapter) scales(replicas uint32) step {
 	}
 	return step{
 		app: c.app, says: says,
-		change: func(ctx context.Context, k *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
-			_, err := k.Scale(ctx, svc, int32(replicas))
-			return nil, err
+		change: func(ctx context.Context, _ *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error) {
+			return nil, c.t.stage.scale(ctx, svc, int32(replicas))
 		},
 		want: &want{kind: subjects.Updated, status: active, replicas: replicas},
 	}

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/services"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -29,6 +28,7 @@ type want struct {
 	status   string
 	replicas uint32
 	image    string // empty: as before
+	revision string // the end of the name of the one that gives the replicas; empty: any
 }
 
 func (w want) String() string {
@@ -42,10 +42,26 @@ type step struct {
 	says   string
 	change func(ctx context.Context, c *testenv.Cluster, svc *servingv1.Service) (*servingv1.Service, error)
 	want   *want
+	// goal is where Knative is to take the app, by as many events as it takes.
+	goal *want
+}
+
+// stage is what the story takes place on: an API server alone, or Knative.
+type stage interface {
+	// samples are the services of the story, by themselves.
+	samples() ([]*servingv1.Service, error)
+	story(t *tour) []step
+	// replicas run the ready Revision of a service, as they are now.
+	replicas(ctx context.Context, svc *servingv1.Service) ([]*testenv.Pod, error)
+	scale(ctx context.Context, svc *servingv1.Service, replicas int32) error
+	// checkEvents compares the events with what was caused, and prints both.
+	checkEvents(ctx context.Context, t *tour, out *screen) (failures []string, err error)
+	stop() error
 }
 
 // tour moves the sample services through their lives.
 type tour struct {
+	stage   stage
 	cluster *testenv.Cluster
 	events  *watcher
 	out     *screen
@@ -55,17 +71,19 @@ type tour struct {
 	current map[string]*servingv1.Service // as stored last
 	ids     map[string]subjects.AppID
 	wants   map[string][]want // what was caused so far
+	looked  map[string]int    // events of each app up to its last goal
 }
 
-func newTour(cluster *testenv.Cluster, events *watcher, out *screen, pace time.Duration) (*tour, error) {
+func newTour(on stage, cluster *testenv.Cluster, events *watcher, out *screen, pace time.Duration) (*tour, error) {
 	t := &tour{
-		cluster: cluster, events: events, out: out, pace: pace,
+		stage: on, cluster: cluster, events: events, out: out, pace: pace,
 		samples: map[string]*servingv1.Service{},
 		current: map[string]*servingv1.Service{},
 		ids:     map[string]subjects.AppID{},
 		wants:   map[string][]want{},
+		looked:  map[string]int{},
 	}
-	all, err := services.All()
+	all, err := on.samples()
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +100,7 @@ func newTour(cluster *testenv.Cluster, events *watcher, out *screen, pace time.D
 
 // run takes every step of the story, each after the event of the one before.
 func (t *tour) run(ctx context.Context) error {
-	for _, s := range t.story() {
+	for _, s := range t.stage.story(t) {
 		if err := t.take(ctx, s); err != nil {
 			return fmt.Errorf("%s: %s: %w", s.app, s.says, err)
 		}
@@ -108,6 +126,11 @@ func (t *tour) take(ctx context.Context, s step) error {
 			return err
 		}
 	}
+	if s.goal != nil {
+		if t.looked[s.app], err = t.events.reach(ctx, t.ids[s.app], t.looked[s.app], *s.goal); err != nil {
+			return err
+		}
+	}
 	return testenv.Pause(ctx, t.pace)
 }
 
@@ -119,14 +142,14 @@ func (t *tour) keepGoing(ctx context.Context, shop *shopLog) error {
 		if err := testenv.Pause(ctx, requestInterval); err != nil {
 			return err
 		}
-		if err := shop.write(); err != nil {
+		if err := t.serveShop(ctx, shop); err != nil {
 			return err
 		}
 		if i%each != 0 {
 			continue
 		}
 		replicas := []int32{3, 4, 1, 0, 2}[(i/each-1)%5]
-		if _, err := t.cluster.Scale(ctx, t.current[shopApp], replicas); err != nil {
+		if err := t.stage.scale(ctx, t.current[shopApp], replicas); err != nil {
 			return err
 		}
 	}

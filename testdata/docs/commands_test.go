@@ -24,14 +24,24 @@ var printed = map[string]string{
 	"nats kv ls":               "shop.production.storefront",
 	"nats kv get":              `"name":"storefront"`,
 	"nats kv watch":            "shop.production.storefront",
+	"CONSUMER.MSG.NEXT.KV_":    "Flyte-Event-Sequence: ",
+	"CONSUMER.MSG.NEXT.FLYTE_": "Flyte-Resource-Version: ",
+	"CONSUMER.CREATE.":         `"num_pending"`,
+	"STREAM.MSG.GET.":          `"subject":"$KV.flyte-apps.`, // of any app: other tests make some, too
+	"STREAM.INFO.":             "appbridge-stream-id",
+	"nats consumer next":       "Flyte-Resource-Version: ",
 	"nats micro info flyte-ap": "flyte-apps",
+	"appbridge watch shop/pro": "storefront",
 	"/readyz":                  "ok",
 	"/metrics":                 "appbridge_ready 1",
 	"appbridge verify":         "no difference in ",
 }
 
-// follows are the commands that end with Ctrl-C alone.
-var follows = regexp.MustCompile(`^nats (sub|kv watch) |--replies=0.*24h|^nats micro .*--watch`)
+// follows are the commands that end with Ctrl-C alone, and ends the watches that do not.
+var (
+	follows = regexp.MustCompile(`^nats (sub|kv watch) |--replies=0.*24h|^nats micro .*--watch|^appbridge watch\b`)
+	ends    = regexp.MustCompile(`^appbridge watch .*(--once|--at)`)
+)
 
 // TestCommands runs every command of the blocks of README.md and docs/ that are shell, as it stands
 // there, or knows the test that does. A reader's defaults are replaced: addresses by those of this
@@ -151,7 +161,7 @@ func (r *reader) runs(t *testing.T, line string) {
 		if code := c.interrupt(); code != 0 {
 			t.Errorf("%s: exit code %d\n%s", asShown, code, c.output())
 		}
-	case follows.MatchString(asShown):
+	case follows.MatchString(asShown) && !ends.MatchString(asShown):
 		suite.Eventually(t, suite.Patience, asShown+" prints "+want, func() error {
 			r.change(t)
 			if !strings.Contains(c.output(), want) {

@@ -41,6 +41,8 @@ func TestVersions(t *testing.T) {
 		"| etcd | " + module(cluster+"go.mod", "go.etcd.io/etcd/server/v3") + " |",
 		"| client-go | " + strings.TrimPrefix(module("go.mod", "k8s.io/client-go"), "v") + " |",
 		"Knative Serving " + module("go.mod", "knative.dev/serving") + " are installed",
+		"Knative Serving " + module(cluster+"knative/go.mod", "knative.dev/serving") + " itself on Kubernetes " + module(cluster+"go.mod", "k8s.io/kubernetes"),
+		"which kwok " + module(cluster+"kwok.mod", "sigs.k8s.io/kwok") + " marks",
 		"accepts is " + find("bridge/natsconn/version.go", `oldest = "([^"]+)"`) + ".",
 		find("testdata/conformance/README.md", "`([0-9a-f]{40})`"),
 		"needs Go " + find("go.mod", `(?m)^go (\S+)$`) + ".",

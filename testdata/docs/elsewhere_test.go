@@ -27,8 +27,9 @@ var runElsewhere = map[string]elsewhere{
 
 // commandsElsewhere are commands that are not run here, by what their lines begin with.
 var commandsElsewhere = map[string]elsewhere{
-	"nats --user ":                          {"testdata/accounts/table_test.go", "needs the server of deploy/nats, whose users that package tries"},
-	"appbridge logs --":                     {"testdata/accounts/table_test.go", "needs the server of deploy/nats, whose users that package tries"},
+	"nats --user ":      {"testdata/accounts/table_test.go", "needs the server of deploy/nats, whose users that package tries"},
+	"appbridge logs --": {"testdata/accounts/table_test.go", "needs the server of deploy/nats, whose users that package tries"},
+	"appbridge watch shop/production/storefront --until": {"cmd/appbridge/watch/until_test.go", "needs an app that becomes ACTIVE, or goes, meanwhile"},
 	"helm ":                                 {"testdata/chart/install_test.go", "needs a cluster that runs pods"},
 	"kubectl apply --server-side":           {"testdata/chart/install_test.go", "needs a file of a release"},
 	"kubectl --namespace appbridge rollout": {"bridge/e2e/rollout_test.go", "needs a cluster that runs pods"},

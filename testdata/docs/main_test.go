@@ -49,7 +49,8 @@ func makeTools() (err error) {
 			return err
 		}
 	}
-	build := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-o", filepath.Join(tools.dir, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
+	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(tools.dir, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build appbridge: %w\n%s", err, out)
 	}

@@ -1,6 +1,6 @@
-// Command recording records the terminal session of README.md: it runs `make demo` and the stock
-// nats CLI beside it under a pseudo-terminal, as a user does, and writes what they print as
-// docs/demo.svg and docs/demo.txt.
+// Command recording records the terminal sessions of the documentation: it runs `make demo`, and
+// beside it the stock nats CLI and `appbridge watch`, under a pseudo-terminal, as a user does, and
+// writes what they print as docs/demo.svg and docs/demo.txt, docs/watch.svg and docs/watch.txt.
 //
 //	recording --out docs
 package main
@@ -24,21 +24,29 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "docs", "folder of demo.svg and demo.txt")
+	out := flag.String("out", "docs", "folder of the pictures and texts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	lines, err := record(ctx)
+	demo, watch, err := record(ctx)
 	stop()
 	if err == nil {
 		err = errors.Join(
-			os.WriteFile(filepath.Join(*out, "demo.txt"), plain(lines), 0o644),
-			os.WriteFile(filepath.Join(*out, "demo.svg"), render(lines), 0o644),
+			write(*out, "demo", "A terminal session with make demo and the nats CLI", demo),
+			write(*out, "watch", "A terminal session with appbridge watch", watch),
 		)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "recording:", err)
 		os.Exit(1)
 	}
+}
+
+// write writes a session as picture and text.
+func write(folder, name, title string, lines []line) error {
+	return errors.Join(
+		os.WriteFile(filepath.Join(folder, name+".txt"), plain(lines), 0o644),
+		os.WriteFile(filepath.Join(folder, name+".svg"), render(title, lines), 0o644),
+	)
 }
 
 // line is one line of the terminal, with its colors, and the time from the line before it.
@@ -58,21 +66,37 @@ var (
 	guideForm  = regexp.MustCompile(`== Look further`)
 )
 
-// record runs the demo until it shows how to look further, and some of these commands.
-func record(ctx context.Context) ([]line, error) {
+// record runs the demo until it shows how to look further, some of these commands, and a watch.
+func record(ctx context.Context) (lines, watch []line, err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
-	demo, err := start(ctx, exec.Command("make", "demo"))
+	// The story is the same with Knative, and its events come in another number each time.
+	demo, err := start(ctx, exec.Command("make", "demo", "KNATIVE=0"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	lines, err := demo.until(ctx, guideForm)
+	lines, err = demo.until(ctx, guideForm)
 	if err == nil {
+		url := serverURL(lines)
 		var more []line
-		more, err = look(ctx, lines)
+		more, err = look(ctx, url)
 		lines = closer(append(visible(lines), more...))
+		if err == nil {
+			watch, err = watchApps(ctx, url)
+		}
 	}
-	return lines, errors.Join(err, demo.interrupt())
+	return lines, watch, errors.Join(err, demo.interrupt())
+}
+
+// serverURL is where the demo's NATS server listens.
+func serverURL(demo []line) string {
+	url := ""
+	for _, l := range demo {
+		if found := serverForm.FindStringSubmatch(l.text); found != nil {
+			url = found[1]
+		}
+	}
+	return url
 }
 
 // visible are the lines of the demo itself: without those of make, which name versions, and without
@@ -97,13 +121,7 @@ func closer(lines []line) []line {
 }
 
 // look runs commands of the nats CLI against the demo's server.
-func look(ctx context.Context, demo []line) ([]line, error) {
-	url := ""
-	for _, l := range demo {
-		if found := serverForm.FindStringSubmatch(l.text); found != nil {
-			url = found[1]
-		}
-	}
+func look(ctx context.Context, url string) ([]line, error) {
 	cli, err := testenv.NATSCLI()
 	if err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func plain(lines []line) []byte {
 }
 
 // render is the session as an SVG picture of text alone, which scrolls as the terminal did.
-func render(lines []line) []byte {
+func render(title string, lines []line) []byte {
 	var body bytes.Buffer
 	var scrolls []time.Duration // when each row arrives
 	var now time.Duration
@@ -125,7 +125,7 @@ func render(lines []line) []byte {
 	width, height := columns*charWidth+2*margin, rows*lineHeight+2*margin
 	var out bytes.Buffer
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" viewBox="0 0 %.0f %d" role="img">
-<title>A terminal session with make demo and the nats CLI</title>
+<title>%s</title>
 <style>
 text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#d6dbe5;white-space:pre}
 .b{font-weight:bold;fill:#fff}.f{fill:#8a93a6}.r{fill:#f07178}.g{fill:#8fd17a}.y{fill:#e6c266}.u{fill:#7aa8f0}.m{fill:#c792ea}.c{fill:#6fc3df}
@@ -133,7 +133,7 @@ text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mon
 <rect width="100%%" height="100%%" rx="8" fill="#1b1f2a"/>
 <clipPath id="screen"><rect width="%.0f" height="%d"/></clipPath>
 <g transform="translate(%d %d)" clip-path="url(#screen)"><g xml:space="preserve">
-`, width, height, width, height, fontSize, width-2*margin, rows*lineHeight+4, margin, margin-3)
+`, width, height, width, height, html.EscapeString(title), fontSize, width-2*margin, rows*lineHeight+4, margin, margin-3)
 	out.WriteString(scroll(scrolls))
 	out.Write(body.Bytes())
 	out.WriteString("</g></g>\n</svg>\n")

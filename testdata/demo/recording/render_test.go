@@ -58,9 +58,19 @@ func TestScroll(t *testing.T) {
 	}
 }
 
-// The picture and the text of docs/ show the same session: it has the commands of README.md, events
-// of each kind, and no address or folder of the machine that recorded it.
+// The pictures and the texts of docs/ show the same sessions: the commands of README.md with events
+// of each kind, and those of docs/watch.md; no address or folder of the machine that recorded them.
 func TestRecording(t *testing.T) {
+	for name, wanted := range map[string][]string{
+		"demo":  {"$ make demo\n", ".created", ".updated", ".deleted", "FLYTE_APPS", "$ nats req --raw flyte.apps.logs.get.", "Flyte-Status: "},
+		"watch": {"$ appbridge watch --once\n", "PROJECT  DOMAIN", " ACTIVE ", "  deleted  last status ACTIVE", "deployed\n", "$ appbridge watch\n", "apps: ", "sequence "},
+	} {
+		t.Run(name, func(t *testing.T) { recorded(t, name, wanted) })
+	}
+}
+
+func recorded(t *testing.T, name string, wanted []string) {
+	t.Helper()
 	read := func(name string) string {
 		content, err := os.ReadFile(filepath.Join(docs, name))
 		if err != nil {
@@ -68,21 +78,21 @@ func TestRecording(t *testing.T) {
 		}
 		return string(content)
 	}
-	text := read("demo.txt")
-	for _, want := range []string{"$ make demo\n", ".created", ".updated", ".deleted", "FLYTE_APPS", "$ nats req --raw flyte.apps.logs.get.", "Flyte-Status: "} {
+	text := read(name + ".txt")
+	for _, want := range wanted {
 		if !strings.Contains(text, want) {
-			t.Errorf("docs/demo.txt has no %q", want)
+			t.Errorf("docs/%s.txt has no %q", name, want)
 		}
 	}
 	if found := regexp.MustCompile(`/(home|root|tmp|work|Users)/\S*|\x1b`).FindString(text); found != "" {
-		t.Errorf("docs/demo.txt has %q", found)
+		t.Errorf("docs/%s.txt has %q", name, found)
 	}
 	var pictured strings.Builder
-	for _, row := range regexp.MustCompile(`(?m)^<text [^>]*>(.*)</text>$`).FindAllStringSubmatch(read("demo.svg"), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^<text [^>]*>(.*)</text>$`).FindAllStringSubmatch(read(name+".svg"), -1) {
 		pictured.WriteString(html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(row[1], "")))
 	}
 	words := func(text string) string { return strings.Join(strings.Fields(text), "") }
 	if got, want := words(pictured.String()), words(text); got != want {
-		t.Errorf("docs/demo.svg shows\n%.300s\ndocs/demo.txt\n%.300s", got, want)
+		t.Errorf("docs/%s.svg shows\n%.300s\ndocs/%s.txt\n%.300s", name, got, name, want)
 	}
 }
