@@ -20,8 +20,9 @@ TESTFLAGS ?=
 RELEASE_GO := go1.26.8
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES      := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos bench chart docs alerts rbac accounts))
-LINT_PACKAGES := $(PACKAGES) ./testdata/compose/...
+PACKAGES        := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos histories bench))
+DEPLOY_PACKAGES := $(addprefix ./testdata/,$(addsuffix /...,docs alerts rbac accounts chart))
+LINT_PACKAGES   := $(PACKAGES) $(DEPLOY_PACKAGES) $(addprefix ./testdata/,compose/... knative/...)
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
 # that another user owns.
@@ -44,20 +45,26 @@ build: ## Build bin/appbridge, a static binary
 cluster-bin: ## Build kube-apiserver, kubectl, etcd, nats-server, kwok, the nats CLI, promtool and a jq once, into the user's cache folder
 	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
 
+.PHONY: knative-bin
+knative-bin: ## Build Knative's reconcilers and webhooks and kube-controller-manager once, into the user's cache folder
+	@bin=$$(testdata/cluster/knative/build.sh); echo "Knative: $$bin"
+
 # What the demo builds: an API server and etcd unless KUBEBUILDER_ASSETS names a folder with them,
 # and for its guide the nats CLI unless PATH has one.
-demo-once = $(filter-out 0 false,$(DEMO_ONCE))
-demo-bin  = $(strip $(if $(KUBEBUILDER_ASSETS),,etcd kube-apiserver) $(if $(demo-once)$(shell command -v nats),,nats))
+demo-once    = $(filter-out 0 false,$(DEMO_ONCE))
+demo-knative = $(filter 1 true,$(KNATIVE))
+demo-bin     = $(strip $(if $(KUBEBUILDER_ASSETS),,etcd kube-apiserver) $(if $(demo-once)$(shell command -v nats),,nats) $(if $(demo-knative),kwok))
 
 # exec: Ctrl-C and SIGTERM reach the demo itself, and make returns its exit code.
 .PHONY: demo
-demo: build ## Run a local cluster, JetStream and appbridge, and show events (DEMO_ONCE=1: check them and exit; KUBEBUILDER_ASSETS: use its kube-apiserver and etcd)
+demo: build ## Run a local cluster, JetStream and appbridge, and show events (DEMO_ONCE=1: check them and exit; KNATIVE=1: on Knative itself, as where it is built already, KNATIVE=0: without; KUBEBUILDER_ASSETS: use its kube-apiserver and etcd)
 	$(if $(demo-bin),@testdata/cluster/build.sh $(demo-bin) >/dev/null)
+	$(if $(demo-knative),@testdata/cluster/knative/build.sh >/dev/null)
 	@go build -buildvcs=false -o bin/demo ./testdata/demo
-	@exec bin/demo --bin bin/appbridge $(if $(demo-once),--once)
+	@exec bin/demo --bin bin/appbridge $(if $(demo-once),--once) $(if $(KNATIVE),--knative $(KNATIVE))
 
 .PHONY: recording
-recording: cluster-bin ## Record the terminal session of README.md: docs/demo.svg and docs/demo.txt (Linux)
+recording: cluster-bin ## Record the terminal sessions of README.md and docs/watch.md: docs/demo.* and docs/watch.* (Linux)
 	@go run -buildvcs=false ./testdata/demo/recording --out docs
 
 # CHAOS_SCENARIO=random (two bridges, every kind of fault), kills, pauses, outage, mute (faults
@@ -69,20 +76,49 @@ chaos: cluster-bin build ## Try to break every promise with faults at random (CH
 	@go build -buildvcs=false -o bin/chaos ./testdata/chaos
 	@exec bin/chaos --bin bin/appbridge $(CHAOS_ARGS)
 
+# HISTORIES_READER: the command of a reader in any language (testdata/histories/README.md); default: that of
+# package appwatch. HISTORIES_ARGS: more flags of bin/histories.
+HISTORIES_SEED ?= 1
+HISTORIES_COUNT ?= 1000
+.PHONY: histories
+histories: ## Judge a reader of events by random histories with every fault (HISTORIES_SEED, HISTORIES_COUNT, HISTORIES_READER)
+	@go build -buildvcs=false -o bin/histories ./testdata/histories
+	bin/histories --seed $(HISTORIES_SEED) --count $(HISTORIES_COUNT) --resume 1s $(HISTORIES_ARGS) $(if $(HISTORIES_READER),-- $(HISTORIES_READER))
+
 # Tests wait more than they compute: three packages at a time and six tests of each keep two cores
 # busy. The packages that take longest begin first. `make lint` runs vet, and a debugger needs no
 # test binary of these (-w).
-LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/rbac ./testdata/alerts ./testdata/accounts ./testdata/chart ./bridge ./logsvc ./bridge/appsvc ./testdata/testenv \
-	./bridge/publisher ./logsvc/pods ./cmd/appbridge ./bridge/projector ./testdata/chaos/audit ./bridge/watch ./bridge/appsvc/e2e
+LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/testenv ./logsvc ./bridge/appsvc ./bridge/appsvc/e2e ./bridge ./bridge/publisher \
+	./logsvc/pods ./cmd/appbridge ./bridge/projector ./testdata/chaos/audit ./testdata/histories ./bridge/watch
 go-test       := go test -vet=off -ldflags=-w -p 3 -parallel 6
+# A module of its own: its dependencies validate the contract for machines and serve nothing else.
+contract-test := GOWORK=off go test -C testdata/contract -vet=off -count=1 ./...
+# Likewise: only an example needs SQLite.
+examples-test := GOWORK=off go test -C testdata/examples -vet=off -count=1 -timeout=20m ./...
 
 .PHONY: test
-test: cluster-bin ## Run all tests with the race detector: unit, fuzz seeds, conformance, end to end
+test: cluster-bin ## Run the tests of the program with the race detector: unit, fuzz seeds, conformance, end to end
 ifneq ($(RACE),)
 	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
 endif
 	$(if $(RACE),CGO_ENABLED=1 )$(go-test) $(RACE) -count=1 -timeout=30m $(TESTFLAGS) $(LONG_PACKAGES) $(PACKAGES)
+
+# These run the built program. The race detector would watch the tests alone.
+.PHONY: deploy-test
+deploy-test: cluster-bin ## Run the tests of what is installed and read: chart, rights, NATS accounts, alerts, the commands of the documentation, contract, examples, releases
+	$(go-test) -count=1 -timeout=30m $(TESTFLAGS) $(DEPLOY_PACKAGES)
+	$(contract-test) $(TESTFLAGS)
+	$(examples-test) $(TESTFLAGS)
 	GOWORK=off GOTOOLCHAIN=$(RELEASE_GO) go test -C .ci/dist -vet=off -count=1 -timeout=30m $(TESTFLAGS) .
+
+# Not part of `make test`: who changes nothing that Knative sees need not build it. One package at a
+# time, since each starts a Knative. The program is checked here too, with the flags that it is built
+# with: `make lint` would compile all of Knative.
+.PHONY: knative-test
+knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcilers and webhooks, and lint the program that runs them
+	$(go-test) -p 1 -v -count=1 -timeout=30m $(TESTFLAGS) ./testdata/knative/... ./testdata/testenv/knative/...
+	cd testdata/cluster/knative && CGO_ENABLED=0 GOWORK=off GOFLAGS=-trimpath \
+		go tool -modfile=../../../.ci/golangci-lint.mod golangci-lint run --config=../../../.golangci.yaml .
 
 # Every package but those whose tests all need an API server. -short skips the others that do;
 # `make test` runs them.
@@ -128,6 +164,8 @@ bench-go: ## Run the benchmarks of Go: decoding, conversion, encoding, log lines
 lint: ## Run go vet, golangci-lint and the check for wire names outside package subjects
 	go vet $(LINT_PACKAGES)
 	$(golangci-lint) run $(LINT_PACKAGES)
+	cd testdata/contract && go vet ./... && go tool -modfile=../../.ci/golangci-lint.mod golangci-lint run --config=../../.golangci.yaml ./...
+	cd testdata/examples && go vet ./... && go tool -modfile=../../.ci/golangci-lint.mod golangci-lint run --config=../../.golangci.yaml ./...
 	cd .ci/dist && go vet . && go tool -modfile=../golangci-lint.mod golangci-lint run --config=../../.golangci.yaml .
 	@found=$$(grep -rnE --include='*.go' --exclude='*_test.go' '["`][^"`]*(flyte\.apps|\$$KV\.|Flyte-[A-Z]|Nats-[A-Z])' cmd bridge $(wildcard logsvc) \
 		| grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true); \
@@ -138,7 +176,7 @@ fmt: ## Format the Go files
 	$(golangci-lint) fmt
 
 .PHONY: generate
-generate: ## Generate subjects/appv1 from its .proto files
+generate: ## Generate subjects/appv1 and docs/schema from the .proto files
 	$(generate)
 
 .PHONY: chart
@@ -149,13 +187,16 @@ chart: ## Write deploy/appbridge.yaml, which the chart renders from its defaults
 verify: ## Check that generated code, the manifest and the module files are up to date, changing none; and the chart
 	go mod tidy -diff
 	go -C .ci/dist mod tidy -diff
+	go -C testdata/contract mod tidy -diff
+	go -C testdata/examples mod tidy -diff
 	@cd testdata/cluster && for mod in *.mod; do echo "go mod tidy -diff ($$mod)"; go mod tidy -modfile="$$mod" -diff; done
+	cd testdata/cluster/knative && GOWORK=off go mod tidy -diff
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT; \
-	echo "buf generate (subjects/appv1)"; \
+	echo "buf generate (subjects/appv1, docs/schema)"; \
 	mkdir "$$tmp/committed" && cp subjects/appv1/*.pb.go "$$tmp/committed"; \
 	$(generate) --output "$$tmp"; \
-	diff -ru "$$tmp/committed" "$$tmp/subjects/appv1" \
-		|| { echo "make verify: subjects/appv1 differs from its .proto files: run make generate" >&2; exit 1; }
+	diff -ru "$$tmp/committed" "$$tmp/subjects/appv1" && diff -ru docs/schema "$$tmp/docs/schema" \
+		|| { echo "make verify: subjects/appv1 or docs/schema differs from the .proto files: run make generate" >&2; exit 1; }
 	@for values in /dev/null deploy/chart/appbridge/ci/*-values.yaml; do \
 		echo "helm lint, helm template ($$values)"; \
 		$(helm) lint --strict --quiet --namespace appbridge --values "$$values" deploy/chart/appbridge; \
