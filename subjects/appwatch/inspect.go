@@ -105,7 +105,7 @@ func (w *watcher) removedAtEnd(last uint64) error {
 }
 
 // inspectOpen marks the end of the stream if nothing that is selected was stored since
-// Options.Since. Otherwise it is still to be delivered.
+// Options.Since. Otherwise it is still to be delivered. Everything behind the Mark is.
 func (w *watcher) inspectOpen(ctx context.Context) error {
 	for _, filter := range w.opts.filters {
 		m, err := w.api.LastMessage(ctx, w.opts.Stream, filter)
@@ -129,7 +129,11 @@ func (w *watcher) inspectOpen(ctx context.Context) error {
 		if w.at.Sequence, err = w.newestOrigin(ctx); err != nil {
 			return err
 		}
+	} else if at := state.LastTime; !at.IsZero() {
+		w.lastStored, w.storedAt = at.UnixNano(), state.LastSeq
 	}
+	w.open, w.started = false, true
+	w.local, w.ledger.base = state.LastSeq, w.at.Sequence
 	return w.mark()
 }
 

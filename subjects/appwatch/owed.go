@@ -61,12 +61,7 @@ func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
 		return nil
 	}
 	if w.held != nil {
-		// A copy may not have got what the bucket has, or may never get it.
-		atEnd = atEnd && (w.info.IsMirror() || w.info.HasSources())
-		if !atEnd && w.held.position > w.at.Sequence {
-			return nil
-		}
-		return w.reconcile(w.held)
+		return w.settleHeld(ctx, atEnd)
 	}
 	if time.Now().Before(w.owedNext) {
 		return nil
@@ -94,10 +89,37 @@ func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
 		return err
 	}
 	if snap.position > w.at.Sequence {
-		w.held = snap // the events up to there come first
+		w.held, w.owedWait, w.owedNext = snap, 0, time.Time{} // the events up to there come first
 		return nil
 	}
 	return w.reconcile(snap)
+}
+
+// settleHeld yields the snapshot that is held, once every event up to it was yielded. A copy that has
+// caught up with its origin never gets the others.
+func (w *watcher) settleHeld(ctx context.Context, atEnd bool) error {
+	if w.held.position <= w.at.Sequence {
+		return w.reconcile(w.held)
+	}
+	if !atEnd || !w.info.IsMirror() && !w.info.HasSources() || time.Now().Before(w.owedNext) {
+		return nil
+	}
+	w.owedWait = min(max(2*w.owedWait, owedMin), owedMax)
+	w.owedNext = time.Now().Add(w.owedWait)
+	caughtUp, err := w.copied(ctx, w.info)
+	if err != nil || !caughtUp {
+		return err
+	}
+	// It may have got more meanwhile.
+	newest, err := w.api.LastSequence(ctx, w.opts.Stream, w.opts.filters)
+	if err != nil || newest > w.local {
+		return err
+	}
+	w.at.Sequence = w.held.position
+	if !w.info.HasSources() {
+		w.local = max(w.local, w.at.Sequence)
+	}
+	return w.reconcile(w.held)
 }
 
 // due is an event that the bucket has to reflect before it is compared with what was read.

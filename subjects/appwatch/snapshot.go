@@ -137,9 +137,9 @@ const (
 	copyLooksAgain = 3
 )
 
-// copied reports whether a mirror of the bucket, or one with sources, has caught up with its origin.
-// Until then entries may be missing: one that is written again at the origin before it is copied is
-// not copied, and the new one may still be on its way.
+// copied reports whether a mirror, or a stream with sources, has caught up with its origin. Until then
+// a bucket may lack entries: one that is written again at the origin before it is copied is not copied,
+// and the new one may still be on its way.
 //
 // The server's lag does not count the next message, which therefore gets quietTime to arrive.
 func (w *watcher) copied(ctx context.Context, info *jetapi.StreamInfo) (bool, error) {
@@ -170,7 +170,7 @@ func (w *watcher) copied(ctx context.Context, info *jetapi.StreamInfo) (bool, er
 			return false, ctx.Err()
 		}
 		var err error
-		if info, err = w.api.Stream(ctx, w.opts.BucketStream); err != nil {
+		if info, err = w.api.Stream(ctx, info.Config.Name); err != nil {
 			return false, err
 		}
 	}

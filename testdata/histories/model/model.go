@@ -105,7 +105,7 @@ func (m *Model) Rollback(held map[uint64]bool, last uint64) {
 		case message.Sequence > last && message.LostAt == 0:
 			message.LostAt = m.moment
 		case message.Sequence <= last && held[message.Sequence] && message.LostAt == 0:
-			message.RemovedAt, message.Middle = 0, false
+			message.RemovedAt, message.Middle, message.Skipped = 0, false, false
 		}
 	}
 }
