@@ -95,14 +95,20 @@ func (j *Judge) owes(m *model.Message) string {
 	switch {
 	case !j.wants(m), m.LostAt != 0:
 		return ""
-	case m.RemovedAt == 0:
+	case m.RemovedAt == 0 && !j.restored(m):
 		return "the stream has it"
 	case j.want.blind(), m.Event == nil, j.open:
 		return "" // the server does not show to a part of the stream what was removed from it
+	case m.RemovedAt == 0:
+		return "it was removed for a while, and nothing reported that"
 	default:
 		return "it was removed, and nothing reported that"
 	}
 }
+
+// restored reports whether a message was gone while the process ran, and came back with a rollback. The
+// process may have passed its place before that.
+func (j *Judge) restored(m *model.Message) bool { return m.RestoredAt > j.begun }
 
 // follows checks that a reader that does not see from the sequences what was removed sees it from the
 // event: it names the one before it of its app.
@@ -158,8 +164,8 @@ func (j *Judge) removed(lost subjects.LostRange) {
 	}
 	gone := false
 	for _, m := range j.messages().Between(lost.From-1, lost.To+1) {
-		gone = gone || !m.Present() && (!j.delivered[m.Sequence] || j.want.Latest)
-		if m.Present() && j.wants(m) && m.Sequence > j.vague && !j.want.Latest {
+		gone = gone || (!m.Present() || j.restored(m)) && (!j.delivered[m.Sequence] || j.want.Latest)
+		if m.Present() && !j.restored(m) && j.wants(m) && m.Sequence > j.vague && !j.want.Latest {
 			j.problem(Missed, "%s: reported as removed, and the stream has it", name(m))
 		}
 	}

@@ -40,6 +40,8 @@ type Message struct {
 	Stored   Moment
 	// LostAt is when a rollback took the message, RemovedAt when retention or a purge did; 0: never.
 	LostAt, RemovedAt Moment
+	// RestoredAt is when a rollback brought back the message, which had been removed; 0: never.
+	RestoredAt Moment
 	// Middle: when it was removed, the stream kept an older message, so that its beginning does not show
 	// that.
 	Middle bool
@@ -105,6 +107,9 @@ func (m *Model) Rollback(held map[uint64]bool, last uint64) {
 		case message.Sequence > last && message.LostAt == 0:
 			message.LostAt = m.moment
 		case message.Sequence <= last && held[message.Sequence] && message.LostAt == 0:
+			if message.RemovedAt != 0 {
+				message.RestoredAt = m.moment
+			}
 			message.RemovedAt, message.Middle, message.Skipped = 0, false, false
 		}
 	}
