@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // looks has a reader look at the stream while nothing arrives.
@@ -74,6 +77,80 @@ func TestHeldUntilPosition(t *testing.T) {
 	settle(t, w, 1)
 	if got := *items; len(got) != 4 || got[0].Type != Event || got[3].Position.Sequence != 1 {
 		t.Errorf("got %v, want the event, and a restart up to it", got)
+	}
+}
+
+// A copy that does not select an event never gets it. A Restart with a State of that event is marked
+// there, once the copy has caught up.
+func TestHeldOnCopy(t *testing.T) {
+	t.Parallel()
+	const some = subjects.DefaultPrefix + ".events.shop.production.a.*"
+	for name, cfg := range map[string]jetstream.StreamConfig{
+		"mirror":  {Mirror: &jetstream.StreamSource{Name: subjects.DefaultStream, FilterSubject: some}},
+		"sources": {Sources: []*jetstream.StreamSource{{Name: subjects.DefaultStream, FilterSubject: some}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			cfg.Name = "COPY"
+			copied, err := s.js.CreateStream(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.event("a", subjects.Created, 0)
+			s.entry("a", subjects.Created, 1)
+			suite.Eventually(t, time.Minute, "the copy has the event", func() error {
+				_, err := copied.GetMsg(t.Context(), 1)
+				return err
+			})
+			w, items := s.begun(Options{Stream: "COPY"})
+			s.event("b", subjects.Created, 0)
+			s.entry("b", subjects.Created, 2)
+			w.owe(ErrNotice, subjects.LostRange{})
+			suite.Eventually(t, time.Minute, "the copy has caught up", func() error {
+				settle(t, w, 1)
+				if len(*items) == 0 {
+					return errors.New("no restart yet")
+				}
+				return nil
+			})
+			got := *items
+			if len(got) != 4 || got[0].Type != Restart || got[2].Sequence != 2 || got[3].Type != Mark || got[3].Position.Sequence != 2 {
+				t.Errorf("got %v, want a restart with b as of 2 and a mark at 2", got)
+			}
+		})
+	}
+}
+
+// What is removed behind the Mark of a reader since a time was not stored before that time.
+func TestRemovedBehindMark(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]Options{"all": {NoSnapshot: true}, "some apps": {NoSnapshot: true, Project: "shop"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			s.event("a", subjects.Created, 0)
+			m, err := s.stream().GetMsg(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts.Since = m.Time.Add(1)
+			w, items := s.begun(opts)
+			if err := w.inspect(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			s.event("b", subjects.Created, 0)
+			s.event("b", subjects.Updated, 2)
+			if err := s.stream().DeleteMsg(t.Context(), 2); err != nil {
+				t.Fatal(err)
+			}
+			s.read(w, 3)
+			want := subjects.LostRange{From: 2, To: 2}
+			got := *items
+			if len(got) != 3 || got[0].Type != Mark || got[0].Position.Sequence != 1 || got[1].Type != Loss || got[1].Lost != want || got[2].Type != Event {
+				t.Errorf("got %v, want a mark at 1, a loss of %s and event 3", got, want)
+			}
+		})
 	}
 }
 
