@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/cmd/appbridge/appview"
@@ -18,7 +19,7 @@ import (
 
 // history reads single events of the stream that were stored up to an instant.
 type history struct {
-	stream  jetstream.Stream
+	stream  singles
 	names   subjects.Subjects
 	at      time.Time
 	bare    bool // without bodies
@@ -36,15 +37,15 @@ func (w *watch) historyUpTo(ctx context.Context, at time.Time) (*history, error)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := w.js.Stream(ctx, w.streamName())
+	handle, err := w.js.Stream(ctx, w.streamName())
 	if err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", w.streamName(), err)
 	}
-	info := stream.CachedInfo()
+	info, stream := handle.CachedInfo(), singles{handle, w.js.Conn()}
 	h := &history{stream: stream, names: names, at: at, bare: w.Reader.HeadersOnly, sourced: len(info.Config.Sources) > 0, whole: !info.State.LastTime.After(at)}
 	for low, high := max(info.State.FirstSeq, 1), info.State.LastSeq+1; low < high; {
 		middle := low + (high-low)/2
-		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(names.Events()))
+		msg, err := stream.get(ctx, middle, jetstream.WithGetMsgSubject(names.Events()))
 		switch {
 		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
 			return nil, fmt.Errorf("read stream %s: %w", w.streamName(), err)
@@ -55,6 +56,37 @@ func (w *watch) historyUpTo(ctx context.Context, at time.Time) (*history, error)
 		}
 	}
 	return h, nil
+}
+
+// singles reads messages of a stream one by one.
+type singles struct {
+	stream jetstream.Stream
+	conn   *nats.Conn
+}
+
+// firstTry and longestTry bound how long an answer is waited for before the request is sent again.
+const (
+	firstTry   = 250 * time.Millisecond
+	longestTry = 5 * time.Second
+)
+
+// get is [jetstream.Stream.GetMsg], until ctx ends. A request that the server refuses has no answer:
+// then the error wraps [appwatch.ErrDenied] and names the subject.
+func (s singles) get(ctx context.Context, sequence uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	for wait := firstTry; ; wait = min(2*wait, longestTry) {
+		try, cancel := context.WithTimeout(ctx, wait)
+		msg, err := s.stream.GetMsg(try, sequence, opts...)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
+			return msg, err
+		}
+		if refusal := s.conn.LastError(); errors.Is(refusal, nats.ErrPermissionViolation) {
+			return nil, fmt.Errorf("%w: %w", appwatch.ErrDenied, refusal)
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
 }
 
 // originOf is the sequence of a message in the stream of origin, 0 if that is not known.
@@ -111,7 +143,7 @@ func (h *history) read(ctx context.Context, id subjects.AppID, origin uint64) *a
 	if origin == 0 || sequence == 0 || sequence > h.last {
 		return nil
 	}
-	msg, err := h.stream.GetMsg(ctx, sequence)
+	msg, err := h.stream.get(ctx, sequence)
 	if err != nil || h.originOf(msg) != origin || msg.Time.After(h.at) {
 		return nil
 	}

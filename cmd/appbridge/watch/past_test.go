@@ -244,21 +244,46 @@ func TestAtWithoutAnEvent(t *testing.T) {
 // A server that does not answer is a timeout in every phase.
 func TestAtTimesOut(t *testing.T) {
 	t.Parallel()
+	s := jetStream(t)
+	p := newPublisher(t, s.ClientURL())
+	p.allowDirect()
+	times := p.stored(history())
+	if err := s.GlobalAccount().AddMapping("$JS.API.DIRECT.>", "unanswered.>"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.js.Conn().SubscribeSync("unanswered.>"); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, dial(t, s.ClientURL()), watch.Options{At: times[3], Timeout: 2 * time.Second})
+	if err := r.end(); !errors.Is(err, watch.ErrTimeout) || r.out.String() != "" {
+		t.Errorf("got %v and %q", err, r.out)
+	}
+}
+
+// allowDirect has every member of the stream's group answer requests for single messages.
+func (p *publisher) allowDirect() {
+	p.tb.Helper()
+	stream, err := p.js.Stream(p.tb.Context(), subjects.DefaultStream)
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.AllowDirect = true
+	if _, err := p.js.UpdateStream(p.tb.Context(), cfg); err != nil {
+		p.tb.Fatal(err)
+	}
+}
+
+// A user that may not read single messages gets an error that names the subject.
+func TestAtDenied(t *testing.T) {
+	t.Parallel()
 	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
 		{Username: "bridge", Password: "bridge"},
 		{Username: "operator", Password: "operator", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.DIRECT.>"}}}},
 	}})
 	as := func(user string) string { return strings.Replace(s.ClientURL(), "://", "://"+user+":"+user+"@", 1) }
 	p := newPublisher(t, as("bridge"))
-	stream, err := p.js.Stream(t.Context(), subjects.DefaultStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := stream.CachedInfo().Config
-	cfg.AllowDirect = true
-	if _, err := p.js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	p.allowDirect()
 	times := p.stored(history())
 	nc, err := nats.Connect(as("operator"), nats.Timeout(suite.Patience), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
@@ -269,8 +294,8 @@ func TestAtTimesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, js, watch.Options{At: times[3], Timeout: 2 * time.Second})
-	if err := r.end(); !errors.Is(err, watch.ErrTimeout) || r.out.String() != "" {
+	r := start(t, js, watch.Options{At: times[3], Timeout: suite.Patience})
+	if err := r.end(); !errors.Is(err, appwatch.ErrDenied) || !strings.Contains(err.Error(), "$JS.API.DIRECT.GET."+subjects.DefaultStream) || r.out.String() != "" {
 		t.Errorf("got %v and %q", err, r.out)
 	}
 }
