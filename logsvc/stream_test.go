@@ -339,7 +339,7 @@ func TestPace(t *testing.T) {
 // how many and where. What existed already is not among them.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	const existing, live = 2000, 200_000
+	const existing, live, window = 2000, 200_000, 4
 	wrote := make(chan struct{})
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
 		for i := range existing + live {
@@ -351,26 +351,35 @@ func TestSlowReader(t *testing.T) {
 		return nil
 	}}
 	b := newBench(t, source)
-	in := b.tail(`{"window": 4}`)
+	in := b.tail(fmt.Sprintf(`{"window": %d}`, window))
 	var got []*nats.Msg
-	for range 4 {
-		got = append(got, in.nextNew())
+	lines := 0
+	receive := func() {
+		m := in.nextNew()
+		for l := range bytes.Lines(m.Data) {
+			if l[0] != '#' {
+				lines++
+			}
+		}
+		got = append(got, m)
 	}
 	ack := func(m *nats.Msg) {
 		if err := b.nc.Publish(m.Reply, nil); err != nil {
 			t.Error(err)
 		}
 	}
-	for len(got) < 10 { // past what existed
-		ack(got[len(got)-4])
-		got = append(got, in.nextNew())
+	for len(got) < window || lines < existing {
+		if len(got) >= window {
+			ack(got[len(got)-window])
+		}
+		receive()
 	}
 	select {
 	case <-wrote:
 	case <-time.After(patience):
 		t.Fatal("the source waits for the reader")
 	}
-	for _, m := range got[6:] {
+	for _, m := range got[len(got)-window:] {
 		ack(m)
 	}
 	for {
