@@ -62,12 +62,14 @@ func (l *ledger) judge(r *record, kind subjects.EventKind, previous uint64, lost
 		return missing
 	case r == nil && l.complete && kind != subjects.Created && previous > l.forgotten:
 		return unknown
-	case r == nil || previous == r.sequence || lost(r.sequence):
+	case r == nil || previous == r.sequence:
 		return inOrder
 	case previous > r.sequence && previous <= l.seen:
 		return inOrder
 	case previous > r.sequence:
 		return missing
+	case lost(r.sequence):
+		return inOrder // it goes on from what is left of the app
 	case r.gone && previous == 0 || r.sequence <= l.base && !l.complete:
 		return inOrder // the bridge no longer knew the app
 	default:

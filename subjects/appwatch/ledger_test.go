@@ -32,6 +32,7 @@ func TestLedger(t *testing.T) {
 		{"yielded before an older snapshot", true, &record{sequence: 60}, subjects.Updated, 70, inOrder},
 		{"missing behind an older snapshot", true, &record{sequence: 60}, subjects.Updated, 80, missing},
 		{"behind a lost event", true, &record{sequence: 55}, subjects.Updated, 20, inOrder},
+		{"missing behind a lost event", true, &record{sequence: 55}, subjects.Updated, 103, missing},
 		{"names a lost event", true, &record{sequence: 20}, subjects.Updated, 55, inOrder},
 		{"names none", true, &record{sequence: 20}, subjects.Updated, 0, inOrder},
 	} {

@@ -34,9 +34,7 @@ func (j *Judge) event(l lines.Line, arrived time.Time) {
 	}
 	j.compare(l, m, false)
 	j.begin(l.Sequence - 1)
-	if j.open {
-		j.base = l.Sequence - 1
-	}
+	j.found(l.Sequence - 1)
 	if j.want.Latest {
 		j.stands(l, m)
 	} else {
@@ -61,6 +59,13 @@ func (j *Judge) event(l lines.Line, arrived time.Time) {
 		if took > slow {
 			j.slow = append(j.slow, fmt.Sprintf("%s took %s, after %s", name(m), took.Round(time.Millisecond), j.cause))
 		}
+	}
+}
+
+// found takes the first line of a reader that begins at a time, behind a sequence.
+func (j *Judge) found(behind uint64) {
+	if j.open {
+		j.base = behind
 	}
 }
 
@@ -114,7 +119,7 @@ func (j *Judge) restored(m *model.Message) bool { return m.RestoredAt > j.begun 
 // event: it names the one before it of its app.
 func (j *Judge) follows(m *model.Message) {
 	before := j.messages().At(m.Event.PreviousSequence)
-	if !j.want.blind() || j.want.NoSnapshot || !j.sure || before == nil || before.Event == nil || before.Event.ID != m.Event.ID ||
+	if !j.want.blind() || !j.sure || before == nil || before.Event == nil || before.Event.ID != m.Event.ID ||
 		before.Sequence <= max(j.anchor, j.base) || !j.wants(before) || before.LostAt != 0 || j.isReported(before.Sequence) {
 		return
 	}
@@ -149,6 +154,7 @@ func (j *Judge) notice(lost subjects.LostRange) {
 			continue
 		}
 		j.begin(m.Sequence - 1)
+		j.found(m.Sequence - 1)
 		j.passed(m.Sequence)
 		j.delivered[m.Sequence], j.notices[m.Sequence] = true, true
 		j.reached, j.open = max(j.reached, m.Sequence), false
@@ -174,6 +180,7 @@ func (j *Judge) removed(lost subjects.LostRange) {
 		j.problem(False, "a loss of %s, and nothing there is gone that was not delivered", lost)
 	}
 	j.begin(lost.From - 1)
+	j.found(lost.From - 1)
 	j.passed(lost.From)
 	j.reported = append(j.reported, lost)
 	j.reached, j.open = max(j.reached, lost.To), false
