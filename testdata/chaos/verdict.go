@@ -102,7 +102,7 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 	if err := w.verify(ctx); err != nil {
 		return outcome{}, err
 	}
-	w.judgeWatcher(ctx)
+	w.judgeWatchers(ctx)
 	strange, err := w.falseFindings()
 	if err != nil {
 		w.fail("%v", err)

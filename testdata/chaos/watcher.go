@@ -22,9 +22,20 @@ import (
 // watcherTurn is how long a watcher reads at most before it stops and resumes from its position.
 const watcherTurn = 10 * time.Second
 
-// watcher is a consumer that uses package appwatch, as users do: it keeps a copy of all apps and a
+// watched are the readers of package appwatch that run along, by what they are called in the verdict.
+func watched() map[string]appwatch.Options {
+	return map[string]appwatch.Options{
+		"all apps":          {},
+		"one project":       {Project: "shop", HeadersOnly: true},
+		"the newest states": {Latest: true, HeadersOnly: true},
+	}
+}
+
+// watcher is a consumer that uses package appwatch, as users do: it keeps a copy of the apps and a
 // position, and goes on from there whenever it stopped. Its view is judged at the end.
 type watcher struct {
+	name   string
+	opts   appwatch.Options
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	fail   func(format string, args ...any)
@@ -37,6 +48,7 @@ type watcher struct {
 	last      uint64 // the newest event
 	delivered map[uint64]string
 	covered   []subjects.LostRange // what it reported as gone, or has in a snapshot alone
+	removed   []subjects.LostRange // what it said is not in the stream any more
 	apps      map[string]uint64    // by key: the event of each app that exists
 	snapshot  map[string]uint64    // being read; nil: none is
 	skips     bool                 // the events up to the mark are in the snapshot alone
@@ -46,7 +58,20 @@ type watcher struct {
 	turns     int
 }
 
-func newWatcher(url string, fail func(string, ...any)) (*watcher, error) {
+// startWatchers starts a reader of each kind.
+func (w *world) startWatchers() error {
+	options := watched()
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		r, err := newWatcher(w.nats.URL(), name, options[name], w.fail)
+		if err != nil {
+			return err
+		}
+		w.watchers = append(w.watchers, r)
+	}
+	return nil
+}
+
+func newWatcher(url, name string, opts appwatch.Options, fail func(string, ...any)) (*watcher, error) {
 	conn, err := nats.Connect(url, nats.Name("chaos watcher"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
@@ -58,10 +83,8 @@ func newWatcher(url string, fail func(string, ...any)) (*watcher, error) {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watcher{
-		conn: conn, js: js, fail: fail, cancel: cancel, done: make(chan struct{}),
-		delivered: map[uint64]string{}, apps: map[string]uint64{},
-	}
+	w := unreadWatcher(name, opts, fail)
+	w.conn, w.js, w.cancel, w.done = conn, js, cancel, make(chan struct{})
 	go func() {
 		defer close(w.done)
 		for ctx.Err() == nil {
@@ -71,25 +94,44 @@ func newWatcher(url string, fail func(string, ...any)) (*watcher, error) {
 	return w, nil
 }
 
+// unreadWatcher has read nothing, and has no connection.
+func unreadWatcher(name string, opts appwatch.Options, fail func(string, ...any)) *watcher {
+	return &watcher{
+		name: name, opts: opts, delivered: map[uint64]string{}, apps: map[string]uint64{},
+		fail: func(format string, args ...any) {
+			fail("the reader of package appwatch (%s) %s", name, fmt.Sprintf(format, args...))
+		},
+	}
+}
+
 // turn reads for a while, from the position that was kept.
 func (w *watcher) turn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second+rand.N(watcherTurn))
 	defer cancel()
-	w.mu.Lock()
-	from := w.position
-	w.snapshot = nil
-	if from.IsZero() {
-		w.snapshot, w.skips = map[string]uint64{}, true
-	}
-	w.turns++
-	w.mu.Unlock()
-	for item, err := range appwatch.Watch(ctx, w.js, appwatch.Options{From: from}) {
+	opts := w.opts
+	opts.From = w.begin()
+	for item, err := range appwatch.Watch(ctx, w.js, opts) {
 		if err != nil {
-			w.fail("the reader of package appwatch ended: %v", err)
+			w.fail("ended: %v", err)
 			return
 		}
 		w.take(item)
 	}
+}
+
+// begin begins a turn, and returns the position to read from.
+func (w *watcher) begin() appwatch.Position {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.snapshot = nil
+	if w.position.IsZero() {
+		w.snapshot, w.skips = map[string]uint64{}, true
+	}
+	if w.opts.Latest { // it may begin with states that it had before it stopped
+		w.delivered = map[uint64]string{}
+	}
+	w.turns++
+	return w.position
 }
 
 func (w *watcher) take(item appwatch.Item) {
@@ -109,12 +151,40 @@ func (w *watcher) take(item appwatch.Item) {
 		w.event(item)
 	case appwatch.Loss:
 		w.losses++
-		if lost := item.Lost; lost.To > 0 {
-			w.covered = append(w.covered, lost)
-		}
+		w.lost(item)
 	case appwatch.Restart:
 		w.restarts++
-		w.snapshot, w.skips = map[string]uint64{}, !errors.Is(item.Reason, appwatch.ErrNotice)
+		w.restart(item)
+	}
+}
+
+// lost takes what a loss or a restart names.
+func (w *watcher) lost(item appwatch.Item) {
+	if item.Lost.To == 0 {
+		return
+	}
+	w.covered = append(w.covered, item.Lost)
+	if errors.Is(item.Reason, appwatch.ErrNotice) {
+		w.removed = nil // an earlier copy of the stream may have it again
+	}
+	if errors.Is(item.Reason, appwatch.ErrRemoved) && w.opts.Project == "" { // a reader of some apps cannot be sure
+		w.removed = append(w.removed, item.Lost)
+	}
+}
+
+// restart begins a snapshot again. Only where the position cannot be resumed it stands for events.
+func (w *watcher) restart(item appwatch.Item) {
+	w.snapshot, w.skips = map[string]uint64{}, false
+	switch {
+	case errors.Is(item.Reason, appwatch.ErrRemoved):
+		w.skips = true
+		if item.Lost.To == 0 && w.opts.Project == "" {
+			w.fail("began again (%v), and names nothing that is gone", item.Reason)
+		}
+		w.lost(item)
+	case errors.Is(item.Reason, appwatch.ErrRolledBack), errors.Is(item.Reason, appwatch.ErrOtherStream):
+		w.skips = true
+		w.delivered, w.last = map[uint64]string{}, 0 // sequences are used again
 	}
 }
 
@@ -134,15 +204,18 @@ func (w *watcher) mark(sequence uint64) {
 
 func (w *watcher) event(item appwatch.Item) {
 	w.events++
-	if item.Sequence <= w.last {
-		w.fail("the reader of package appwatch was at sequence %d and got sequence %d", w.last, item.Sequence)
+	switch _, had := w.delivered[item.Sequence]; {
+	case had:
+		w.fail("got event %d twice", item.Sequence)
+	case item.Sequence <= w.last && !w.opts.Latest: // the newest states keep no order between apps
+		w.fail("was at sequence %d and got sequence %d", w.last, item.Sequence)
 	}
 	w.last = max(w.last, item.Sequence)
 	w.delivered[item.Sequence] = item.MessageID()
 	key, err := item.ID.Key()
 	switch {
 	case err != nil:
-		w.fail("the reader of package appwatch got an event of %s: %v", item.ID, err)
+		w.fail("got an event of %s: %v", item.ID, err)
 	case item.Exists():
 		w.apps[key] = item.Sequence
 	default:
@@ -172,7 +245,7 @@ func (w *watcher) differs(entries []audit.Message) string {
 		if err != nil || e.Header.Get(subjects.HeaderKVOperation) != "" {
 			continue
 		}
-		if _, err := subjects.ParseKey(key); err != nil {
+		if id, err := subjects.ParseKey(key); err != nil || w.opts.Project != "" && id.Project != w.opts.Project {
 			continue
 		}
 		sequence, err := strconv.ParseUint(e.Header.Get(subjects.HeaderEventSequence), 10, 64)
@@ -201,31 +274,65 @@ func (w *watcher) close() {
 	w.conn.Close()
 }
 
-// judgeWatcher compares the view of the reader of package appwatch with the stream and the bucket,
-// which are at rest.
-func (w *world) judgeWatcher(ctx context.Context) {
-	entries := func() ([]audit.Message, error) {
-		all, err := w.events.entries(ctx)
-		return w.withoutPlanted(all), err
+// present are messages that the reader said are gone, and that the stream has at the end.
+func (w *watcher) present(ctx context.Context) (present []string, err error) {
+	stream, err := w.js.Stream(ctx, subjects.DefaultStream)
+	if err != nil {
+		return nil, err
 	}
+	state := stream.CachedInfo().State
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, gone := range w.removed {
+		for sequence := max(gone.From, state.FirstSeq); sequence <= min(gone.To, state.LastSeq); sequence++ {
+			_, err := stream.GetMsg(ctx, sequence)
+			switch {
+			case err == nil:
+				present = append(present, strconv.FormatUint(sequence, 10))
+			case !errors.Is(err, jetstream.ErrMsgNotFound):
+				return nil, err
+			}
+		}
+	}
+	return present, nil
+}
+
+// judgeWatchers compares the views of the readers of package appwatch with the stream and the bucket,
+// which are at rest.
+func (w *world) judgeWatchers(ctx context.Context) {
+	for _, r := range w.watchers {
+		w.judgeWatcher(ctx, r)
+	}
+}
+
+func (w *world) judgeWatcher(ctx context.Context, r *watcher) {
 	err := poll(ctx, settlePatience, func(context.Context) string {
-		all, err := entries()
+		all, err := w.events.entries(ctx)
 		if err != nil {
 			return err.Error()
 		}
-		return w.watcher.differs(all)
+		return r.differs(w.withoutPlanted(all))
 	})
 	if err != nil {
-		w.fail("the copy of package appwatch differs from the bucket: %v", err)
+		r.fail("has a copy that differs from the bucket: %v", err)
 	}
-	_, last := w.events.end()
-	missed := w.watcher.missed(w.events.events(0, last))
+	var missed []string
+	if r.opts.Project == "" && !r.opts.Latest {
+		_, last := w.events.end()
+		missed = r.missed(w.events.events(0, last))
+	}
 	if len(missed) > 0 {
-		w.fail("the reader of package appwatch missed %d events: %s", len(missed), few(missed))
+		r.fail("missed %d events: %s", len(missed), few(missed))
 	}
-	r := w.watcher
+	present, err := r.present(ctx)
+	switch {
+	case err != nil:
+		r.fail("cannot be judged: %v", err)
+	case len(present) > 0:
+		r.fail("reported %d messages as removed that the stream has: %s", len(present), few(present))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w.out.line("   package appwatch     %d events, missed=%d, in %d turns; it reported %d losses and began %d snapshots again",
-		r.events, len(missed), r.turns, r.losses, r.restarts)
+	w.out.line("   package appwatch     %s: %d events, missed=%d, in %d turns; it reported %d losses and began %d snapshots again",
+		r.name, r.events, len(missed), r.turns, r.losses, r.restarts)
 }

@@ -44,16 +44,16 @@ type world struct {
 	dir   string // logs and kubeconfigs
 	names subjects.Subjects
 
-	cluster *testenv.Cluster
-	history *testenv.History
-	pods    bool             // the bridges run with --pod-conditions
-	podLog  *testenv.History // of the pods; nil without
-	nats    *testenv.NATS
-	events  *recorder
-	watcher *watcher // once a bridge leads
-	bridges []*bridge
-	load    *load
-	gaps    *gapLog
+	cluster  *testenv.Cluster
+	history  *testenv.History
+	pods     bool             // the bridges run with --pod-conditions
+	podLog   *testenv.History // of the pods; nil without
+	nats     *testenv.NATS
+	events   *recorder
+	watchers []*watcher // once a bridge leads
+	bridges  []*bridge
+	load     *load
+	gaps     *gapLog
 	// comparisons are the times after a rollback or a removal until a bridge has compared. They
 	// concern only apps that lost events.
 	comparisons *gapLog
@@ -145,7 +145,7 @@ func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen)
 		w.spawn(w.progress)
 	}
 	if !opts.lean {
-		if w.watcher, err = newWatcher(w.nats.URL(), w.fail); err != nil {
+		if err := w.startWatchers(); err != nil {
 			return w, err
 		}
 	}
@@ -298,8 +298,8 @@ func (w *world) close(clean bool) error {
 	for _, b := range w.bridges {
 		errs = append(errs, b.close())
 	}
-	if w.watcher != nil {
-		w.watcher.close()
+	for _, r := range w.watchers {
+		r.close()
 	}
 	if w.events != nil {
 		w.events.close()
