@@ -34,6 +34,9 @@
 // a stream with sources, or a source that has sources itself, cannot be read: its messages do not have
 // the sequences of the origin.
 //
+// The bucket may reflect events that a copy has not got yet, or never gets. A Restart with such a State
+// waits until the copy has caught up with its origin. Its Mark is then behind those events.
+//
 // # Losses
 //
 // After a notice of loss (see package subjects) events go on at once. The Restart that follows waits

@@ -35,7 +35,7 @@ type Options struct {
 	// the events that the stream held at the start.
 	From Position
 	// Since begins with the first event that the server stored then or later: without a snapshot, and
-	// with a Mark as with From. It is ignored with From.
+	// with a Mark as with From. Behind the Mark every event follows. It is ignored with From.
 	Since time.Time
 	// NoSnapshot never reads the bucket. Without From and Since the next event is the first. Where
 	// events are gone, a Loss names them, and those that are left follow: no Restart. See Losses in
