@@ -6,8 +6,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -35,6 +37,9 @@ func TestMain(m *testing.M) {
 	case beVerify:
 		verifyCertificates(os.Args[1:])
 		return
+	}
+	if signal.Ignored(syscall.SIGHUP) { // under nohup. The programs that tests start are to get it
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	goleak.VerifyTestMain(m)
 }
