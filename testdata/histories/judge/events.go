@@ -160,7 +160,10 @@ func (j *Judge) notice(lost subjects.LostRange) {
 		j.reached, j.open = max(j.reached, m.Sequence), false
 		return
 	}
-	j.problem(False, "a notice of %s, which the stream does not have, or not again", lost)
+	// A bucket under repair may show a state that the next event of the app does not follow.
+	if lost.To > j.vague {
+		j.problem(False, "a notice of %s, which the stream does not have, or not again", lost)
+	}
 }
 
 func (j *Judge) removed(lost subjects.LostRange) {

@@ -29,6 +29,7 @@ func (j *Judge) stands(l lines.Line, m *model.Message) {
 		}
 		all++
 		switch {
+		case other.Present() && other.Sequence <= j.vague: // a bucket under repair did not show it
 		case other.Present() && !j.restored(other):
 			held++
 		case other.LostAt == 0 && !j.want.blind() && !j.isReported(other.Sequence):
