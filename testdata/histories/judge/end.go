@@ -86,7 +86,7 @@ func (j *Judge) excused(id subjects.AppID, m *model.Message, got uint64) bool {
 		case got == 0 && j.shownNothing(id):
 			return true
 		case !j.want.NoSnapshot:
-		case had != nil && had.LostAt != 0, m != nil && m.RemovedAt != 0 && !j.delivered[m.Sequence]:
+		case had != nil && had.LostAt != 0, got == 0 && j.hadLost(id), m != nil && m.RemovedAt != 0 && !j.delivered[m.Sequence]:
 			return true // no snapshot follows
 		case slices.ContainsFunc(j.messages(), func(m *model.Message) bool {
 			return m.Event != nil && m.Event.ID == id && m.RemovedAt != 0 && j.isReported(m.Sequence)
@@ -100,6 +100,16 @@ func (j *Judge) excused(id subjects.AppID, m *model.Message, got uint64) bool {
 	// The server does not show to a part of the stream what was removed from it. The reader compares
 	// with the bucket when it begins, and where the beginning of the stream has moved.
 	return m.Sequence <= j.base || m.Middle && j.begun < m.RemovedAt
+}
+
+// hadLost reports whether the newest event of an app that was delivered is lost.
+func (j *Judge) hadLost(id subjects.AppID) bool {
+	for _, m := range slices.Backward(j.messages()) {
+		if m.Event != nil && m.Event.ID == id && j.delivered[m.Sequence] {
+			return m.LostAt != 0
+		}
+	}
+	return false
 }
 
 // shownNothing reports whether a copy that began without a snapshot has no event of an app to show.

@@ -173,6 +173,7 @@ func (w *writer) rebuild(ctx context.Context) error {
 			record = w.records[e.event.Sequence]
 			record.sequence = sequence
 		} else {
+			w.forget(id, 0)
 			record.exists = false
 		}
 		w.published[id] = record
