@@ -54,6 +54,16 @@ const (
 	owedMax = 5 * time.Second
 )
 
+// triesOwed reports whether it is time for a try, and puts off the next one: longer each time.
+func (w *watcher) triesOwed() bool {
+	if time.Now().Before(w.owedNext) {
+		return false
+	}
+	w.owedWait = min(max(2*w.owedWait, owedMin), owedMax)
+	w.owedNext = time.Now().Add(w.owedWait)
+	return true
+}
+
 // settleOwed reads the bucket for a Restart that is owed, once it no longer has what is lost. atEnd:
 // everything up to the end of the stream was read.
 func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
@@ -63,11 +73,9 @@ func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
 	if w.held != nil {
 		return w.settleHeld(ctx, atEnd)
 	}
-	if time.Now().Before(w.owedNext) {
+	if !w.triesOwed() {
 		return nil
 	}
-	w.owedWait = min(max(2*w.owedWait, owedMin), owedMax)
-	w.owedNext = time.Now().Add(w.owedWait)
 	if w.due == nil {
 		if err := w.findDue(ctx); err != nil {
 			return err
@@ -101,11 +109,9 @@ func (w *watcher) settleHeld(ctx context.Context, atEnd bool) error {
 	if w.held.position <= w.at.Sequence {
 		return w.reconcile(w.held)
 	}
-	if !atEnd || !w.info.IsMirror() && !w.info.HasSources() || time.Now().Before(w.owedNext) {
+	if !atEnd || !w.info.IsMirror() && !w.info.HasSources() || !w.triesOwed() {
 		return nil
 	}
-	w.owedWait = min(max(2*w.owedWait, owedMin), owedMax)
-	w.owedNext = time.Now().Add(w.owedWait)
 	caughtUp, err := w.copied(ctx, w.info)
 	if err != nil || !caughtUp {
 		return err

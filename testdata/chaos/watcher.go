@@ -46,7 +46,7 @@ type watcher struct {
 	position  appwatch.Position
 	first     uint64 // the first mark
 	last      uint64 // the newest event
-	delivered map[uint64]string
+	delivered map[uint64]bool
 	covered   []subjects.LostRange // what it reported as gone, or has in a snapshot alone
 	removed   []subjects.LostRange // what it said is not in the stream any more
 	apps      map[string]uint64    // by key: the event of each app that exists
@@ -97,7 +97,7 @@ func newWatcher(url, name string, opts appwatch.Options, fail func(string, ...an
 // unreadWatcher has read nothing, and has no connection.
 func unreadWatcher(name string, opts appwatch.Options, fail func(string, ...any)) *watcher {
 	return &watcher{
-		name: name, opts: opts, delivered: map[uint64]string{}, apps: map[string]uint64{},
+		name: name, opts: opts, delivered: map[uint64]bool{}, apps: map[string]uint64{},
 		fail: func(format string, args ...any) {
 			fail("the reader of package appwatch (%s) %s", name, fmt.Sprintf(format, args...))
 		},
@@ -128,7 +128,7 @@ func (w *watcher) begin() appwatch.Position {
 		w.snapshot, w.skips = map[string]uint64{}, true
 	}
 	if w.opts.Latest { // it may begin with states that it had before it stopped
-		w.delivered = map[uint64]string{}
+		w.delivered = map[uint64]bool{}
 	}
 	w.turns++
 	return w.position
@@ -184,7 +184,7 @@ func (w *watcher) restart(item appwatch.Item) {
 		w.lost(item)
 	case errors.Is(item.Reason, appwatch.ErrRolledBack), errors.Is(item.Reason, appwatch.ErrOtherStream):
 		w.skips = true
-		w.delivered, w.last = map[uint64]string{}, 0 // sequences are used again
+		w.delivered, w.last = map[uint64]bool{}, 0 // sequences are used again
 	}
 }
 
@@ -204,14 +204,14 @@ func (w *watcher) mark(sequence uint64) {
 
 func (w *watcher) event(item appwatch.Item) {
 	w.events++
-	switch _, had := w.delivered[item.Sequence]; {
-	case had:
+	switch {
+	case w.delivered[item.Sequence]:
 		w.fail("got event %d twice", item.Sequence)
 	case item.Sequence <= w.last && !w.opts.Latest: // the newest states keep no order between apps
 		w.fail("was at sequence %d and got sequence %d", w.last, item.Sequence)
 	}
 	w.last = max(w.last, item.Sequence)
-	w.delivered[item.Sequence] = item.MessageID()
+	w.delivered[item.Sequence] = true
 	key, err := item.ID.Key()
 	switch {
 	case err != nil:
@@ -228,9 +228,8 @@ func (w *watcher) missed(events []uint64) (missed []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, sequence := range events {
-		_, had := w.delivered[sequence]
 		covered := slices.ContainsFunc(w.covered, func(r subjects.LostRange) bool { return r.Contains(sequence) })
-		if sequence > w.first && !had && !covered {
+		if sequence > w.first && !w.delivered[sequence] && !covered {
 			missed = append(missed, strconv.FormatUint(sequence, 10))
 		}
 	}

@@ -107,11 +107,9 @@ func checkEvent(t *testing.T, got *cloudevents.Event, msg *nats.Msg) {
 	}
 }
 
-// The client of the CloudEvents SDK receives every event from a stream in order, in JSON and in binary, and
-// those of an older version without ce-dataschema. Its filter has four tokens: that excludes fillers
-// and notices, which are no CloudEvents.
-func TestCloudEventsClientReceives(t *testing.T) {
-	t.Parallel()
+// startStream is a server with an empty event stream.
+func startStream(t *testing.T) (*nats.Conn, nats.JetStreamContext) {
+	t.Helper()
 	nc := startServer(t)
 	js, err := nc.JetStream()
 	if err != nil {
@@ -120,6 +118,15 @@ func TestCloudEventsClientReceives(t *testing.T) {
 	if _, err := js.AddStream(&nats.StreamConfig{Name: subjects.DefaultStream, Subjects: []string{"flyte.apps.events.>"}}); err != nil {
 		t.Fatal(err)
 	}
+	return nc, js
+}
+
+// The client of the CloudEvents SDK receives every event from a stream in order, in JSON and in binary, and
+// those of an older version without ce-dataschema. Its filter has four tokens: that excludes fillers
+// and notices, which are no CloudEvents.
+func TestCloudEventsClientReceives(t *testing.T) {
+	t.Parallel()
+	nc, js := startStream(t)
 	older := message(t, "created.txt")
 	older.Header.Del(subjects.CEDataSchema)
 	want := []*nats.Msg{older, message(t, "updated.txt"), binaryMessage(t, "updated.txt"), message(t, "deleted.txt"), message(t, "deleted-missed.txt")}
@@ -222,14 +229,7 @@ func TestCloudEventsMessages(t *testing.T) {
 // again and again; events are received all the same.
 func TestCloudEventsClientRejectsNotices(t *testing.T) {
 	t.Parallel()
-	nc := startServer(t)
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.AddStream(&nats.StreamConfig{Name: subjects.DefaultStream, Subjects: []string{"flyte.apps.events.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	nc, js := startStream(t)
 	event := message(t, "created.txt")
 	for name := range event.Header {
 		if strings.HasPrefix(name, "Nats-") {

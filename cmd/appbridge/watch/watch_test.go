@@ -53,14 +53,20 @@ func table(t *testing.T, printed string) [][]string {
 	return rows
 }
 
-func TestOnce(t *testing.T) {
-	t.Parallel()
+// published is a server that has all of history.
+func published(t *testing.T) jetstream.JetStream {
+	t.Helper()
 	s := jetStream(t)
 	p := newPublisher(t, s.ClientURL())
 	for _, step := range history() {
 		p.publish(step)
 	}
-	js := dial(t, s.ClientURL())
+	return dial(t, s.ClientURL())
+}
+
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	js := published(t)
 	titles := []string{"PROJECT", "DOMAIN", "NAME", "STATUS", "REPLICAS"}
 	cart, search := []string{"shop", "production", "cart", "STOPPED", "0"}, []string{"shop", "production", "search", "ACTIVE", "1"}
 	for _, test := range []struct {
@@ -223,12 +229,7 @@ func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 func TestOutputIsGone(t *testing.T) {
 	t.Parallel()
-	s := jetStream(t)
-	p := newPublisher(t, s.ClientURL())
-	for _, step := range history() {
-		p.publish(step)
-	}
-	js := dial(t, s.ClientURL())
+	js := published(t)
 	for name, opts := range map[string]watch.Options{
 		"plain": {}, "once": {Once: true}, "documents": {Form: watch.JSON}, "since": {Reader: appwatch.Options{Since: time.Unix(1, 0)}, Events: true}, "at": {At: time.Now()},
 		"until": {Reader: searchOnly, Until: &watch.Until{Status: "STOPPED"}},
