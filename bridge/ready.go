@@ -24,8 +24,8 @@ func (b *Bridge) Ready() error {
 		return err
 	}
 	s := b.publishing.Load()
-	if s == nil {
-		return nil // standing by
+	if s == nil { // standing by
+		return b.status.err()
 	}
 	if b.nc.Stats().Reconnects != b.memory.checked.Load() {
 		return errors.New("NATS was disconnected: stream and bucket are compared with what they acknowledged")
@@ -41,7 +41,11 @@ func (b *Bridge) Ready() error {
 	if s.projector.IsStuck() {
 		return fmt.Errorf("the bucket cannot be written, it stands at sequence %d%s", written, because(s.projector.LastTrouble()))
 	}
-	return nil
+	// If this session has ended meanwhile, some of the above is of the next one.
+	if b.publishing.Load() != s {
+		return errors.New("not publishing")
+	}
+	return b.status.err()
 }
 
 // reason is why something is not so, as one line. The zero value is none. Safe for concurrent use.

@@ -223,6 +223,14 @@ func (w *world) loses(c lossCase) {
 	}
 
 	w.downNATS()
+	if c.up {
+		eventually(t, "the bridge notices that NATS is down", func() error {
+			if r.nc.IsConnected() {
+				return errors.New("it is connected")
+			}
+			return nil
+		})
+	}
 	w.restore(copied, c.lostStreams()...)
 	service(w.Progressing(ctx, still))
 	must[any](t)(nil, w.Client.Delete(ctx, born))
