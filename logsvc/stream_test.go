@@ -339,11 +339,27 @@ func TestPace(t *testing.T) {
 // how many and where. What existed already is not among them.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	const existing, live, window = 2000, 200_000, 4
-	wrote := make(chan struct{})
+	// A call has many live lines, so that they are written long before the reader counts as stalled.
+	const existing, live, perCall, window = 2000, 200_000, 1000, 4
+	wrote := make(chan error, 1)
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
-		for i := range existing + live {
-			if err := out.Lines(ctx, "a", []logsvc.Line{line(0, fmt.Sprintf("%08d %s", i, strings.Repeat(".", 100)))}, i >= existing); err != nil {
+		next := 0
+		write := func(n int, live bool) error {
+			lines := make([]logsvc.Line, n)
+			for i := range lines {
+				lines[i] = line(0, fmt.Sprintf("%08d %s", next, strings.Repeat(".", 100)))
+				next++
+			}
+			return out.Lines(ctx, "a", lines, live)
+		}
+		for next < existing {
+			if err := write(1, false); err != nil {
+				return err
+			}
+		}
+		for next < existing+live {
+			if err := write(perCall, true); err != nil {
+				wrote <- err
 				return err
 			}
 		}
@@ -375,7 +391,10 @@ func TestSlowReader(t *testing.T) {
 		receive()
 	}
 	select {
-	case <-wrote:
+	case err := <-wrote:
+		if err != nil {
+			t.Fatalf("the stream ended before the reader read on: %v", err)
+		}
 	case <-time.After(patience):
 		t.Fatal("the source waits for the reader")
 	}

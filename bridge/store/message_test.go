@@ -49,9 +49,13 @@ func TestUnreadableHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, err := MessageAt(t.Context(), js, subjects.DefaultStream, 1)
-	if err != nil || len(m.Header) > 0 || string(m.Data) != body {
-		t.Errorf("got %+v, %v", m, err)
+	var m *Message
+	suite.Eventually(t, suite.Patience, "the message is stored", func() (err error) {
+		m, err = MessageAt(t.Context(), js, subjects.DefaultStream, 1)
+		return err
+	})
+	if len(m.Header) > 0 || string(m.Data) != body {
+		t.Errorf("got %+v", m)
 	}
 	if last, err := NewReader(js, subjects.DefaultStream, s).LastEvent(t.Context(), id, 0); err != nil || last.Foreign != 1 {
 		t.Errorf("got %+v, %v", last, err)

@@ -254,6 +254,9 @@ func TestAtTimesOut(t *testing.T) {
 	if _, err := p.js.Conn().SubscribeSync("unanswered.>"); err != nil {
 		t.Fatal(err)
 	}
+	if err := p.js.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
 	r := start(t, dial(t, s.ClientURL()), watch.Options{At: times[3], Timeout: 2 * time.Second})
 	if err := r.end(); !errors.Is(err, watch.ErrTimeout) || r.out.String() != "" {
 		t.Errorf("got %v and %q", err, r.out)
