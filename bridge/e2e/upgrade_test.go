@@ -58,7 +58,7 @@ func (w *world) programs() (older, newer program) {
 		builds.older = program{name: "old", path: filepath.Join(cache, "appbridge", name)}
 		builds.newer = program{name: "new", path: filepath.Join(dir, "appbridge"), status: true}
 		var g errgroup.Group
-		g.Go(func() error { return buildProgram(root, builds.newer.path) })
+		g.Go(func() error { return suite.Build(w.t.Context(), builds.newer.path) })
 		g.Go(func() error { return buildCommit(root, oldCommit, builds.older.path) })
 		builds.err = g.Wait()
 	})
@@ -255,7 +255,7 @@ func (w *world) changes(done <-chan struct{}) *errgroup.Group {
 		random := rand.New(rand.NewPCG(1, uint64(i)))
 		g.Go(func() error {
 			exists := map[string]bool{}
-			tick := time.NewTicker(50 * time.Millisecond)
+			tick := time.NewTicker(150 * time.Millisecond)
 			defer tick.Stop()
 			for {
 				select {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // The roles of a round are this program.
@@ -142,10 +142,8 @@ func TestRound(t *testing.T) {
 	}
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "appbridge")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", bin, "../../cmd/appbridge")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build appbridge: %v\n%s", err, out)
+	if err := suite.Build(t.Context(), bin); err != nil {
+		t.Fatal(err)
 	}
 	cfg, err := readSettings([]string{"--bin", bin, "--base", bin, "--apps", "50", "--updates", "200", "--paced", "20", "--rounds", "1", "--rest", "0s", "--out", dir})
 	if err != nil {

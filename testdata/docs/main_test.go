@@ -5,9 +5,7 @@ package docs_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -49,12 +47,7 @@ func makeTools() (err error) {
 			return err
 		}
 	}
-	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(tools.dir, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build appbridge: %w\n%s", err, out)
-	}
-	return nil
+	return suite.Build(context.Background(), filepath.Join(tools.dir, "appbridge"))
 }
 
 func TestMain(m *testing.M) {

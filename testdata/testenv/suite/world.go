@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -75,16 +74,7 @@ func (w *World) furnish(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	root, err := testenv.Root()
-	if err != nil {
-		return err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(w.Bin, "appbridge"), "github.com/appbridge/appbridge/cmd/appbridge")
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0") // the tests may be of a nested module
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build appbridge: %w\n%s", err, out)
-	}
-	return nil
+	return Build(ctx, filepath.Join(w.Bin, "appbridge"))
 }
 
 // Beside is a world on the same cluster: its bridges and NATS server are its own. It has to be
