@@ -21,11 +21,13 @@ type proxied struct {
 	t       *testing.T
 	cluster *testenv.Cluster
 	proxy   *testenv.APIProxy
-	apps    dynamic.ResourceInterface
+	ns      string
+	apps    dynamic.ResourceInterface // of ns
 }
 
-func startAPIProxy(t *testing.T, c *testenv.Cluster, opts testenv.APIProxyOptions) *proxied {
+func startAPIProxy(t *testing.T, opts testenv.APIProxyOptions) *proxied {
 	t.Helper()
+	c := shared.Get(t)
 	p := must[*testenv.APIProxy](t)(c.APIProxy(opts))
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
@@ -41,7 +43,8 @@ func startAPIProxy(t *testing.T, c *testenv.Cluster, opts testenv.APIProxyOption
 			t.Fatal(err)
 		}
 	}
-	return &proxied{t, c, p, client.Resource(servingv1.SchemeGroupVersion.WithResource("services")).Namespace(testenv.DefaultNamespace)}
+	ns := namespace(t, c)
+	return &proxied{t, c, p, ns, client.Resource(servingv1.SchemeGroupVersion.WithResource("services")).Namespace(ns)}
 }
 
 func (p *proxied) watch(opts metav1.ListOptions) watch.Interface {
@@ -54,7 +57,7 @@ func (p *proxied) watch(opts metav1.ListOptions) watch.Interface {
 
 func (p *proxied) create(name string) testenv.App {
 	p.t.Helper()
-	app := testenv.App{Project: "p", Domain: "d", Name: name}
+	app := testenv.App{Project: "p", Domain: "d", Name: name, Namespace: p.ns}
 	must[*servingv1.Service](p.t)(p.cluster.Create(p.t.Context(), app))
 	return app
 }
@@ -122,9 +125,8 @@ func (p *proxied) expect(w watch.Interface, want ...string) {
 
 func TestAPIProxy(t *testing.T) {
 	t.Parallel()
-	c := start(t, testenv.Options{})
 	list := metav1.ListOptions{SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
-	p := startAPIProxy(t, c, testenv.APIProxyOptions{})
+	p := startAPIProxy(t, testenv.APIProxyOptions{})
 	first := p.create("first")
 	name := first.Service().Name
 
@@ -195,8 +197,7 @@ func TestAPIProxy(t *testing.T) {
 
 func TestAPIProxyHalfOpen(t *testing.T) {
 	t.Parallel()
-	c := start(t, testenv.Options{})
-	p := startAPIProxy(t, c, testenv.APIProxyOptions{HTTP1: true})
+	p := startAPIProxy(t, testenv.APIProxyOptions{HTTP1: true})
 	at := metav1.ListOptions{ResourceVersion: must[*unstructured.UnstructuredList](t)(p.apps.List(t.Context(), metav1.ListOptions{})).GetResourceVersion()}
 	old := p.watch(at)
 	p.proxy.HalfOpen()

@@ -84,7 +84,8 @@ func asJSON(t *testing.T, v any) string {
 
 func TestServiceOfOddIDs(t *testing.T) {
 	t.Parallel()
-	c := start(t, testenv.Options{})
+	c := shared.Get(t)
+	ns := namespace(t, c)
 	service := must[*servingv1.Service](t)
 	for _, tc := range []struct {
 		name       string
@@ -115,6 +116,7 @@ func TestServiceOfOddIDs(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			tc.app.Namespace = ns
 			svc := service(c.Create(t.Context(), tc.app))
 			if got, want := svc.Annotations["flyte.org/app-id"], tc.wantID; got != want {
 				t.Errorf("id = %q, want %q", got, want)

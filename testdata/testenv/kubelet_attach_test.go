@@ -6,15 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // A pod that another program created gets a log, and keeps its status until the test changes it.
 func TestKubeletAttach(t *testing.T) {
-	e := startLogs(t)
+	e := startLogs(t, shared.Get(t))
 	object := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testenv.DefaultNamespace, Name: "other"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace(t, e.cluster), Name: "other"},
 		Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{
 			{Name: "queue-proxy", Image: "q"}, {Name: "user-container", Image: "u"},
 		}},

@@ -32,9 +32,8 @@ type logsEnv struct {
 	client  *kubernetes.Clientset
 }
 
-func startLogs(t *testing.T) *logsEnv {
+func startLogs(t *testing.T, c *testenv.Cluster) *logsEnv {
 	t.Helper()
-	c := start(t, testenv.Options{NoCRDs: true})
 	cfg := rest.CopyConfig(c.Config)
 	cfg.Timeout, cfg.QPS = 0, -1
 	set, err := kubernetes.NewForConfig(cfg)
@@ -179,7 +178,7 @@ func ptr[T any](v T) *T { return &v }
 
 func TestKubelet(t *testing.T) {
 	t.Parallel()
-	e := startLogs(t)
+	e := startLogs(t, start(t, testenv.Options{NoCRDs: true})) // one test stops the API server
 	// One group, whose end is awaited: what comes after it disturbs all.
 	t.Run("each", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *logsEnv){

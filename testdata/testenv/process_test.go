@@ -42,7 +42,7 @@ func said(t *testing.T, p *testenv.Process, what string) {
 }
 
 func TestProcess(t *testing.T) {
-	c := start(t, testenv.Options{NoCRDs: true})
+	c := shared.Get(t)
 
 	t.Run("ends by itself", func(t *testing.T) {
 		p := shell(t, c, "short", "echo hello; exit 3")

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,9 +20,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { suite.Main(m, shared.Stop) }
+
+// shared is for tests that only read and write objects: each has a namespace of its own.
+var shared suite.Cluster
+
+// namespace is one of the shared cluster, for one test.
+func namespace(t *testing.T, c *testenv.Cluster) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := c.Client.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
 
 func start(t *testing.T, opts testenv.Options) *testenv.Cluster {
 	t.Helper()
@@ -39,9 +53,15 @@ func start(t *testing.T, opts testenv.Options) *testenv.Cluster {
 	return c
 }
 
+// record records what the API server shows of DefaultNamespace.
 func record(t *testing.T, c *testenv.Cluster) *testenv.Recorder {
 	t.Helper()
-	r, err := c.Record(t.Context(), testenv.DefaultNamespace)
+	return recordIn(t, c, testenv.DefaultNamespace)
+}
+
+func recordIn(t *testing.T, c *testenv.Cluster, namespace string) *testenv.Recorder {
+	t.Helper()
+	r, err := c.Record(t.Context(), namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,10 +283,11 @@ func TestWithoutCRDsAndRights(t *testing.T) {
 func TestRedeployAndBadURL(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c := start(t, testenv.Options{})
-	r := record(t, c)
+	c := shared.Get(t)
+	ns := namespace(t, c)
+	r := recordIn(t, c, ns)
 	service := must[*servingv1.Service](t)
-	app := testenv.App{Project: "p", Domain: "d", Name: "n", Image: "i:1"}
+	app := testenv.App{Project: "p", Domain: "d", Name: "n", Image: "i:1", Namespace: ns}
 	svc := service(c.Create(ctx, app))
 	svc = service(c.Rollout(ctx, svc, "", 1))
 	svc = service(c.StopApp(ctx, svc))
