@@ -160,7 +160,7 @@ func TestEveryState(t *testing.T) {
 	r := w.start(cfg)
 	recorder := must[*testenv.Recorder](t)(w.Record(t.Context(), w.namespace))
 
-	const apps, updates = 200, 10
+	const apps, updates = 100, 10
 	g, _ := errgroup.WithContext(t.Context())
 	g.SetLimit(16)
 	for _, i := range rand.Perm(apps) {
@@ -205,7 +205,7 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cfg := w.config()
-	const apps = 200
+	const apps = 100
 	g, _ := errgroup.WithContext(t.Context())
 	g.SetLimit(16)
 	services := make([]*servingv1.Service, apps)

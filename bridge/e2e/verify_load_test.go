@@ -27,7 +27,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
-	g := w.begin(60, 4, 12, every(3, "recreate"))
+	g := w.begin(30, 4, 12, every(3, "recreate"))
 	loading := w.loading(g)
 	bucket := must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.BucketStream(cfg.Bucket)))
 	runs := 0

@@ -12,11 +12,11 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// 10,000 follows whose requester is gone before the answer leave nothing behind: no slot, no
+// 2,000 follows whose requester is gone before the answer leave nothing behind: no slot, no
 // request at the kubelet, no goroutine, no subscription.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
-	const all, wave = 10_000, 500
+	const all, wave = 2_000, 500
 	w := ownWorld(t, "--max-log-streams", strconv.Itoa(wave), "--max-pod-streams", strconv.Itoa(wave))
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
@@ -63,7 +63,7 @@ func TestAbandoned(t *testing.T) {
 		return nil
 	})
 	eventually(t, "the goroutines end", func() error {
-		if n := w.bridge.Metric(t, "go_goroutines"); n > goroutines+50 {
+		if n := w.bridge.Metric(t, "go_goroutines"); n > goroutines+20 {
 			return fmt.Errorf("%v, and %v after the first wave", n, goroutines)
 		}
 		return nil
