@@ -1,5 +1,5 @@
 # `make help` lists the targets. Needed: Go, GNU make, bash; git for the version;
-# a C compiler for the race detector of `make test`; Docker to load the image. Tools
+# a C compiler for the race detector (RACE=-race); Docker to load the image. Tools
 # are pinned in .ci/*.mod and built by Go the first time they are used.
 
 SHELL := bash
@@ -13,7 +13,8 @@ REVISION ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null || echo unkn
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE    ?= appbridge/appbridge:dev
 DOCKER   ?= docker
-RACE     ?= -race
+# RACE=-race: with the race detector, as CI runs the tests.
+RACE     ?=
 FUZZTIME ?= 30s
 TESTFLAGS ?=
 # Images and releases are built by this Go on every machine, or their digests would differ.
@@ -96,10 +97,11 @@ contract-test := GOWORK=off go test -C testdata/contract -vet=off -count=1 ./...
 # Likewise: only an example needs SQLite.
 examples-test := GOWORK=off go test -C testdata/examples -vet=off -count=1 -timeout=20m ./...
 
+# `build` is for its packages: several tests build the program, and each would compile them.
 .PHONY: test
-test: cluster-bin ## Run the tests of the program with the race detector: unit, fuzz seeds, conformance, end to end
+test: cluster-bin build ## Run the tests of the program: unit, fuzz seeds, conformance, end to end (RACE=-race: with the race detector)
 ifneq ($(RACE),)
-	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test RACE=" >&2; exit 1; }
+	@cc=($$(go env CC)); command -v "$$cc" >/dev/null || { echo "make test: the race detector needs a C compiler, and there is no $$cc (Debian: install gcc); without it: make test" >&2; exit 1; }
 endif
 	$(if $(RACE),CGO_ENABLED=1 )$(go-test) $(RACE) -count=1 -timeout=30m $(TESTFLAGS) $(LONG_PACKAGES) $(PACKAGES)
 
@@ -125,7 +127,7 @@ knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcil
 UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) $(PACKAGES) | grep -vE '/(e2e|testenv|suite)$$')
 
 .PHONY: test-unit
-test-unit: ## Run what needs no API server, of every package, within a minute: no race detector (make test runs everything)
+test-unit: ## Run what needs no API server, of every package, within a minute (make test runs everything)
 	$(go-test) -short $(TESTFLAGS) $(UNIT_PACKAGES)
 
 .PHONY: fuzz
