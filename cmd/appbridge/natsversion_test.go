@@ -87,15 +87,13 @@ func (p *versionProxy) serve(conn net.Conn) {
 		_ = up.Close()
 	})
 	buf := make([]byte, 64<<10)
-	for rewritten := false; ; {
+	for {
 		n, err := up.Read(buf)
 		if err != nil {
 			return
 		}
-		out := buf[:n]
-		if !rewritten && bytes.Contains(out, []byte(server.VERSION)) {
-			out, rewritten = bytes.Replace(out, []byte(server.VERSION), []byte(version), 1), true
-		}
+		// In each INFO: the server may send another one at any time.
+		out := bytes.ReplaceAll(buf[:n], []byte(server.VERSION), []byte(version))
 		if _, err := conn.Write(out); err != nil {
 			return
 		}
