@@ -127,7 +127,7 @@ knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcil
 UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) $(PACKAGES) | grep -vE '/(e2e|testenv|suite)$$')
 
 .PHONY: test-unit
-test-unit: ## Run what needs no API server, of every package, within a minute (make test runs everything)
+test-unit: ## Run what needs no API server, of every package, in a minute or two (make test runs everything)
 	$(go-test) -short $(TESTFLAGS) $(UNIT_PACKAGES)
 
 .PHONY: fuzz

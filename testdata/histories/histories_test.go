@@ -28,6 +28,9 @@ func TestHistories(t *testing.T) {
 	t.Parallel()
 	dir := storage(t)
 	count := uint64(30)
+	if testing.Short() {
+		count = 8
+	}
 	for seed := uint64(1); seed <= count; seed++ {
 		o, err := play(t.Context(), seed, dir, reader.Run, patience)
 		if err != nil {
