@@ -141,7 +141,7 @@ func TestRefilledWithoutSnapshot(t *testing.T) {
 		w.event("shop/production/a", subjects.Created, "ACTIVE")
 		w.event("shop/production/a", subjects.Updated, "ACTIVE")
 		saved := filepath.Join(t.TempDir(), "saved")
-		s.restart(func() { copyStore(t, s.dir, saved) })
+		s.restart(w, func() { copyStore(t, s.dir, saved) })
 		nc, js := dial(t, s.ClientURL())
 		opts := appwatch.Options{From: appwatch.Position{StreamID: streamID}, NoSnapshot: true}
 		r := watch(t, js, opts)
@@ -153,9 +153,8 @@ func TestRefilledWithoutSnapshot(t *testing.T) {
 			r.stop()
 			nc.Close()
 		}
-		s.restart(func() { copyStore(t, saved, s.dir) })
+		s.restart(w, func() { copyStore(t, saved, s.dir) })
 		w.last = map[subjects.AppID]uint64{id("shop/production/a"): 2}
-		w.again = true
 		for range 3 {
 			w.event("shop/production/a", subjects.Updated, "STOPPED")
 		}
