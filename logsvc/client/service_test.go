@@ -72,7 +72,8 @@ func serve(t *testing.T, s *server.Server, script func(*service)) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &service{t: t, nc: connect(t, s), scheme: scheme, acks: make(chan uint64, 4096), stopped: make(chan struct{}, 4)}
+	// No test sends as many messages as acks has room for.
+	v := &service{t: t, nc: connect(t, s), scheme: scheme, acks: make(chan uint64, 1<<14), stopped: make(chan struct{}, 4)}
 	filter, err := scheme.LogsAckFilter(testApp().Project, testStream)
 	if err != nil {
 		t.Fatal(err)
