@@ -75,7 +75,7 @@ func connectTo(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 
 func (r *rig) event(version string, prev *app.Record) *app.Event {
 	r.t.Helper()
-	ev, err := r.encoder.Encode(testID, app.NewUpsert(app.State{Service: testService("u1", version, "True")}, prev == nil), prev)
+	ev, err := r.encoder.Encode(testID, app.NewUpsert(app.State{Service: testService("u1", version, "True")}, prev == nil || prev.Kind == subjects.Deleted), prev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func otherApp(name string) subjects.AppID {
 // eventOn makes an event of any app.
 func (r *rig) eventOn(id subjects.AppID, version string, prev *app.Record) *app.Event {
 	r.t.Helper()
-	ev, err := r.encoder.Encode(id, app.NewUpsert(app.State{Service: testService("u-"+id.Name, version, "True")}, prev == nil), prev)
+	ev, err := r.encoder.Encode(id, app.NewUpsert(app.State{Service: testService("u-"+id.Name, version, "True")}, prev == nil || prev.Kind == subjects.Deleted), prev)
 	if err != nil {
 		r.t.Fatal(err)
 	}
