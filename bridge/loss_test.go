@@ -94,6 +94,47 @@ func TestFillOnAClosedConnection(t *testing.T) {
 	}
 }
 
+// Filling is interrupted when its last filler is stored and not acknowledged yet. The next call
+// removes the fillers.
+func TestFillInterruptedAtItsEnd(t *testing.T) {
+	t.Parallel()
+	const to = 20
+	r := newRig(t)
+	r.append(r.event())
+	acknowledgement := fmt.Appendf(nil, `"seq":%d`, to)
+	far := r.through(0, func(payload []byte) bool {
+		return bytes.Contains(payload, acknowledgement) && bytes.Contains(payload, []byte(`"stream":"FLYTE_APPS"`))
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- far.storage.Fill(ctx, to) }()
+	r.poll("the last filler is stored", func() bool { return r.lastSequence() == to })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want that it is interrupted", err)
+	}
+	fillers := func() uint64 {
+		info, err := r.stream.Info(t.Context(), jetstream.WithSubjectFilter(r.storage.Subjects.Lost()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.State.Subjects[r.storage.Subjects.Lost()]
+	}
+	if got := fillers(); got != to-1 {
+		t.Fatalf("the stream holds %d fillers, want %d: this test tests nothing", got, to-1)
+	}
+	if err := r.storage.Fill(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	if got := fillers(); got > 0 {
+		t.Errorf("the stream still holds %d fillers", got)
+	}
+	if got := r.lastSequence(); got != to {
+		t.Errorf("the stream ends at %d, want %d", got, to)
+	}
+}
+
 // An operator raises a limit while a lost range is filled.
 func TestHealKeepsTheConfiguration(t *testing.T) {
 	t.Parallel()

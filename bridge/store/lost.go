@@ -140,19 +140,28 @@ func (s *Storage) Fill(ctx context.Context, to uint64) error {
 	if err != nil {
 		return err
 	}
-	state, cfg := handle.CachedInfo().State, handle.CachedInfo().Config
-	if state.LastSeq < to && state.Msgs == 0 && !cfg.DenyPurge {
-		return handle.Purge(ctx, jetstream.WithPurgeSequence(to+1))
-	}
+	last, cfg := handle.CachedInfo().State.LastSeq, handle.CachedInfo().Config
 	purge := func() error {
 		if cfg.DenyPurge {
 			return nil // the fillers stay
 		}
 		return handle.Purge(ctx, jetstream.WithPurgeSubject(s.Subjects.Lost()))
 	}
+	// A call that was interrupted may have left its fillers. One that arrives later makes the first
+	// append fail, since that expects last.
+	if err := purge(); err != nil || last >= to {
+		return err
+	}
+	info, err := handle.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if info.State.Msgs == 0 && !cfg.DenyPurge {
+		return handle.Purge(ctx, jetstream.WithPurgeSequence(to+1))
+	}
 	filler := &nats.Msg{Subject: s.Subjects.Lost(), Header: nats.Header{subjects.HeaderExpectedStream: {s.Config.Stream}}}
-	for last := state.LastSeq; last < to; {
-		n := min(to-last, roomFor(cfg, state))
+	for last < to {
+		n := min(to-last, roomFor(cfg, info.State))
 		if err := appendChain(ctx, s.JS, filler, last, int(n)); err != nil {
 			return errors.Join(err, purge())
 		}
