@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -104,6 +105,8 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()
 	started := make(chan context.Context, 1)
+	var mu sync.Mutex
+	leads := false
 
 	b.status.set("waiting for the Lease")
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -124,7 +127,11 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 				if identity != "" && identity != b.cfg.Identity {
 					// Another replica publishes: this one is ready.
 					b.log.Info("standing by", zap.String("leader", identity))
-					b.status.set("")
+					mu.Lock()
+					defer mu.Unlock()
+					if !leads { // client-go may be late with this call
+						b.status.set("")
+					}
 				}
 			},
 		},
@@ -148,6 +155,10 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	case <-ended:
 		return nil // the Lease was lost before it was used
 	case lead := <-started:
+		mu.Lock()
+		leads = true
+		b.status.set("not publishing")
+		mu.Unlock()
 		b.log.Info("leading", zap.String("lease", b.cfg.LeaseNamespace+"/"+b.cfg.LeaseName), zap.String("identity", b.cfg.Identity))
 		b.metrics.leader.Set(1)
 		defer b.metrics.leader.Set(0)

@@ -25,7 +25,10 @@ func (b *Bridge) Ready() error {
 	}
 	s := b.publishing.Load()
 	if s == nil { // standing by
-		return b.status.err()
+		if err := b.status.err(); err != nil || b.publishing.Load() == nil {
+			return err
+		}
+		return errors.New("not publishing") // a session has begun meanwhile
 	}
 	if b.nc.Stats().Reconnects != b.memory.checked.Load() {
 		return errors.New("NATS was disconnected: stream and bucket are compared with what they acknowledged")

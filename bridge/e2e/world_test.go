@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,7 +138,13 @@ func (w *world) launch(cfg bridge.Config, kube *rest.Config) *running {
 func (w *world) launchAt(url string, cfg bridge.Config, kube *rest.Config) *running {
 	w.t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
-	log := zap.New(core)
+	var b *bridge.Bridge
+	log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == "leading" && b.Ready() == nil {
+			w.t.Error("a bridge is ready that has the Lease and has compared nothing")
+		}
+		return nil
+	}))
 	opts := append(natsconn.Options("appbridge test", log), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.IgnoreDiscoveredServers()) // a gate is not to be gone around
 	nc, err := nats.Connect(url, opts...)
@@ -149,8 +156,7 @@ func (w *world) launchAt(url string, cfg bridge.Config, kube *rest.Config) *runn
 		kube = rest.CopyConfig(w.Config)
 		kube.QPS = -1
 	}
-	b, err := bridge.New(cfg, kube, nc, log, registry)
-	if err != nil {
+	if b, err = bridge.New(cfg, kube, nc, log, registry); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
