@@ -99,6 +99,12 @@ func Serve(ctx context.Context, requests, answers *nats.Conn, cfg Config, log *z
 	s := &server{cfg: cfg, log: log}
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
+	gone := fmt.Errorf("service %s: %w", cfg.Name, nats.ErrConnectionClosed)
+	closed := answers.StatusChanged(nats.CLOSED)
+	defer answers.RemoveStatusListener(closed)
+	if answers.IsClosed() { // a listener is not told what was before it
+		return gone
+	}
 	stopped := make(chan struct{})
 	service, err := s.register(serving, requests, stopped)
 	if err != nil {
@@ -107,10 +113,10 @@ func Serve(ctx context.Context, requests, answers *nats.Conn, cfg Config, log *z
 	log.Info("request service started", zap.String("service", cfg.Name), zap.String("inboxPrefix", cfg.InboxPrefix))
 	select {
 	case <-ctx.Done():
-	case <-answers.StatusChanged(nats.CLOSED):
-		err = fmt.Errorf("service %s: %w", cfg.Name, nats.ErrConnectionClosed)
+	case <-closed:
+		err = gone
 	case <-stopped:
-		err = fmt.Errorf("service %s: %w", cfg.Name, nats.ErrConnectionClosed)
+		err = gone
 	}
 	s.mu.Lock()
 	s.closing = true

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
@@ -32,19 +33,21 @@ type runner struct {
 	ignored []string
 }
 
+func connect(t *testing.T, s *server.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 // run runs a service whose endpoint calls begin.
 func run(t *testing.T, begin func(nc *nats.Conn, ctx context.Context, r *request.Request) (func(), error)) *runner {
 	t.Helper()
 	s := suite.NATS(t, nil)
-	connect := func() *nats.Conn {
-		nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
-	}
-	r, own := &runner{t: t, nc: connect(), done: make(chan error, 1)}, connect()
+	r, own := &runner{t: t, nc: connect(t, s), done: make(chan error, 1)}, connect(t, s)
 	cfg := request.Config{
 		Name: "test", Version: "1.0.0", InboxPrefix: "_INBOX", Stats: func() any { return nil },
 		Endpoints: []request.Endpoint{{
@@ -71,6 +74,28 @@ func run(t *testing.T, begin func(nc *nats.Conn, ctx context.Context, r *request
 		return err
 	})
 	return r
+}
+
+// The connection for answers may be closed before the service waits for that.
+func TestAnswersClosedAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, nil)
+	requests, answers := connect(t, s), connect(t, s)
+	answers.Close()
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		done <- request.Serve(ctx, requests, answers, request.Config{Name: "test", Version: "1.0.0", Stats: func() any { return nil }}, zap.NewNop())
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, nats.ErrConnectionClosed) {
+			t.Errorf("got %v, want %v", err, nats.ErrConnectionClosed)
+		}
+	case <-time.After(patience):
+		t.Fatal("the service runs without a connection for its answers")
+	}
 }
 
 func refuse(t *testing.T, req *request.Request, err error) {
