@@ -79,7 +79,7 @@ func TestChecksAtOneTime(t *testing.T) {
 	const requests, most = 6, 2
 	entered, release := make(chan struct{}, requests), make(chan struct{})
 	w := serve(t, func(s *setup) {
-		s.writeTimeout = 300 * time.Millisecond
+		s.writeTimeout = 3 * time.Second // two requests must have begun by then
 		s.check = func(*servingv1.Service, *appv1.App, kservice.DeployConfig) []string {
 			entered <- struct{}{}
 			<-release

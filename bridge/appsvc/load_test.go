@@ -192,7 +192,7 @@ func (s *site) deploys(all []*wish, clients, atATime int) {
 		asking.Go(func() (err error) {
 			for {
 				d.answer, err = s.op(conns[i%clients], subjects.APIDeploy, d.id, wanted(s.app(d.id, d.version)))
-				if err != nil || d.answer.code != subjects.CodeUnavailable && d.answer.code != subjects.CodeDeadlineExceeded {
+				if err != nil || !d.answer.late() {
 					return err
 				}
 				d.open = true

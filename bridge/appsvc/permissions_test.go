@@ -213,9 +213,12 @@ func (s *site) operate(nc *nats.Conn, id subjects.AppID) error {
 		case subjects.APIDeleteReplica:
 			body = &appv1.ReplicaIdentifier{Name: "none"}
 		}
-		a, err := s.well(nc, op, id, body)
+		a, err := s.op(nc, op, id, body)
 		for deadline := time.Now().Add(patience); err == nil && a.code == subjects.CodeNotFound && time.Now().Before(deadline); {
 			a, err = s.op(nc, op, id, body) // the cache has yet to show it
+		}
+		if err == nil && a.err() != nil {
+			err = fmt.Errorf("%s %s: %w", op, id, a.err())
 		}
 		errs = append(errs, err)
 	}

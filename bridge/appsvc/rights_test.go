@@ -108,7 +108,7 @@ func TestChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustDo(t, s.ready(id))
+	mustDo(t, nc.Flush(), s.ready(id))
 	if msg, err := events.NextMsg(patience); err != nil {
 		t.Fatalf("no event: %v", err)
 	} else if got, _, err := s.names.ParseEvent(msg.Subject); err != nil || got != id {

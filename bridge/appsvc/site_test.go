@@ -87,7 +87,7 @@ func (s *site) bridgeConfig(name string) bridge.Config {
 		ClusterName: clusterName, Namespaces: []string{s.namespace},
 		Prefix: subjects.DefaultPrefix, Stream: subjects.DefaultStream, Bucket: subjects.DefaultBucket,
 		StreamReplicas: 1, Encoding: bridge.EncodingJSON, App: kservice.Config{BaseDomain: "apps.example.com"},
-		WatchBufferSize: 10000, PendingBytes: 256 << 20, FlushTimeout: 10 * time.Second, MaxDelay: 30 * time.Second,
+		WatchBufferSize: 10000, PendingBytes: 256 << 20, FlushTimeout: patience, MaxDelay: patience,
 	}
 	if name != "" {
 		cfg.LeaderElect, cfg.LeaseNamespace, cfg.LeaseName, cfg.Identity = true, s.namespace, "appbridge", name
@@ -164,9 +164,18 @@ func (s *site) serve(cfg appsvc.Config, cache appsvc.Cache, kube *rest.Config, n
 		s.t.Fatal(err)
 	}
 	background(s.t, service.Run)
+	// The list of a domain is the endpoint that is registered last.
+	ping := s.id("ping")
+	subject, err := s.as(cfg.Prefix).names.APIList(ping.Project, ping.Domain)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	soon(s.t, "the app service listens", func() error {
-		_, err := s.as(cfg.Prefix).well(nc, subjects.APIIngress, s.id("ping"), nil)
-		return err
+		a, err := s.ask(s.t.Context(), nc, subject, nil)
+		if err != nil {
+			return err
+		}
+		return a.err()
 	})
 }
 
@@ -266,6 +275,11 @@ func (s *site) well(nc *nats.Conn, op subjects.APIOp, id subjects.AppID, body pr
 		err = fmt.Errorf("%s %s: %w", op, id, a.err())
 	}
 	return a, err
+}
+
+// late reports whether Kubernetes was too slow for the service; the write may have been done.
+func (a *siteAnswer) late() bool {
+	return a.code == subjects.CodeUnavailable || a.code == subjects.CodeDeadlineExceeded
 }
 
 // wanted is the request for an app.

@@ -126,9 +126,11 @@ func TestExpiry(t *testing.T) {
 		creds := issuer.Issue(configtest.NewSeed(t), time.Now().Add(d))
 		configtest.ReplaceFiles(t, dir, map[string]string{"user.creds": creds})
 	}
-	valid(3 * time.Second)
+	valid(time.Hour) // it is final when the server refuses the first one
 	conn := connect(t, s, natsconn.Config{Creds: filepath.Join(dir, "user.creds")}, zap.NewNop())
 	eventually(t, "the connection", func() error { return connected(conn) })
+	valid(3 * time.Second)
+	kick(s, conn)
 	eventually(t, "the server refuses the expired JWT", func() error {
 		if conn.NATS.IsConnected() {
 			return fmt.Errorf("still connected")

@@ -141,7 +141,7 @@ func (f *flow) stops() answer {
 		if err != nil {
 			return err
 		}
-		text := f.Start(f.t, "nats kv get "+bucket+" "+key+" --raw").Wait()
+		text := f.Start(f.t, "nats kv get "+bucket+" "+key+" --raw || true").Wait() // it may not be there yet
 		app := &appv1.App{}
 		if err := appv1.Decode([]byte(strings.TrimSpace(text)), subjects.ContentTypeJSON, app); err != nil {
 			return fmt.Errorf("%q: %w", text, err)

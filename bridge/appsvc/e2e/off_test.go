@@ -15,7 +15,7 @@ import (
 // nothing in Kubernetes; and what it can be asked, it answers from memory.
 func TestWritesOff(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t, testenv.Options{Audit: true}, "", "--base-domain", "apps.example.com")
+	w := ownWorld(t, testenv.Options{Audit: true}, "", "--base-domain", "apps.example.com", "--audit-interval", "0")
 	app := testenv.App{Project: "shop", Domain: "production", Name: "quiet"}
 	svc, err := w.Create(t.Context(), app)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestReadme(t *testing.T) {
 		".api.delete.shop.production.hello ''": {subjects.HeaderOutcome + ": deleted\n", subjects.HeaderUID + ": "},
 	}
 	for _, line := range suite.Lines(t, filepath.Join("..", "..", "..", "docs", "apps.md"), "## Operate apps", checks) {
-		c := w.Start(t, line.Text)
+		c := w.Start(t, "export NATS_TIMEOUT=5m; "+line.Text) // the machine may be busy
 		got := c.Wait() + c.Stderr()
 		for _, want := range append(checks[line.Key], "!"+subjects.HeaderServiceError) {
 			without, forbidden := strings.CutPrefix(want, "!")

@@ -116,6 +116,12 @@ func (a answer) refused() string {
 	return ""
 }
 
+// late reports whether Kubernetes was too slow for the service; the write may have been done.
+func (a answer) late() bool {
+	code := a.header.Get(subjects.HeaderServiceErrorCode)
+	return code == subjects.CodeUnavailable.HeaderValue() || code == subjects.CodeDeadlineExceeded.HeaderValue()
+}
+
 // outcome is what a write came to.
 func (a answer) outcome() subjects.Outcome {
 	return subjects.Outcome(a.header.Get(subjects.HeaderOutcome))
