@@ -153,7 +153,7 @@ func newSite(t *testing.T, cluster *testenv.Cluster, url, name string) *site {
 
 func connected(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
-	nc := must[*nats.Conn](t)(nats.Connect(url, nats.MaxReconnects(-1)))
+	nc := must[*nats.Conn](t)(nats.Connect(url, nats.Timeout(patience), nats.MaxReconnects(-1)))
 	t.Cleanup(nc.Close)
 	return must[jetstream.JetStream](t)(jetstream.New(nc))
 }
@@ -260,11 +260,16 @@ func snapshotOf(ctx context.Context, js jetstream.JetStream, stream, filter stri
 		return nil, 0, err
 	}
 	apps = map[string]centralApp{}
-	for pending := consumer.CachedInfo().NumPending; pending > 0; pending-- {
+	for pending := consumer.CachedInfo().NumPending; pending > 0; {
 		msg, err := consumer.Next(jetstream.FetchContext(ctx))
 		if err != nil {
 			return nil, 0, err
 		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return nil, 0, err
+		}
+		pending = meta.NumPending // to the end: a message may have taken the place of one
 		sequence, err := strconv.ParseUint(msg.Headers().Get(subjects.HeaderEventSequence), 10, 64)
 		if err != nil {
 			return nil, 0, err

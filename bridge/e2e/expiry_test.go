@@ -16,7 +16,7 @@ import (
 
 // keepsEvents is how long the stream of these tests keeps an event. A bridge that the machine holds
 // up for that long misses some.
-const keepsEvents = 5 * time.Second
+const keepsEvents = 10 * time.Second
 
 // An app that was quiet for longer than the stream keeps its events: the stream
 // has none of it, the next one is appended without a previous event and says

@@ -68,7 +68,7 @@ func (w *world) rawReader(name string, durable bool) *rawReader {
 	r := &rawReader{
 		w: w, name: name, durable: durable, meanings: map[uint64]string{},
 		names: must[subjects.Subjects](w.t)(subjects.New(subjects.DefaultPrefix)),
-		nc:    must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))),
+		nc:    must[*nats.Conn](w.t)(nats.Connect(w.server.ClientURL(), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))),
 	}
 	r.js = must[jetstream.JetStream](w.t)(jetstream.New(r.nc, jetstream.WithDefaultTimeout(2*time.Second)))
 	ctx, cancel := context.WithCancel(w.t.Context())

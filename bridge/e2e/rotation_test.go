@@ -66,7 +66,13 @@ func TestRotation(t *testing.T) {
 			r := newRotationRig(t, newIdentity(t))
 			recorder := must[*testenv.Recorder](t)(r.Record(t.Context(), r.namespace))
 			bridge := r.serve(r.program, append(r.options, "--watch-buffer-size", "10000")...) // no merging: every state is counted
-			connections := r.server.NumClients()
+			const connections = 5                                                              // of the bridge, the app operations, the log service (two) and the test
+			eventually(t, "all are connected", func() error {
+				if n := r.server.NumClients(); n != connections {
+					return fmt.Errorf("%d of %d", n, connections)
+				}
+				return nil
+			})
 			done := make(chan struct{})
 			load := r.lives(done, 3)
 			for i := range 10 {

@@ -138,7 +138,11 @@ func (w *world) truth(observations []testenv.Observation) map[subjects.AppID][]s
 func (w *world) holdsAll(observations []testenv.Observation) {
 	w.t.Helper()
 	eventually(w.t, "all events are in the stream", func() error {
-		if got := int(w.lastSequence()); got < len(observations) {
+		stream, err := w.js.Stream(w.t.Context(), subjects.DefaultStream)
+		if err != nil {
+			return err // the stream may be electing a leader
+		}
+		if got := int(stream.CachedInfo().State.LastSeq); got < len(observations) {
 			return fmt.Errorf("%d of %d", got, len(observations))
 		}
 		return nil

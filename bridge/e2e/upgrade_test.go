@@ -329,7 +329,7 @@ func upgradeWorld(t *testing.T) (w *world, history *testenv.History, options, el
 	w = newWorldAt(t, servers.URL())
 	options = w.options(servers.URL())
 	elected = append(slices.Clone(options), "--leader-elect", "--lease-namespace", w.namespace, "--lease-name", "appbridge",
-		"--watch-buffer-size", "10000")
+		"--watch-buffer-size", "10000", "--flush-timeout", "2m")
 	history = must[*testenv.History](t)(w.History(t.Context(), w.namespace))
 	t.Cleanup(func() {
 		if err := history.Stop(); err != nil {

@@ -51,7 +51,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 	t.Logf("%d runs", runs)
 	r.waitReady()
 	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
-	w.findsNothing(cfg, time.Second)
+	w.findsNothing(cfg, 30*time.Second)
 	w.checkHeaders(w.events(0))
 	must[any](t)(nil, r.stop())
 }
@@ -120,7 +120,7 @@ func TestVerifyRepairsBesideABridge(t *testing.T) {
 	t.Logf("%d buckets were made by a repair", made)
 	r.waitReady()
 	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
-	w.findsNothing(cfg, 2*time.Second)
+	w.findsNothing(cfg, 30*time.Second)
 	must[any](t)(nil, r.stop())
 	events := w.events(0)
 	w.checkHeaders(events)
@@ -172,16 +172,16 @@ func TestVerifyUnreachable(t *testing.T) {
 	log := zap.NewNop()
 	nc := must[*nats.Conn](t)(nats.Connect(w.server.ClientURL(), append(natsconn.Options("verify", log), nats.Timeout(patience))...))
 	defer nc.Close()
-	opts := audit.Options{Timeout: 5 * time.Second} // the part that does answer may be slow
+	opts := audit.Options{Timeout: 10 * time.Second} // the part that does answer may be slow
 	kube := rest.CopyConfig(w.Config)
 	kube.Host = "https://127.0.0.1:1"
-	if _, err := bridge.Verify(t.Context(), cfg, kube, nc, log, opts); err == nil || !strings.HasPrefix(err.Error(), "Kubernetes did not answer within 5s: ") {
+	if _, err := bridge.Verify(t.Context(), cfg, kube, nc, log, opts); err == nil || !strings.HasPrefix(err.Error(), "Kubernetes did not answer within 10s: ") {
 		t.Errorf("got %v", err)
 	}
 	w.server.Shutdown()
 	w.server.WaitForShutdown()
 	report, err := bridge.Verify(t.Context(), cfg, w.Config, nc, log, opts)
-	if err == nil || !strings.HasPrefix(err.Error(), "NATS did not answer within 5s: NATS is not connected to ") || len(report.Differences) > 0 {
+	if err == nil || !strings.HasPrefix(err.Error(), "NATS did not answer within 10s: NATS is not connected to ") || len(report.Differences) > 0 {
 		t.Errorf("got %v, %v", report.Differences, err)
 	}
 }

@@ -175,7 +175,7 @@ func TestVerifyRepairs(t *testing.T) {
 	must[any](t)(nil, w.Client.Delete(t.Context(), gone))
 	must[*servingv1.Service](t)(w.Ready(t.Context(), ready, "ready-00001", 2))
 	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(cfg.App, w.events(0)) })
-	w.findsNothing(cfg, time.Second)
+	w.findsNothing(cfg, 30*time.Second) // the replicas of ready may come later than its state
 	must[any](t)(nil, r.stop())
 	if got := w.findsNothing(cfg, 0); got.Apps != 4 || got.Sequence != w.lastSequence() || len(got.Notes) != 0 {
 		t.Errorf("got %+v", got)

@@ -213,10 +213,11 @@ func publishedOf(p *Publisher, name string) *app.Record {
 // story lists the events of the stream, one "app/kind/version" for each.
 func (r *stage) story() []string {
 	r.t.Helper()
-	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	var info *jetstream.StreamInfo
+	suite.Eventually(r.t, suite.Patience, "the stream is read", func() (err error) { // the connection may be down
+		info, err = r.stream.Info(r.t.Context())
+		return err
+	})
 	lines := make([]string, info.State.LastSeq+1)
 	ctx, cancel := context.WithTimeout(r.t.Context(), suite.Patience)
 	defer cancel()

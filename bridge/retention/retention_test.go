@@ -43,7 +43,7 @@ func connect(t *testing.T, s *server.Server, options ...nats.Option) *nats.Conn 
 
 func newRigOn(t *testing.T, nc *nats.Conn, stream jetstream.StreamConfig) *rig {
 	t.Helper()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

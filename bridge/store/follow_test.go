@@ -68,7 +68,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := js.PublishMsgAsync(msg)
+			f, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(suite.Patience), jetstream.WithRetryAttempts(1000))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,7 @@ import (
 func TestUnreadableHeaders(t *testing.T) {
 	srv := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	nc := connectTo(t, srv.ClientURL())
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 // TestClusterRenamed: the name is in each event's ce-source, so a change of it is logged.
 func TestClusterRenamed(t *testing.T) {
 	nc := connectTo(t, suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

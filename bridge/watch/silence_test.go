@@ -131,12 +131,10 @@ func TestListThatEndsEarly(t *testing.T) {
 	i := startInformer(t, group, "", &toolscache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return emptyList(), nil },
 		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
-			w := apiwatch.NewFake()
+			w := apiwatch.NewFakeWithChanSize(1, false)
 			if opts.SendInitialEvents != nil {
-				go func() {
-					w.Add(bookmark("3"))
-					w.Stop()
-				}()
+				w.Add(bookmark("3"))
+				w.Stop()
 			}
 			return w, nil
 		},

@@ -19,6 +19,7 @@ import (
 
 const (
 	msgPlainList = "a list made no progress; a plain list follows"
+	msgListAgain = "a list made no progress; it is requested again"
 	msgReopen    = "a watch had no bookmark for too long; it is opened again"
 	msgRelist    = "an informer lists again"
 )
@@ -42,7 +43,8 @@ func TestListWithoutEnd(t *testing.T) {
 	second := r.start()
 	second.waitSynced()
 	second.expect("add one")
-	if got, want := reopened(t, r.group, watch.CauseInitialList), 1; got != want {
+	// A plain list of a busy API server may make no progress for so long, too.
+	if got, want := reopened(t, r.group, watch.CauseInitialList), 1+r.logs.FilterMessage(msgListAgain).Len(); got != want {
 		t.Errorf("%d lists were given up, want %d", got, want)
 	}
 	if got, want := r.logs.FilterMessage(msgPlainList).Len(), 1; got != want {
@@ -119,6 +121,7 @@ func TestRelistWithoutEnd(t *testing.T) {
 	r := newRig(t, watch.Limits{NoProgress: noProgress, NoBookmark: none, Remember: time.Millisecond}, testenv.APIProxyOptions{})
 	i := r.start()
 	i.waitSynced()
+	before := r.logs.FilterMessage(msgPlainList).Len() // a busy API server may have ended that list late
 	r.proxy.DropEndBookmark()
 	r.proxy.SwallowEvents(1, func(string, string, string) bool { return true })
 	r.create("lost")
@@ -126,7 +129,7 @@ func TestRelistWithoutEnd(t *testing.T) {
 	i.expect("add seen")
 	r.group.Relist("Service", r.namespace, watch.CauseAudit)
 	i.expect("add seen", "add lost")
-	if got, want := r.logs.FilterMessage(msgPlainList).Len(), 1; got != want {
+	if got, want := r.logs.FilterMessage(msgPlainList).Len(), before+1; got != want {
 		t.Errorf("%d log lines, want %d", got, want)
 	}
 }
