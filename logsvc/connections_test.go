@@ -61,8 +61,13 @@ func TestConnections(t *testing.T) {
 				return nil
 			})
 			map[string]*nats.Conn{"requests": requests, "streams": streams}[closed].Close()
-			if err := <-done; !errors.Is(err, nats.ErrConnectionClosed) {
-				t.Errorf("Run returned %v, want %v", err, nats.ErrConnectionClosed)
+			select {
+			case err := <-done:
+				if !errors.Is(err, nats.ErrConnectionClosed) {
+					t.Errorf("Run returned %v, want %v", err, nats.ErrConnectionClosed)
+				}
+			case <-time.After(patience):
+				t.Fatal("Run does not return")
 			}
 		})
 	}

@@ -138,7 +138,7 @@ func TestBlip(t *testing.T) {
 
 func blip(t *testing.T) (inTime bool) {
 	t.Helper()
-	writes := make(chan string)
+	writes := make(chan string, 8) // the stream may have ended on a busy machine
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
 		for {
 			select {

@@ -96,9 +96,12 @@ func TestAbandoned(t *testing.T) {
 			b.idle(source)
 		}
 	}
-	if n := b.metric("appbridge_log_requests_total"); int(n) != all {
-		t.Errorf("%v requests are counted", n)
-	}
+	b.eventually("every request is counted", func() error {
+		if n := b.metric("appbridge_log_requests_total"); int(n) != all {
+			return fmt.Errorf("%v are", n)
+		}
+		return nil
+	})
 	b.eventually("the server hears of every end", func() error {
 		if n := b.server.NumSubscriptions(); n > 100 {
 			return fmt.Errorf("%d subscriptions are left", n)

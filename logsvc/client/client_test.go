@@ -203,9 +203,11 @@ func TestWindow(t *testing.T) {
 	v.wantAcks(1)
 	<-entered
 	v.lines(1, "x\n") // the acknowledgement did not arrive
-	v.wantAcks(1)
+	v.wantAck(1)
 	close(leave)
-	v.wantAcks(2, 3)
+	// Some of what the service sent again may come only now.
+	v.wantAck(2)
+	v.wantAck(3)
 	v.end(subjects.LogEndEOF, 3)
 	if o := wait(t, done); o.err != nil {
 		t.Error(o.err)
@@ -229,7 +231,8 @@ func TestSlowHandler(t *testing.T) {
 		}
 		return nil
 	}, timing)
-	v.wantAcks(1, 1, 1)
+	v.wantAck(1) // behind some of 0, if the first message took long
+	v.wantAcks(1, 1)
 	close(leave)
 	for {
 		seq := uint64(0)

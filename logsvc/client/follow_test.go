@@ -221,7 +221,7 @@ func TestFollowReconnect(t *testing.T) {
 	source.write("pod-a", "a0")
 	startReplica(t, s.ClientURL(), source)
 	closed := make(chan struct{})
-	nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect("nats://"+p.Addr(), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func TestWithTheService(t *testing.T) {
 	}
 	t.Logf("%.2f million lines a second", groups*group/time.Since(began).Seconds()/1e6)
 
-	_, err = Tail(t.Context(), nc, Request{App: subjects.AppID{Project: "shop", Domain: "production", Name: "x"}}, c.take)
+	_, err = Tail(t.Context(), nc, Request{App: subjects.AppID{Project: "shop", Domain: "production", Name: "x"}, Timeout: patience}, c.take)
 	var failure *Error
 	if !errors.As(err, &failure) || failure.Code != subjects.CodeNotFound || err.Error() != "no app shop/production/x (404 NotFound)" {
 		t.Errorf("got %v", err)

@@ -186,6 +186,24 @@ func (v *service) wantAcks(want ...uint64) {
 	}
 }
 
+// wantAck waits for the acknowledgement of a number. Those below it may come again.
+func (v *service) wantAck(want uint64) {
+	v.t.Helper()
+	for {
+		select {
+		case got := <-v.acks:
+			if got > want {
+				v.t.Fatalf("got an acknowledgement of %d, want %d", got, want)
+			}
+			if got == want {
+				return
+			}
+		case <-time.After(patience):
+			v.t.Fatalf("got no acknowledgement of %d", want)
+		}
+	}
+}
+
 // collector keeps what a handler was given.
 type collector struct {
 	mu   sync.Mutex

@@ -33,13 +33,14 @@ func TestResume(t *testing.T) {
 		for writing.Err() == nil {
 			pod.Write(numbered(n))
 			n++
-			_ = testenv.Pause(writing, time.Millisecond) // ends with the test
+			_ = testenv.Pause(writing, 3*time.Millisecond) // ends with the test
 		}
 		written <- n
 	}()
+	// All lines: more than the last 1,000 may be there before a reader begins.
 	readers := map[string]*exec.Cmd{
-		"appbridge": exec.Command("appbridge", "logs", "-f", id.String()),
-		"nats":      exec.Command("nats", "req", "--raw", "--replies=0", "--timeout=1h", subjectOf(t, subjects.LogTail, id), `{"follow": true}`),
+		"appbridge": exec.Command("appbridge", "logs", "-f", "--tail", "all", id.String()),
+		"nats":      exec.Command("nats", "req", "--raw", "--replies=0", "--timeout=1h", subjectOf(t, subjects.LogTail, id), `{"follow": true, "tail": "all"}`),
 	}
 	seen := map[string]*progress{}
 	for name, cmd := range readers {

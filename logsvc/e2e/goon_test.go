@@ -27,15 +27,15 @@ func TestGoesOn(t *testing.T) {
 		}
 	})
 	w.NATS = s.ClientURL()
-	serve := func() *suite.Instance {
+	serve := func(services map[string]int) *suite.Instance {
 		t.Helper()
-		i, err := w.Serve(t.Context(), nil, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", "goes-on")
+		i, err := w.Serve(t.Context(), services, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", "goes-on")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return i
 	}
-	serving := serve()
+	serving := serve(services())
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
 	proxy, err := testenv.NewProxy(s.Addr().String())
@@ -53,11 +53,11 @@ func TestGoesOn(t *testing.T) {
 			if pod.Write(numbered(n)) {
 				n++
 			}
-			_ = testenv.Pause(writing, time.Millisecond) // ends with the test
+			_ = testenv.Pause(writing, 3*time.Millisecond) // ends with the test
 		}
 		written <- n
 	}()
-	cmd := exec.Command("appbridge", "logs", "-f", id.String(), "--nats-url", "nats://"+proxy.Addr())
+	cmd := exec.Command("appbridge", "logs", "-f", "--tail", "all", id.String(), "--nats-url", "nats://"+proxy.Addr())
 	var said strings.Builder
 	cmd.Stderr = &said
 	p := w.follow(t, cmd)
@@ -72,12 +72,12 @@ func TestGoesOn(t *testing.T) {
 		})
 	}
 	more("the first lines", 100)
-	next := serve()
+	next := serve(nil)
 	if err := serving.Stop(patience); err != nil {
 		t.Fatal(err)
 	}
 	more("after a bridge was stopped", 200)
-	serving, next = next, serve()
+	serving, next = next, serve(nil)
 	if err := serving.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -183,6 +183,7 @@ func TestKubernetesRollout(t *testing.T) {
 	check(t, next.Recover(t.Context()))
 	next.Write(numbers(0, 5)...)
 	r.wait(next, numbers(0, 5)...) // from its beginning
+	soon(t, "it follows", following(old))
 	old.Write("last words")
 	check(t, old.Delete(t.Context()))
 	r.wait(old, "4", "last words")
