@@ -279,7 +279,7 @@ func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			batch, err := consumer.FetchNoWait(10)
+			batch, err := consumer.Fetch(len(tc.want), jetstream.FetchMaxWait(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,6 +292,13 @@ func TestServerKeepsStreamMessagesFromProjects(t *testing.T) {
 			}
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			info, err := consumer.Info(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.NumPending > 0 {
+				t.Errorf("%d messages more are selected", info.NumPending)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ func TestEmbeddedServerKeepsItsStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		js, err := jetstream.New(nc)
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func fillStream(t *testing.T, e *embedded, size int) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,10 @@ func TestFullDisk(t *testing.T) {
 		}
 		disk.free(t)
 		waitFor(t, "ready with room on the disk", func() bool { status, _ := readyz(t, s); return status == http.StatusOK })
-		waitFor(t, "the links", func() bool { return nc.IsConnected() && s.nc.IsConnected() })
+		waitFor(t, "the links", func() bool {
+			// The connection may not know yet that the server has restarted.
+			return nc.FlushTimeout(time.Second) == nil && s.nc.IsConnected()
+		})
 	}
 	if err := publish(suite.Patience); err != nil {
 		t.Errorf("with room on the disk: %v", err)

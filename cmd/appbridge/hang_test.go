@@ -140,7 +140,7 @@ func askServices(t *testing.T, url string, flood bool) {
 			}
 		}
 	}
-	if err := nc.Flush(); err != nil {
+	if err := nc.FlushTimeout(suite.Patience); err != nil {
 		t.Fatal(err)
 	}
 }

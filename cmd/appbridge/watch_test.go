@@ -28,7 +28,7 @@ type publishedApps struct {
 
 func newPublishedApps(tb testing.TB, url string) *publishedApps {
 	tb.Helper()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(url, nats.Timeout(suite.Patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -198,7 +198,7 @@ func watchStore(t *testing.T, s *store, opts Options) func() Item {
 		select {
 		case it := <-items:
 			return it
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("nothing follows")
 			return Item{}
 		}

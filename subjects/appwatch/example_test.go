@@ -99,9 +99,9 @@ func exampleStream() (js jetstream.JetStream, done func()) {
 	if !s.ReadyForConnections(patience) {
 		check(errors.New("the server is not ready"))
 	}
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience))
 	check(err)
-	js, err = jetstream.New(nc)
+	js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	check(err)
 	ctx := context.Background()
 	for name, subject := range map[string]string{"FLYTE_APPS": "flyte.apps.events.>", "KV_flyte-apps": "$KV.flyte-apps.>"} {

@@ -43,9 +43,10 @@ func TestNotice(t *testing.T) {
 			if it := r.expect("event shop/production/a updated 5")[0]; !it.Synthesized() || !it.Position.Owed {
 				t.Errorf("got synthesized %v, position %v", it.Synthesized(), it.Position)
 			}
+			// Before the other reader begins: that does not read the notice, so it reads the bucket soon.
+			w.purge(subjects.BucketStream(w.bucket), jetstream.WithPurgeSubject(subjects.BucketSubject(w.bucket, "shop.production.ghost")))
 			resumed := watch(t, w.js, appwatch.Options{Project: project, From: item.Position})
 			resumed.expect("event shop/production/a updated 5", "mark 5")
-			w.purge(subjects.BucketStream(w.bucket), jetstream.WithPurgeSubject(subjects.BucketSubject(w.bucket, "shop.production.ghost")))
 			r.expect("restart: "+noticed+" 2-3", "state shop/production/a updated 5", "state shop/production/ghost deleted 0 changed", "mark 5")
 			// Who resumes does not know what was yielded before: a copy is complete at the mark.
 			resumed.expect("restart: "+noticed, "state shop/production/a updated 5", "mark 5")

@@ -15,12 +15,12 @@ import (
 // A reader since a time that has received nothing yet has not caught up if there is an event of that
 // time. A busy server may take a while to deliver it.
 func TestSinceBeforeDelivery(t *testing.T) {
-	nc, err := nats.Connect(suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
+	nc, err := nats.Connect(suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL(), nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

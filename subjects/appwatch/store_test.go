@@ -22,12 +22,12 @@ type store struct {
 
 func newStore(t *testing.T) *store {
 	t.Helper()
-	nc, err := nats.Connect(suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
+	nc, err := nats.Connect(suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL(), nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

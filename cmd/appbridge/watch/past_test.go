@@ -293,7 +293,7 @@ func TestAtDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

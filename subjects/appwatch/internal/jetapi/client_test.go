@@ -19,12 +19,12 @@ func TestMain(m *testing.M) { suite.Main(m, func() error { return nil }) }
 // open makes the stream S with the messages s.0 to s.99, and a client.
 func open(t *testing.T) (*nats.Conn, *jetapi.Client) {
 	t.Helper()
-	nc, err := nats.Connect(suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
+	nc, err := nats.Connect(suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL(), nats.Timeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
