@@ -37,12 +37,12 @@ func runLimit(ctx context.Context, url, kind, file string, apps, count int) erro
 	if err := json.Unmarshal(text, &of); err != nil {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(patience))
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window))
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window), jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func runLimit(ctx context.Context, url, kind, file string, apps, count int) erro
 	last := make([]int, apps) // sequence of each app's last event
 	var acks []jetstream.PubAckFuture
 	publish := func(m *nats.Msg) error {
-		ack, err := js.PublishMsgAsync(m)
+		ack, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience))
 		acks = append(acks, ack)
 		return err
 	}

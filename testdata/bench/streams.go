@@ -20,12 +20,15 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
+// patience bounds a call of NATS. Nothing is expected to come near it.
+const patience = 5 * time.Minute
+
 func connect(address string) (jetstream.JetStream, error) {
-	nc, err := nats.Connect("nats://" + address)
+	nc, err := nats.Connect("nats://"+address, nats.Timeout(patience))
 	if err != nil {
 		return nil, err
 	}
-	return jetstream.New(nc)
+	return jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 }
 
 // streams are those of a bridge.

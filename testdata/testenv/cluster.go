@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,7 @@ func (c *Cluster) start(ctx context.Context, bin string, opts Options) error {
 		return err
 	}
 	began := time.Now()
-	cfg, err := c.env.Start()
+	cfg, err := c.startControlPlane(ctx)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w\n%s", err, c.serverLogs()), inUse(c.logFile(etcdName)), inUse(c.logFile(apiServerName)))
 	}
@@ -149,6 +150,31 @@ func (c *Cluster) start(ctx context.Context, bin string, opts Options) error {
 		}
 	}
 	return c.createNamespaces(ctx, opts.Namespaces)
+}
+
+// startControlPlane starts etcd and kube-apiserver. envtest waits no longer than 5 s for the
+// namespace default, which a busy machine may exceed, and has nothing to install after that.
+func (c *Cluster) startControlPlane(ctx context.Context) (*rest.Config, error) {
+	cfg, err := c.env.Start()
+	if err == nil || c.env.Config == nil || !strings.Contains(err.Error(), "default namespace didn't register") {
+		return cfg, err
+	}
+	cfg = c.env.Config
+	kube, err := client.New(cfg, client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+	defer cancel()
+	for {
+		err := kube.Get(ctx, client.ObjectKey{Name: metav1.NamespaceDefault}, &corev1.Namespace{})
+		if err == nil {
+			return cfg, nil
+		}
+		if pause(ctx) != nil {
+			return nil, fmt.Errorf("get namespace %s: %w", metav1.NamespaceDefault, err)
+		}
+	}
 }
 
 // configure prepares envtest: our binaries, our folder, our certificates'

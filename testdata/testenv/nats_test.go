@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 func startNATS(t *testing.T, opts testenv.NATSOptions) *testenv.NATS {
@@ -39,7 +40,7 @@ func connect(t *testing.T, url string) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	return must[jetstream.JetStream](t)(jetstream.New(nc))
+	return must[jetstream.JetStream](t)(jetstream.New(nc, jetstream.WithDefaultTimeout(suite.Patience)))
 }
 
 // publish tries until the stream has taken the message, each exactly once.
@@ -79,11 +80,11 @@ func TestNATSAlone(t *testing.T) {
 	n := startNATS(t, testenv.NATSOptions{MaxPayload: 2048})
 	url := n.URL()
 	js := connect(t, url)
-	if got, want := js.Conn().MaxPayload(), int64(2048); got != want {
-		t.Errorf("largest payload = %d, want %d", got, want)
-	}
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}}); err != nil {
 		t.Fatal(err)
+	}
+	if got, want := js.Conn().MaxPayload(), int64(2048); got != want {
+		t.Errorf("largest payload = %d, want %d", got, want)
 	}
 	number := 0
 	for name, end := range map[string]func(int) error{"kill": n.Kill, "stop": n.Stop} {
