@@ -122,9 +122,10 @@ knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcil
 	cd testdata/cluster/knative && CGO_ENABLED=0 GOWORK=off GOFLAGS=-trimpath \
 		go tool -modfile=../../../.ci/golangci-lint.mod golangci-lint run --config=../../../.golangci.yaml .
 
-# Every package but those whose tests all need an API server. -short skips the others that do;
-# `make test` runs them.
-UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) $(PACKAGES) | grep -vE '/(e2e|testenv|suite)$$')
+# Every package of the program, and what judges it in tests, but those whose tests all need an API
+# server. -short skips the other tests that do; `make test` runs them.
+UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) ./... ./testdata/chaos/audit ./testdata/histories/... ./testdata/testenv/corpus \
+	| grep -vE '/(e2e|testenv)$$')
 
 .PHONY: test-unit
 test-unit: ## Run what needs no API server, of every package, in a minute or two (make test runs everything)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -159,9 +159,9 @@ func TestDroppedPlace(t *testing.T) {
 }
 
 // proxied is a way to a server that can be cut.
-func proxied(t *testing.T, s *server.Server) *testenv.Proxy {
+func proxied(t *testing.T, s *server.Server) *network.Proxy {
 	t.Helper()
-	p, err := testenv.NewProxy(s.Addr().String())
+	p, err := network.NewProxy(s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func proxied(t *testing.T, s *server.Server) *testenv.Proxy {
 // the end was written to a connection that was dead by then.
 func TestEndInOutage(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(*testenv.Proxy) error{"cut": (*testenv.Proxy).Cut, "hang": (*testenv.Proxy).Hang} {
+	for name, fail := range map[string]func(*network.Proxy) error{"cut": (*network.Proxy).Cut, "hang": (*network.Proxy).Hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := suite.NATS(t, nil)
@@ -273,8 +273,10 @@ func ownOutage(t *testing.T) (inTime bool) {
 
 func testPause(t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := testenv.Pause(t.Context(), d); err != nil {
-		t.Fatal(err)
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal(context.Cause(t.Context()))
 	}
 }
 

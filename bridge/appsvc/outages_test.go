@@ -18,6 +18,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -135,7 +136,7 @@ func (s *site) settle(w *writers, history *testenv.History, replica *siteReplica
 // answer has each version written once, and the last one stands.
 func TestNATSRestart(t *testing.T) {
 	t.Parallel()
-	suite.Needed(t)
+	kubesuite.Needed(t)
 	servers, err := testenv.StartNATS(t.Context(), testenv.NATSOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +171,7 @@ func TestNATSRestart(t *testing.T) {
 // taken to be missing.
 func TestAPIServerRestart(t *testing.T) {
 	t.Parallel()
-	suite.Needed(t)
+	kubesuite.Needed(t)
 	own, err := testenv.Start(t.Context(), testenv.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // fault is what happens to the first request with a method for a resource:
@@ -266,7 +266,7 @@ func TestKubernetesAway(t *testing.T) {
 	p := newPlace(t)
 	at, err := url.Parse(p.Config.Host)
 	p.must(err)
-	proxy, err := testenv.NewProxy(at.Host)
+	proxy, err := network.NewProxy(at.Host)
 	p.must(err)
 	t.Cleanup(func() {
 		if err := proxy.Close(); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // What happens to a cluster as a whole. It is one of its own, so that no other
@@ -45,7 +46,7 @@ func compacted(w *world) {
 	t, ctx := w.t, w.t.Context()
 	service := must[*servingv1.Service](t)
 	server := must[*url.URL](t)(url.Parse(w.Config.Host))
-	proxy := must[*testenv.Proxy](t)(testenv.NewProxy(server.Host))
+	proxy := must[*network.Proxy](t)(network.NewProxy(server.Host))
 	defer func() {
 		if err := proxy.Close(); err != nil {
 			t.Error(err)

@@ -24,7 +24,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/chaos/audit"
 	"github.com/appbridge/appbridge/testdata/testenv"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // oldCommit is the last one whose events have no status headers, whose appends the fence of the
@@ -58,7 +59,7 @@ func (w *world) programs() (older, newer program) {
 		builds.older = program{name: "old", path: filepath.Join(cache, "appbridge", name)}
 		builds.newer = program{name: "new", path: filepath.Join(dir, "appbridge"), status: true}
 		var g errgroup.Group
-		g.Go(func() error { return suite.Build(w.t.Context(), builds.newer.path) })
+		g.Go(func() error { return kubesuite.Build(w.t.Context(), builds.newer.path) })
 		g.Go(func() error { return buildCommit(root, oldCommit, builds.older.path) })
 		builds.err = g.Wait()
 	})
@@ -125,7 +126,7 @@ func runs(cmd *exec.Cmd) error {
 
 // replica is a running `appbridge serve`.
 type replica struct {
-	*suite.Instance
+	*kubesuite.Instance
 	program
 }
 
@@ -143,12 +144,12 @@ func (w *world) options(url string) []string {
 // serve starts a program with further options, and waits until it is ready.
 func (w *world) serve(p program, options ...string) *replica {
 	w.t.Helper()
-	address := must[string](w.t)(testenv.FreeAddress(""))
+	address := must[string](w.t)(network.FreeAddress(""))
 	log := filepath.Join(w.t.TempDir(), "log")
 	name := fmt.Sprintf("appbridge-%s-%s", p.name, address)
 	args := append([]string{"serve", "--http-listen", address, "--log-format", "json"}, options...)
 	process := must[*testenv.Process](w.t)(w.Run(name, log, p.path, args...))
-	r := &replica{Instance: &suite.Instance{Process: process, HTTP: address}, program: p}
+	r := &replica{Instance: &kubesuite.Instance{Process: process, HTTP: address}, program: p}
 	w.t.Cleanup(func() {
 		if err := process.Kill(); err != nil {
 			w.t.Error(err)

@@ -30,6 +30,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -37,7 +38,7 @@ import (
 const patience = suite.Patience
 
 // cluster is shared by all tests: each has a namespace of its own.
-var cluster suite.Cluster
+var cluster kubesuite.Cluster
 
 func TestMain(m *testing.M) { suite.Main(m, cluster.Stop) }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -33,7 +34,7 @@ import (
 const waitLimit = suite.Patience
 
 var (
-	cluster    suite.Cluster
+	cluster    kubesuite.Cluster
 	namespaces atomic.Int64
 )
 

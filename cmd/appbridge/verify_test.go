@@ -22,8 +22,8 @@ import (
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -259,7 +259,7 @@ func TestVerifyNamespaceAndClusterName(t *testing.T) {
 // unusedAddress is one that nobody listens on.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	address, err := testenv.FreeAddress("")
+	address, err := network.FreeAddress("")
 	if err != nil {
 		t.Fatal(err)
 	}

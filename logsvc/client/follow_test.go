@@ -20,7 +20,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -211,7 +211,7 @@ func TestFollowRollout(t *testing.T) {
 // meanwhile a container is started again, a pod goes and another comes.
 func TestFollowReconnect(t *testing.T) {
 	s := suite.NATS(t, nil)
-	p, err := testenv.NewProxy(s.Addr().String())
+	p, err := network.NewProxy(s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // What cannot be served is answered with one line that says why, and ends at
@@ -132,7 +133,7 @@ func TestStopWhileNATSHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen, err := testenv.FreeAddress("")
+	listen, err := network.FreeAddress("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -27,7 +29,7 @@ func TestGoesOn(t *testing.T) {
 		}
 	})
 	w.NATS = s.ClientURL()
-	serve := func(services map[string]int) *suite.Instance {
+	serve := func(services map[string]int) *kubesuite.Instance {
 		t.Helper()
 		i, err := w.Serve(t.Context(), services, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", "goes-on")
 		if err != nil {
@@ -38,7 +40,7 @@ func TestGoesOn(t *testing.T) {
 	serving := serve(services())
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
-	proxy, err := testenv.NewProxy(s.Addr().String())
+	proxy, err := network.NewProxy(s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -38,7 +39,7 @@ func TestReadme(t *testing.T) {
 	const list = "# appbridge: replicas: storefront-shop-production-1, storefront-shop-production-2\n"
 	var said atomic.Int64
 	// later is what a follow must bring as it is written.
-	later := func(t *testing.T, c *suite.Command, wants ...string) {
+	later := func(t *testing.T, c *kubesuite.Command, wants ...string) {
 		t.Helper()
 		for _, want := range wants {
 			c.WaitFor(want)
@@ -48,8 +49,8 @@ func TestReadme(t *testing.T) {
 		c.WaitFor("1 " + text + "\n")
 		c.Interrupt()
 	}
-	ends := func(wants ...string) func(t *testing.T, c *suite.Command) {
-		return func(t *testing.T, c *suite.Command) {
+	ends := func(wants ...string) func(t *testing.T, c *kubesuite.Command) {
+		return func(t *testing.T, c *kubesuite.Command) {
 			t.Helper()
 			got := c.Wait()
 			for _, want := range wants {
@@ -60,15 +61,15 @@ func TestReadme(t *testing.T) {
 			}
 		}
 	}
-	checks := map[string]func(t *testing.T, c *suite.Command){
+	checks := map[string]func(t *testing.T, c *kubesuite.Command){
 		`logs.get.`: ends("\n1 one 149\n2 two 149\n1 panic: at the disco\n", "one 060", "!one 040", "!an hour ago"),
-		`logs.tail.shop.production.storefront '{"follow": true}'`: func(t *testing.T, c *suite.Command) {
+		`logs.tail.shop.production.storefront '{"follow": true}'`: func(t *testing.T, c *kubesuite.Command) {
 			later(t, c, list, "\n1 one 000\n", "\n2 two 149\n")
 		},
-		`logs.open.`: func(t *testing.T, c *suite.Command) {
+		`logs.open.`: func(t *testing.T, c *kubesuite.Command) {
 			later(t, c, list, "\n1 one 000\n", "\n2 two 149\n")
 		},
-		`"replica": "storefront-shop-production-1"`: func(t *testing.T, c *suite.Command) {
+		`"replica": "storefront-shop-production-1"`: func(t *testing.T, c *kubesuite.Command) {
 			c.WaitFor("# appbridge: replicas: storefront-shop-production-1\n")
 			c.WaitFor("\none 000\n")
 			if got := c.Interrupt(); strings.Contains(got, "two") {
@@ -79,7 +80,7 @@ func TestReadme(t *testing.T) {
 		`"previous": true`: ends(list, "\n1 first life of 1\n", "2 first life of 2\n", "!one 000"),
 		`"format": "json"`: ends("Z one 149\n", "Z two 149\n", "!{"),
 		`storefront      `: ends("1 one 000\n", "2 two 149\n", "!# appbridge"),
-		`-f --tail 20`:     func(t *testing.T, c *suite.Command) { later(t, c, "2 two 149\n", "1 panic: at the disco\n") },
+		`-f --tail 20`:     func(t *testing.T, c *kubesuite.Command) { later(t, c, "2 two 149\n", "1 panic: at the disco\n") },
 		`--since 10m`:      ends("1 panic: at the disco\n", "!one 0", "!first life"),
 	}
 	for _, line := range suite.Lines(t, filepath.Join("..", "..", "docs", "logs.md"), "## Read an app's logs", checks) {

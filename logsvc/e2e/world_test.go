@@ -19,6 +19,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -34,8 +35,8 @@ var shared struct { //nolint:gochecknoglobals // one cluster for all tests
 
 // world is a cluster with a kubelet, and a bridge with its embedded server.
 type world struct {
-	*suite.World
-	bridge *suite.Instance
+	*kubesuite.World
+	bridge *kubesuite.Instance
 }
 
 // The tests mostly wait: more of them run at a time than there are processors.
@@ -88,7 +89,7 @@ func owned(t *testing.T, start func() (*world, error)) *world {
 }
 
 func newWorld(ctx context.Context) (*world, error) {
-	w, err := suite.StartWorld(ctx, testenv.Options{})
+	w, err := kubesuite.StartWorld(ctx, testenv.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func newWorld(ctx context.Context) (*world, error) {
 }
 
 // serve starts the bridge of a world.
-func serve(ctx context.Context, in *suite.World, args ...string) (*world, error) {
+func serve(ctx context.Context, in *kubesuite.World, args ...string) (*world, error) {
 	w := &world{World: in}
 	var err error
 	// Tests and benchmarks of throughput are not for a limit to decide.

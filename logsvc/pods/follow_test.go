@@ -17,7 +17,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/testdata/testenv"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 )
 
 // check fails the test on an error of a step.
@@ -139,7 +139,7 @@ func TestKubernetesBusy(t *testing.T) {
 // TestKubernetesAPIServer restarts the API server under a stream.
 func TestKubernetesAPIServer(t *testing.T) {
 	t.Parallel()
-	suite.Needed(t)
+	kubesuite.Needed(t)
 	cluster, err := testenv.Start(t.Context(), testenv.Options{})
 	check(t, err)
 	defer func() { check(t, cluster.Stop()) }()

@@ -10,11 +10,12 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // cluster is shared by all tests: each has a namespace and a node of its own.
-var cluster suite.Cluster
+var cluster kubesuite.Cluster
 
 func TestMain(m *testing.M) { suite.Main(m, cluster.Stop) }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 func TestKubernetesChoice(t *testing.T) {
@@ -277,7 +278,7 @@ func TestKubernetesPending(t *testing.T) {
 }
 
 func TestKubernetesUnreachable(t *testing.T) {
-	address, err := testenv.FreeAddress("")
+	address, err := network.FreeAddress("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appwatch"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -24,7 +25,7 @@ func TestAppwatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t, "nats.conf", nil)
-	s.world = &suite.World{Bin: bin}
+	s.world = &kubesuite.World{Bin: bin}
 	bridge := s.client("bridge")
 	js := jetStream(t, bridge)
 	for name, subject := range map[string]string{"FLYTE_APPS": "flyte.apps.events.>", "KV_flyte-apps": "$KV.flyte-apps.>"} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -64,7 +65,7 @@ func TestBridgeRights(t *testing.T) {
 		s.entry(name, "KV-Operation")
 	}
 	s.uses(heard, "$JS.API.STREAM.PURGE.KV_flyte-apps")
-	bridges := []*suite.Instance{s.bridge}
+	bridges := []*kubesuite.Instance{s.bridge}
 	for _, change := range []func(*client){s.unmark, s.lose} {
 		if err := s.bridge.Stop(suite.Patience); err != nil {
 			t.Fatal(err)

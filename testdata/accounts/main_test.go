@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // cluster has an app of the project shop and one of the project bank, each with a replica that has
 // written a line.
-var cluster = suite.SharedWorld{Prepare: createApps}
+var cluster = kubesuite.SharedWorld{Prepare: createApps}
 
 func TestMain(m *testing.M) {
 	// A mirror that ends tries for some seconds to delete its consumer, which APPS does not export.
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 	suite.Main(m, cluster.Stop, mirror)
 }
 
-func createApps(ctx context.Context, w *suite.World) error {
+func createApps(ctx context.Context, w *kubesuite.World) error {
 	for _, project := range []string{"shop", "bank"} {
 		svc, err := w.Create(ctx, testenv.App{Project: project, Domain: "production", Name: "storefront"})
 		if err != nil {
@@ -58,8 +59,8 @@ type site struct {
 	server *server.Server
 	certs  *certificates
 	mutual bool
-	world  *suite.World
-	bridge *suite.Instance
+	world  *kubesuite.World
+	bridge *kubesuite.Instance
 }
 
 // configuration is the folder of the configuration with the project bank added, as the head of

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -19,7 +20,7 @@ func TestMirrorFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t, "nats.conf", nil)
-	s.world = &suite.World{Bin: bin}
+	s.world = &kubesuite.World{Bin: bin}
 	js, err := jetstream.New(s.client("bridge").nc)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 )
 
 // faultCase is one run and the alerts that fire in its course.
@@ -47,7 +47,7 @@ func cases() []faultCase {
 // rollouts, a crash of the leader and a restart of NATS. Every query of the dashboard returns series
 // of the healthy run.
 func TestFaults(t *testing.T) {
-	suite.Needed(t)
+	kubesuite.Needed(t)
 	wanted := usedMetrics(t)
 	var tests []ruleTest
 	tapes := map[string]*tape{}

@@ -18,6 +18,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -25,7 +27,7 @@ import (
 const patience = suite.Patience
 
 // shared is the cluster of all runs, with the namespace of each.
-var shared suite.SharedWorld //nolint:gochecknoglobals // one cluster for all tests
+var shared kubesuite.SharedWorld //nolint:gochecknoglobals // one cluster for all tests
 
 // The runs mostly wait: more of them run at a time than there are processors.
 func TestMain(m *testing.M) {
@@ -40,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // run is a namespace with bridges and a NATS server of its own, and the scrapes of the bridges.
 type run struct {
-	*suite.World
+	*kubesuite.World
 	*tape
 	t         *testing.T
 	namespace string
@@ -53,7 +55,7 @@ type run struct {
 
 // bridge is one `appbridge serve`.
 type bridge struct {
-	*suite.Instance
+	*kubesuite.Instance
 	name string
 }
 
@@ -95,10 +97,10 @@ func (r *run) must(err error) {
 func (r *run) launch(options ...string) *bridge {
 	r.t.Helper()
 	r.started++
-	b := &bridge{Instance: &suite.Instance{}, name: fmt.Sprintf("%s-%d", r.namespace, r.started)}
+	b := &bridge{Instance: &kubesuite.Instance{}, name: fmt.Sprintf("%s-%d", r.namespace, r.started)}
 	dir, err := r.Dir(b.name)
 	r.must(err)
-	b.HTTP, err = testenv.FreeAddress("")
+	b.HTTP, err = network.FreeAddress("")
 	r.must(err)
 	args := append([]string{
 		"serve", "--kubeconfig", r.KubeconfigPath, "--cluster-name", "test", "--namespaces", r.namespace,

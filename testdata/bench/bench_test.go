@@ -23,7 +23,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 )
 
 // The roles of a round are this program.
@@ -142,7 +142,7 @@ func TestRound(t *testing.T) {
 	}
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "appbridge")
-	if err := suite.Build(t.Context(), bin); err != nil {
+	if err := kubesuite.Build(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := readSettings([]string{"--bin", bin, "--base", bin, "--apps", "50", "--updates", "200", "--paced", "20", "--rounds", "1", "--rest", "0s", "--out", dir})

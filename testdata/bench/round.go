@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // variant is a program that is measured, with what it needs.
@@ -78,7 +78,7 @@ func measure(ctx context.Context, cfg settings, v variant, apps int, messages st
 		}
 	}()
 	for _, address := range []*string{&r.stub, &r.web, &r.nats} {
-		if *address, err = testenv.FreeAddress(""); err != nil {
+		if *address, err = network.FreeAddress(""); err != nil {
 			return nil, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 const (
@@ -31,8 +32,8 @@ const (
 type bridge struct {
 	name string
 	w    *world
-	nats []*testenv.Proxy  // by server
-	api  *testenv.Proxy    // cuts and hangs the way to mute
+	nats []*network.Proxy  // by server
+	api  *network.Proxy    // cuts and hangs the way to mute
 	mute *testenv.APIProxy // before the API server
 	http string
 	log  string
@@ -63,7 +64,7 @@ func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
 	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
-	if b.http, err = testenv.FreeAddress(""); err != nil {
+	if b.http, err = network.FreeAddress(""); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	b.args = append(
@@ -109,12 +110,12 @@ func (b *bridge) connect(kubeconfig string, direct bool) (urls string, err error
 	return strings.Join(all, ","), writeKubeconfig(b.mute, kubeconfig, b.api.Addr())
 }
 
-func proxyTo(target string) (*testenv.Proxy, error) {
+func proxyTo(target string) (*network.Proxy, error) {
 	u, err := url.Parse(target)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
-	return testenv.NewProxy(u.Host)
+	return network.NewProxy(u.Host)
 }
 
 // writeKubeconfig writes an administrator's kubeconfig that leads to the proxy by
@@ -276,11 +277,11 @@ func (b *bridge) total(name string) float64 {
 }
 
 // links to NATS, all at once.
-func (b *bridge) cutNATS() error  { return each(b.nats, (*testenv.Proxy).Cut) }
-func (b *bridge) hangNATS() error { return each(b.nats, (*testenv.Proxy).Hang) }
-func (b *bridge) healNATS() error { return each(b.nats, (*testenv.Proxy).Heal) }
+func (b *bridge) cutNATS() error  { return each(b.nats, (*network.Proxy).Cut) }
+func (b *bridge) hangNATS() error { return each(b.nats, (*network.Proxy).Hang) }
+func (b *bridge) healNATS() error { return each(b.nats, (*network.Proxy).Heal) }
 
-func each(proxies []*testenv.Proxy, do func(*testenv.Proxy) error) error {
+func each(proxies []*network.Proxy, do func(*network.Proxy) error) error {
 	var errs []error
 	for _, p := range proxies {
 		errs = append(errs, do(p))
@@ -295,7 +296,7 @@ func (b *bridge) close() error {
 	b.mu.Unlock()
 	errs := []error{b.kill()}
 	b.watching.Wait()
-	errs = append(errs, each(b.nats, (*testenv.Proxy).Close))
+	errs = append(errs, each(b.nats, (*network.Proxy).Close))
 	if b.api != nil {
 		errs = append(errs, b.api.Close())
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -29,12 +30,12 @@ const (
 	chartDir = "deploy/chart/appbridge"
 )
 
-var world = suite.SharedWorld{Prepare: installMonitoring}
+var world = kubesuite.SharedWorld{Prepare: installMonitoring}
 
 func TestMain(m *testing.M) { suite.Main(m, world.Stop) }
 
 // installMonitoring installs the definitions of PodMonitor and PrometheusRule.
-func installMonitoring(ctx context.Context, w *suite.World) error {
+func installMonitoring(ctx context.Context, w *kubesuite.World) error {
 	const module = "github.com/prometheus-operator/prometheus-operator"
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-modfile=.ci/prometheus-operator.mod", "-json", module)
 	cmd.Dir = root
@@ -155,7 +156,7 @@ func variants(t *testing.T) map[string][]string {
 
 // createNamespaces makes those that are missing; the API server checks pods of the release's own
 // namespace by the strictest standard.
-func createNamespaces(t *testing.T, w *suite.World, r release) {
+func createNamespaces(t *testing.T, w *kubesuite.World, r release) {
 	t.Helper()
 	for _, name := range r.namespaces() {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -169,7 +170,7 @@ func createNamespaces(t *testing.T, w *suite.World, r release) {
 }
 
 // apply runs kubectl apply and returns what it prints.
-func apply(t *testing.T, w *suite.World, text string, args ...string) string {
+func apply(t *testing.T, w *kubesuite.World, text string, args ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rendered.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -55,7 +56,7 @@ func TestConform(t *testing.T) {
 
 // writeSchemas writes a JSON schema for each kind of the releases, from what the API server
 // publishes, and returns the folder.
-func writeSchemas(t *testing.T, w *suite.World, releases map[string]release) string {
+func writeSchemas(t *testing.T, w *kubesuite.World, releases map[string]release) string {
 	t.Helper()
 	dir := t.TempDir()
 	paths := map[string]map[string]bool{} // of a group and version → kinds
@@ -78,7 +79,7 @@ func writeSchemas(t *testing.T, w *suite.World, releases map[string]release) str
 	return dir
 }
 
-func writeSchemasOf(t *testing.T, w *suite.World, dir, path string, kinds map[string]bool) error {
+func writeSchemasOf(t *testing.T, w *kubesuite.World, dir, path string, kinds map[string]bool) error {
 	t.Helper()
 	out, err := w.Prepare(exec.CommandContext(t.Context(), "kubectl", "get", "--raw", "/openapi/v3/"+path)).Output()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -61,7 +62,7 @@ func TestInstall(t *testing.T) {
 		return w.Start(t, "export NATS_URL="+broker+" PATH="+dir+":$PATH; cd "+root+"; "+command).Wait()
 	}
 
-	var bridge *suite.Instance
+	var bridge *kubesuite.Instance
 	sections := append(commands(t, "With the chart"), commands(t, "Values that matter")...)
 	for _, command := range append(sections, commands(t, "Uninstall")...) {
 		switch {
@@ -111,7 +112,7 @@ func TestInstall(t *testing.T) {
 }
 
 // rolledOut sets the status that the controllers of a cluster would.
-func rolledOut(t *testing.T, w *suite.World) {
+func rolledOut(t *testing.T, w *kubesuite.World) {
 	t.Helper()
 	var deployment appsv1.Deployment
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: "appbridge", Name: "appbridge"}, &deployment); err != nil {
@@ -126,7 +127,7 @@ func rolledOut(t *testing.T, w *suite.World) {
 
 // serveInstalled runs the program with the configuration in the cluster, as its service account.
 // The name of the NATS server is the one that only a cluster knows.
-func serveInstalled(t *testing.T, w *suite.World, broker string) *suite.Instance {
+func serveInstalled(t *testing.T, w *kubesuite.World, broker string) *kubesuite.Instance {
 	t.Helper()
 	var files corev1.ConfigMap
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: "appbridge", Name: "appbridge"}, &files); err != nil {

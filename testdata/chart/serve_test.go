@@ -19,8 +19,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -52,7 +53,7 @@ func TestServe(t *testing.T) {
 				args = append(args, "--lease-namespace", r.namespace)
 			}
 			if strings.Contains(config, "\nnats-embedded: true\n") {
-				listen, err := testenv.FreeAddress("")
+				listen, err := network.FreeAddress("")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -81,11 +82,11 @@ func TestServe(t *testing.T) {
 }
 
 // serve runs the program until it is ready. It ends with the test.
-func serve(t *testing.T, w *suite.World, name string, args []string) *suite.Instance {
+func serve(t *testing.T, w *kubesuite.World, name string, args []string) *kubesuite.Instance {
 	t.Helper()
-	i := &suite.Instance{}
+	i := &kubesuite.Instance{}
 	var err error
-	if i.HTTP, err = testenv.FreeAddress(""); err != nil {
+	if i.HTTP, err = network.FreeAddress(""); err != nil {
 		t.Fatal(err)
 	}
 	args = append(args, "--http-listen", i.HTTP)
@@ -116,7 +117,7 @@ func serve(t *testing.T, w *suite.World, name string, args []string) *suite.Inst
 }
 
 // kubeconfigOf is for a service account.
-func kubeconfigOf(t *testing.T, w *suite.World, namespace, name string) string {
+func kubeconfigOf(t *testing.T, w *kubesuite.World, namespace, name string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	token := &authenticationv1.TokenRequest{}

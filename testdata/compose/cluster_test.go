@@ -13,6 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -91,7 +92,7 @@ func newClusterWorld(t *testing.T) *clusterWorld {
 	var urls []string
 	// Published ports of the engine's choice change with a restart of the container.
 	for _, variable := range []string{"NATS_PORT", "NATS_2_PORT", "NATS_3_PORT"} {
-		address, release, err := testenv.ReserveAddress()
+		address, release, err := network.ReserveAddress()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -194,14 +195,14 @@ func (p *project) waitFor(t *testing.T, what string, wanted func(status int, bod
 // get asks appbridge's HTTP server at the published port.
 func (p *project) get(t *testing.T, path string) (body string, status int, err error) {
 	t.Helper()
-	at := suite.Instance{HTTP: p.address(t, p.bridge(), "8080")}
+	at := kubesuite.Instance{HTTP: p.address(t, p.bridge(), "8080")}
 	return at.Get(t.Context(), path)
 }
 
 // metric is a metric of appbridge without labels.
 func (p *project) metric(t *testing.T, name string) int {
 	t.Helper()
-	return int((&suite.Instance{HTTP: p.address(t, p.bridge(), "8080")}).Metric(t, name))
+	return int((&kubesuite.Instance{HTTP: p.address(t, p.bridge(), "8080")}).Metric(t, name))
 }
 
 // bridge is the service of the profile that runs appbridge.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 const (
@@ -41,11 +42,11 @@ func startBridge(ctx context.Context, cluster *testenv.Cluster, bin string) (*ch
 		return nil, err
 	}
 	// The usual ports when they are free: then no tool needs to be told.
-	natsListen, err := testenv.FreeAddress("127.0.0.1:4222")
+	natsListen, err := network.FreeAddress("127.0.0.1:4222")
 	if err != nil {
 		return nil, err
 	}
-	httpListen, err := testenv.FreeAddress("127.0.0.1:8080")
+	httpListen, err := network.FreeAddress("127.0.0.1:8080")
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -48,7 +49,7 @@ var (
 // test, and the files of the home folder are there.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	suite.Needed(t)
+	kubesuite.Needed(t)
 	except := exceptions{}
 	for _, p := range pages(t) {
 		var r *reader

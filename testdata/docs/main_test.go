@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // cluster is shared by the tests; the first that needs it starts it.
-var cluster suite.Cluster
+var cluster kubesuite.Cluster
 
 // tools is a folder with the programs that the pages use.
 var tools struct {
@@ -47,7 +48,7 @@ func makeTools() (err error) {
 			return err
 		}
 	}
-	return suite.Build(context.Background(), filepath.Join(tools.dir, "appbridge"))
+	return kubesuite.Build(context.Background(), filepath.Join(tools.dir, "appbridge"))
 }
 
 func TestMain(m *testing.M) {

@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -104,7 +105,7 @@ func (c *command) readyz(ctx context.Context) (answer string, ready bool, err er
 	if address == nil {
 		return "", false, errors.New("it does not listen yet")
 	}
-	i := suite.Instance{HTTP: address[1]}
+	i := kubesuite.Instance{HTTP: address[1]}
 	body, status, err := i.Get(ctx, "/readyz")
 	return strings.TrimSpace(body), status == http.StatusOK, err
 }
@@ -162,7 +163,7 @@ func freed(t *testing.T, line string) string {
 	t.Helper()
 	for _, fixed := range []string{"127.0.0.1:8081", "127.0.0.1:8080"} {
 		if strings.Contains(line, fixed) {
-			free, err := testenv.FreeAddress("")
+			free, err := network.FreeAddress("")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
-	"github.com/appbridge/appbridge/testdata/testenv/suite"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 )
 
 // site is what one fault has: a NATS server, a cluster, and the files beside it.
@@ -142,7 +142,7 @@ func (x *texts) has(line string) bool {
 // commands of its section repair it. What no cause here leads to is named with the reason.
 func TestTroubleshooting(t *testing.T) {
 	t.Parallel()
-	suite.Needed(t)
+	kubesuite.Needed(t)
 	p := readPage(t, troubleshooting)
 	shown := map[string]*texts{}
 	for _, s := range p.sections {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -34,7 +35,7 @@ const kill = syscall.SIGKILL
 // programs is a folder with the examples.
 var programs string
 
-var world = suite.SharedWorld{Prepare: func(ctx context.Context, w *suite.World) (err error) {
+var world = kubesuite.SharedWorld{Prepare: func(ctx context.Context, w *kubesuite.World) (err error) {
 	if programs, err = w.Dir("examples"); err != nil {
 		return err
 	}
@@ -48,12 +49,12 @@ var world = suite.SharedWorld{Prepare: func(ctx context.Context, w *suite.World)
 func TestMain(m *testing.M) { suite.Main(m, world.Stop) }
 
 // start runs an example.
-func start(t *testing.T, w *suite.World, name string, args ...string) *suite.Command {
+func start(t *testing.T, w *kubesuite.World, name string, args ...string) *kubesuite.Command {
 	t.Helper()
 	return w.Start(t, "exec "+filepath.Join(programs, name)+" --nats-url "+w.NATS+" "+strings.Join(args, " "))
 }
 
-func jetStream(t *testing.T, w *suite.World) jetstream.JetStream {
+func jetStream(t *testing.T, w *kubesuite.World) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(w.NATS)
 	if err != nil {
@@ -68,7 +69,7 @@ func jetStream(t *testing.T, w *suite.World) jetstream.JetStream {
 }
 
 // app is an app of this test alone.
-func app(t *testing.T, w *suite.World, project string) *servingv1.Service {
+func app(t *testing.T, w *kubesuite.World, project string) *servingv1.Service {
 	t.Helper()
 	svc, err := w.Create(t.Context(), testenv.App{Project: project, Domain: "production", Name: "storefront"})
 	if err != nil {
@@ -77,7 +78,7 @@ func app(t *testing.T, w *suite.World, project string) *servingv1.Service {
 	return svc
 }
 
-func ready(t *testing.T, w *suite.World, svc *servingv1.Service) {
+func ready(t *testing.T, w *kubesuite.World, svc *servingv1.Service) {
 	t.Helper()
 	if _, err := w.Ready(t.Context(), svc, "", 1); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func ready(t *testing.T, w *suite.World, svc *servingv1.Service) {
 }
 
 // failed lets an app fail, and returns its version.
-func failed(t *testing.T, w *suite.World, svc *servingv1.Service) string {
+func failed(t *testing.T, w *kubesuite.World, svc *servingv1.Service) string {
 	t.Helper()
 	svc, err := w.Failed(t.Context(), svc, "ExitCode1", "it ended")
 	if err != nil {
@@ -246,7 +247,7 @@ func TestQueue(t *testing.T) {
 	t.Parallel()
 	w := world.Get(t)
 	js := jetStream(t, w)
-	workers := []*suite.Command{start(t, w, "queue", "--ack-wait", "2s"), start(t, w, "queue", "--ack-wait", "2s")}
+	workers := []*kubesuite.Command{start(t, w, "queue", "--ack-wait", "2s"), start(t, w, "queue", "--ack-wait", "2s")}
 	svc := app(t, w, "queue")
 	for n := range 40 {
 		if _, err := w.Patch(t.Context(), svc, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"change": fmt.Sprint(n)}}}); err != nil {

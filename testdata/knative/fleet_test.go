@@ -16,6 +16,7 @@ import (
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/chaos/audit"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -28,7 +29,7 @@ func TestFleet(t *testing.T) {
 	base := sharedWorld(t)
 	began := time.Now()
 	w := base.beside(t, "fleet")
-	var bridges []*suite.Instance
+	var bridges []*kubesuite.Instance
 	err := w.open(t.Context(), func() error {
 		for range 2 {
 			one, err := w.serve(t.Context(), "--leader-elect", "--lease-namespace", w.namespace, "--lease-name", w.namespace)
@@ -138,7 +139,7 @@ func (w *world) rollsOut(t *testing.T, fleet []*app) {
 }
 
 // leader waits until one bridge leads.
-func (w *world) leader(t *testing.T, bridges []*suite.Instance) (leader int) {
+func (w *world) leader(t *testing.T, bridges []*kubesuite.Instance) (leader int) {
 	t.Helper()
 	suite.Eventually(t, patience, "a bridge leads", func() error {
 		for i, one := range bridges {

@@ -28,13 +28,14 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/knative"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 const (
 	patience   = suite.Patience
 	baseDomain = "apps.example.com"
-	// clusterName is what suite.World gives every bridge.
+	// clusterName is what kubesuite.World gives every bridge.
 	clusterName = "test"
 	// corpusAccount is the service account that an app of the corpus names.
 	corpusAccount = "from-pod"
@@ -49,7 +50,7 @@ var shared struct { //nolint:gochecknoglobals // one Knative for all tests
 
 // world is Knative, the bridges of one namespace, and what watches both.
 type world struct {
-	*suite.World
+	*kubesuite.World
 	knative   *knative.Knative
 	namespace string
 	names     subjects.Subjects
@@ -82,7 +83,7 @@ func sharedWorld(t *testing.T) *world {
 }
 
 func startShared(ctx context.Context) (*world, error) {
-	base, err := suite.StartWorld(ctx, testenv.Options{})
+	base, err := kubesuite.StartWorld(ctx, testenv.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (w *world) beside(t *testing.T, namespace string) *world {
 }
 
 // serve starts a bridge of the world's namespace that changes apps.
-func (w *world) serve(ctx context.Context, options ...string) (*suite.Instance, error) {
+func (w *world) serve(ctx context.Context, options ...string) (*kubesuite.Instance, error) {
 	options = append([]string{"--namespaces", w.namespace, "--base-domain", baseDomain, "--enable-writes", fmt.Sprintf("--pod-conditions=%t", w.conditions)}, options...)
 	return w.Serve(ctx, map[string]int{appsvc.ServiceName: 10, logsvc.ServiceName: 3}, options...)
 }
@@ -154,7 +155,7 @@ func (w *world) open(ctx context.Context, serve func() error) (err error) {
 	return err
 }
 
-// close ends the watching. The bridges are suite.World's to stop.
+// close ends the watching. The bridges are kubesuite.World's to stop.
 func (w *world) close() error {
 	if w.events != nil {
 		w.events.close()

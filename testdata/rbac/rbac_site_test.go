@@ -20,7 +20,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -153,9 +154,9 @@ func (s *site) configure() {
 }
 
 // serve starts `appbridge serve`, which ends with the test.
-func (s *site) serve(options ...string) *suite.Instance {
+func (s *site) serve(options ...string) *kubesuite.Instance {
 	s.t.Helper()
-	listen, err := testenv.FreeAddress("")
+	listen, err := network.FreeAddress("")
 	s.must(err)
 	args := append([]string{"serve", "--http-listen", listen, "--audit-interval", "1s"}, s.options...)
 	switch {
@@ -175,11 +176,11 @@ func (s *site) serve(options ...string) *suite.Instance {
 			s.t.Logf("appbridge serve: %v\n%s", err, text)
 		}
 	})
-	return &suite.Instance{Process: process, HTTP: listen}
+	return &kubesuite.Instance{Process: process, HTTP: listen}
 }
 
 // starts waits until the bridge is ready, or has ended, and returns the error that it ended with.
-func (s *site) starts(i *suite.Instance) (failure string) {
+func (s *site) starts(i *kubesuite.Instance) (failure string) {
 	s.t.Helper()
 	suite.Eventually(s.t, suite.Patience, "the bridge is ready or ends", func() error {
 		select {

@@ -15,10 +15,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-var shared suite.SharedWorld
+var shared kubesuite.SharedWorld
 
 // The tests mostly wait: more of them run at a time than there are processors.
 func TestMain(m *testing.M) {
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // world is a cluster with a kubelet, and a NATS server.
 type world struct {
-	*suite.World
+	*kubesuite.World
 	url string
 }
 

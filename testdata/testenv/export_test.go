@@ -1,9 +1,9 @@
 package testenv
 
 import (
-	"errors"
 	"path/filepath"
-	"syscall"
+
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // Traces are the folder and the processes of a cluster.
@@ -47,20 +47,13 @@ func NATSLoseParent(n *NATS) error {
 	return err
 }
 
-// LockPort reserves a port for this process as ReserveAddress does, whether or not it is free.
-func LockPort(port int) error {
-	reserved.mu.Lock()
-	defer reserved.mu.Unlock()
-	return errors.Join(reserved.open(), reserved.lock(port, syscall.F_WRLCK))
-}
-
 // takenFirst gives out an address that is in use as number n, and free ones before and after.
 func takenFirst(taken string, n int) func() (string, error) {
 	return func() (string, error) {
 		if n--; n == 0 {
 			return taken, nil
 		}
-		return FreeAddress("")
+		return network.FreeAddress("")
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // guardScript outlives a parent that was killed: its standard input closes with
@@ -119,7 +121,7 @@ func (g *guard) ended(name string) error {
 
 // address reserves an address for a server until close. The server keeps it over restarts.
 func (g *guard) address() (string, error) {
-	address, release, err := ReserveAddress()
+	address, release, err := network.ReserveAddress()
 	if err == nil {
 		g.ports = append(g.ports, release)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // NATSOptions describe nats-server processes. The zero value is a single one.
@@ -36,7 +38,7 @@ type NATS struct {
 	bin     string // of nats-server
 	guard   *guard
 	servers []*natsServer
-	routes  map[[2]int]*Proxy // from the first to the second
+	routes  map[[2]int]*network.Proxy // from the first to the second
 	account bool
 	logf    func(format string, args ...any)
 }
@@ -76,7 +78,7 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 }
 
 func startNATS(ctx context.Context, path string, opts NATSOptions) (n *NATS, err error) {
-	n = &NATS{bin: path, logf: opts.Logf, account: opts.Account, routes: map[[2]int]*Proxy{}}
+	n = &NATS{bin: path, logf: opts.Logf, account: opts.Account, routes: map[[2]int]*network.Proxy{}}
 	if n.logf == nil {
 		n.logf = func(string, ...any) {}
 	}

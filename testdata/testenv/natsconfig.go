@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 	natsPing = 2 * time.Second
 	// nobody is where no server listens. Servers of a cluster tell each other
 	// where they can be reached; this keeps them from a way around the proxies.
-	nobody = loopback + ":1"
+	nobody = "127.0.0.1:1"
 )
 
 // natsAccount is the account of NATSOptions.Account, and its only user.
@@ -68,7 +70,7 @@ func (n *NATS) configure(opts NATSOptions) error {
 			if i == j {
 				continue
 			}
-			proxy, err := NewProxy(to.cluster)
+			proxy, err := network.NewProxy(to.cluster)
 			if err != nil {
 				return err
 			}

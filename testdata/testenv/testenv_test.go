@@ -20,13 +20,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
+)
+
+const (
+	soon = suite.Patience         // for what has to come
+	much = 200 * time.Millisecond // for what must not come
 )
 
 func TestMain(m *testing.M) { suite.Main(m, shared.Stop) }
 
 // shared is for tests that only read and write objects: each has a namespace of its own.
-var shared suite.Cluster
+var shared kubesuite.Cluster
 
 // namespace is one of the shared cluster, for one test.
 func namespace(t *testing.T, c *testenv.Cluster) string {

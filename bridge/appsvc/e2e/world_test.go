@@ -21,6 +21,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -39,7 +40,7 @@ var shared struct { //nolint:gochecknoglobals // one cluster for all tests
 }
 
 // world is a cluster with a kubelet, and a bridge.
-type world struct{ *suite.World }
+type world struct{ *kubesuite.World }
 
 func TestMain(m *testing.M) {
 	suite.Main(m, func() error {
@@ -81,7 +82,7 @@ func ownWorld(t *testing.T, opts testenv.Options, url string, options ...string)
 func newWorld(ctx context.Context, opts testenv.Options, url string, options ...string) (*world, error) {
 	w := &world{}
 	var err error
-	if w.World, err = suite.StartWorld(ctx, opts); err != nil {
+	if w.World, err = kubesuite.StartWorld(ctx, opts); err != nil {
 		return nil, err
 	}
 	w.NATS = url

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 const (
@@ -94,7 +95,7 @@ func (k *Knative) start(ctx context.Context, opts Options) (err error) {
 	if err := k.createActivator(ctx); err != nil {
 		return err
 	}
-	address, release, err := testenv.ReserveAddress()
+	address, release, err := network.ReserveAddress()
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func write(t *testing.T, files map[string]string) string {
 const (
 	featuresFile = "config/configmaps/features.yaml"
 	networkFile  = "config/networking/config-network.yaml"
-	network      = "metadata: {name: config-network}\n"
+	networkYAML  = "metadata: {name: config-network}\n"
 )
 
 // Knative's config maps are taken without their examples, with every feature of pods that the
@@ -52,7 +52,7 @@ data:
     kubernetes.podspec-tolerations: "disabled"
     multi-container: "enabled"
 `,
-		networkFile: network,
+		networkFile: networkYAML,
 	})}
 	maps, err := k.configMaps()
 	if err != nil {
@@ -78,7 +78,7 @@ func TestConfigMapsRefused(t *testing.T) {
 		"no YAML":             {"{", "features.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &Knative{bin: write(t, map[string]string{featuresFile: test.features, networkFile: network})}
+			k := &Knative{bin: write(t, map[string]string{featuresFile: test.features, networkFile: networkYAML})}
 			if _, err := k.configMaps(); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 // FreePort is a port of 127.0.0.1 that is reserved until the end of the test, also while its server
 // is down: no other test takes it, and the system takes it for no connection.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	address, release, err := testenv.ReserveAddress()
+	address, release, err := network.ReserveAddress()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,45 +1,19 @@
-// Package suite is what the packages of tests on real servers have in common.
+// Package suite is what tests have in common that need no API server: NATS servers, waiting, the
+// end of a package. It imports nothing of Kubernetes, which takes seconds to link.
 package suite
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
-// Cluster is started by its first user and shared by all tests of a package. The zero value
-// is one that is not started.
-type Cluster struct {
-	once    sync.Once
-	cluster *testenv.Cluster
-	err     error
-}
-
-// Get is the cluster, or the end of the test.
-func (c *Cluster) Get(tb testing.TB) *testenv.Cluster {
-	tb.Helper()
-	Needed(tb)
-	c.once.Do(func() { c.cluster, c.err = testenv.Start(context.Background(), testenv.Options{}) })
-	if c.err != nil {
-		tb.Fatal(c.err)
-	}
-	return c.cluster
-}
-
-// Needed skips a test that needs an API server under -short, which `make test-unit` sets and
-// `make test` does not.
-func Needed(tb testing.TB) {
-	tb.Helper()
-	Slow(tb, "needs an API server")
-}
+// Patience bounds every wait. Nothing is expected to come near it.
+const Patience = 5 * time.Minute
 
 // Slow skips a test under -short for a reason other than a missing part.
 func Slow(tb testing.TB, why string) {
@@ -47,14 +21,6 @@ func Slow(tb testing.TB, why string) {
 	if testing.Short() {
 		tb.Skip("-short: this test " + why)
 	}
-}
-
-// Stop stops the cluster, if there is one.
-func (c *Cluster) Stop() error {
-	if c.cluster == nil {
-		return nil
-	}
-	return c.cluster.Stop()
 }
 
 // Main runs the tests of a package, then stop, which ends what they share; and

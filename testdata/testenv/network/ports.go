@@ -1,4 +1,5 @@
-package testenv
+// Package network reserves addresses of the loopback interface, and breaks connections.
+package network
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package testenv_test
+package network_test
 
 import (
 	"bufio"
@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
+
+func TestMain(m *testing.M) { suite.Main(m, func() error { return nil }) }
 
 // echo is a server that sends back what it gets; received counts its
 // connections, ended those that the other side has ended.
@@ -51,9 +54,9 @@ func startEcho(t *testing.T) *echo {
 	return e
 }
 
-func startProxy(t *testing.T, target string) *testenv.Proxy {
+func startProxy(t *testing.T, target string) *network.Proxy {
 	t.Helper()
-	p, err := testenv.NewProxy(target)
+	p, err := network.NewProxy(target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +99,7 @@ func isTimeout(err error) bool {
 }
 
 const (
-	soon = 5 * time.Minute        // for what has to come
+	soon = suite.Patience         // for what has to come
 	much = 200 * time.Millisecond // for what must not come
 )
 

@@ -1,4 +1,4 @@
-package suite
+package kubesuite
 
 import (
 	"context"
@@ -14,10 +14,9 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
-
-// Patience bounds every wait. Nothing is expected to come near it.
-const Patience = 5 * time.Minute
 
 // World is what users of appbridge have around them: a cluster with a kubelet,
 // the program as it is built, and the tools that the documentation uses.
@@ -90,7 +89,7 @@ func (w *World) Stop() error {
 	var errs []error
 	for len(w.instances) > 0 {
 		last := len(w.instances) - 1
-		errs = append(errs, w.instances[last].Stop(Patience))
+		errs = append(errs, w.instances[last].Stop(suite.Patience))
 		w.instances = w.instances[:last]
 	}
 	if w.beside {
@@ -113,12 +112,12 @@ func (w *World) Serve(ctx context.Context, services map[string]int, options ...s
 		return nil, err
 	}
 	i := &Instance{}
-	if i.HTTP, err = testenv.FreeAddress(""); err != nil {
+	if i.HTTP, err = network.FreeAddress(""); err != nil {
 		return nil, err
 	}
 	args := []string{"serve", "--kubeconfig", w.KubeconfigPath, "--cluster-name", "test", "--http-listen", i.HTTP}
 	if w.NATS == "" {
-		listen, err := testenv.FreeAddress("")
+		listen, err := network.FreeAddress("")
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +138,7 @@ func (w *World) Serve(ctx context.Context, services map[string]int, options ...s
 }
 
 func (w *World) waitServes(ctx context.Context, i *Instance, services map[string]int) error {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
 	defer cancel()
 	for {
 		err := i.ready(ctx)

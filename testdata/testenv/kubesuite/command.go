@@ -1,4 +1,4 @@
-package suite
+package kubesuite
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // Command is a running shell command line.
@@ -97,7 +99,7 @@ func (c *Command) Wait() string {
 		if c.exit != nil {
 			c.tb.Errorf("%s: %v\n%s", c.cmd.Args[2], c.exit, c.Stderr())
 		}
-	case <-time.After(2 * Patience):
+	case <-time.After(2 * suite.Patience):
 		c.tb.Fatalf("%s does not end:\n%s", c.cmd.Args[2], c.Stderr())
 	}
 	return c.Stdout()
@@ -109,7 +111,7 @@ func (c *Command) Interrupt() string {
 	c.Signal(syscall.SIGINT)
 	select {
 	case <-c.done:
-	case <-time.After(Patience):
+	case <-time.After(suite.Patience):
 		c.tb.Fatalf("%s does not end", c.cmd.Args[2])
 	}
 	return c.Stdout()
@@ -118,7 +120,7 @@ func (c *Command) Interrupt() string {
 // WaitFor waits until something was printed.
 func (c *Command) WaitFor(text string) {
 	c.tb.Helper()
-	Eventually(c.tb, Patience, fmt.Sprintf("%s prints %q", c.cmd.Args[2], text), func() error {
+	suite.Eventually(c.tb, suite.Patience, fmt.Sprintf("%s prints %q", c.cmd.Args[2], text), func() error {
 		if got := c.Stdout(); !strings.Contains(got, text) {
 			return fmt.Errorf("it prints %.2000s\n%s", got, c.Stderr())
 		}

@@ -1,10 +1,9 @@
-package testenv_test
+package network_test
 
 import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -12,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
 
 func TestFreeAddress(t *testing.T) {
@@ -20,7 +19,7 @@ func TestFreeAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := testenv.FreeAddress(taken.Addr().String())
+	other, err := network.FreeAddress(taken.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,27 +29,27 @@ func TestFreeAddress(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := testenv.FreeAddress(taken.Addr().String()); err != nil || got != taken.Addr().String() {
+	if got, err := network.FreeAddress(taken.Addr().String()); err != nil || got != taken.Addr().String() {
 		t.Errorf("got %s, %v, want the free one that was asked for", got, err)
 	}
-	if got, err := testenv.FreeAddress(""); err != nil || !strings.HasPrefix(got, "127.0.0.1:") {
+	if got, err := network.FreeAddress(""); err != nil || !strings.HasPrefix(got, "127.0.0.1:") {
 		t.Errorf("got %s, %v, want one of the loopback interface", got, err)
 	}
 }
 
 // portToLock is the environment variable with the port that TestLockPort reserves.
-const portToLock = "TESTENV_PORT"
+const portToLock = "NETWORK_PORT"
 
 // A reserved port is another's only once it is released.
 func TestReserveAddress(t *testing.T) {
-	address, release, err := testenv.ReserveAddress()
+	address, release, err := network.ReserveAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
 	got := map[string]bool{address: true}
 	for range 1000 {
-		other, release, err := testenv.ReserveAddress()
+		other, release, err := network.ReserveAddress()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,40 +94,9 @@ func TestLockPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := testenv.LockPort(port); errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
+	if err := network.LockPort(port); errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
 		t.Fatalf("port %d is reserved", port)
 	} else if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// taken is an address that a program uses without reserving it.
-func taken(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	return listener.Addr().String()
-}
-
-// Servers that find an address in use start again with others.
-func TestAddressInUse(t *testing.T) {
-	t.Parallel()
-	for _, servers := range []int{1, 3} {
-		n := startNATS(t, testenv.NATSOptions{Servers: servers}.WithTakenAddress(taken(t)))
-		healthy(t, n)
-	}
-	c := start(t, testenv.Options{NoCRDs: true}.WithTakenAddress(taken(t)))
-	if err := c.RestartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	at, err := url.Parse(c.Config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if port, err := strconv.Atoi(at.Port()); err != nil || port >= 32000 {
-		t.Errorf("the API server is at %s, a port that the system takes for connections", c.Config.Host)
 	}
 }
