@@ -265,9 +265,7 @@ func TestPublisherLostTail(t *testing.T) {
 	if err := r.js.DeleteStream(t.Context(), cfg.Name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	suite.Recreate(t, r.js, cfg)
 	p := r.after(r.pub)
 	observe(p, "b", "1", true)
 	if err := r.publish(p); !errors.Is(err, store.ErrLostTail) || r.count() != 0 {

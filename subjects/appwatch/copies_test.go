@@ -44,11 +44,9 @@ func TestMirror(t *testing.T) {
 	if err := w.js.DeleteStream(t.Context(), "MIRROR"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{
+	suite.Recreate(t, w.js, jetstream.StreamConfig{
 		Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: w.stream, FilterSubject: "flyte.apps.events.shop.>"},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	w.event("shop/production/a", subjects.Updated, "ACTIVE")
 	r.expect("event shop/production/a updated 9")
 	resumed.expect("event shop/production/a updated 9")

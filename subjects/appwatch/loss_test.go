@@ -11,6 +11,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/subjects/appwatch"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 const noticed = "the stream lost acknowledged events"
@@ -115,16 +116,10 @@ func TestStreamReplaced(t *testing.T) {
 	}
 	stream, bucket := streamConfig(), bucketConfig()
 	stream.Metadata[subjects.MetadataStreamID], bucket.Metadata[subjects.MetadataStreamID] = "another", "another"
-	if _, err := w.js.CreateStream(t.Context(), bucket); err != nil {
-		t.Fatal(err)
-	}
-	for _, msg := range []string{"shop/production/a"} {
-		if _, err := w.js.CreateStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
-		clear(w.last)
-		w.event(msg, subjects.Created, "ACTIVE")
-	}
+	suite.Recreate(t, w.js, bucket)
+	suite.Recreate(t, w.js, stream)
+	clear(w.last)
+	w.event("shop/production/a", subjects.Created, "ACTIVE")
 	items := live.next(3)
 	if got := line(items[0]); !strings.HasPrefix(got, "restart: ") {
 		t.Errorf("got %q, want a restart", got)
@@ -149,9 +144,7 @@ func TestStreamReplacedByBridge(t *testing.T) {
 	}
 	cfg := streamConfig()
 	cfg.FirstSeq = 2
-	if _, err := w.js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	suite.Recreate(t, w.js, cfg)
 	for i := range 5 {
 		w.event("shop/production/a", subjects.Updated, "ACTIVE")
 		live.expect(fmt.Sprintf("event shop/production/a updated %d", i+2))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appwatch"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // Where retention took what a position needs, there is a snapshot again, with the differences
@@ -123,7 +124,8 @@ func TestResumeRefilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.create(1)
+	suite.Recreate(t, w.js, streamConfig())
+	suite.Recreate(t, w.js, bucketConfig())
 	clear(w.last)
 	w.event("shop/production/a", subjects.Created, "FAILED")
 	w.event("shop/production/a", subjects.Updated, "PENDING")

@@ -112,9 +112,7 @@ func (s *site) lose(root *client) {
 	if err := js.DeleteStream(s.t.Context(), cfg.Name); err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := js.CreateStream(s.t.Context(), cfg); err != nil {
-		s.t.Fatal(err)
-	}
+	suite.Recreate(s.t, js, cfg)
 }
 
 func (s *site) config(root *client, name string) (jetstream.JetStream, jetstream.StreamConfig) {

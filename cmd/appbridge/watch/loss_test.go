@@ -68,9 +68,7 @@ func (p *publisher) replace(id string) {
 		p.tb.Fatal(err)
 	}
 	clear(p.last)
-	if _, err := p.js.CreateStream(p.tb.Context(), cfg); err != nil {
-		p.tb.Fatal(err)
-	}
+	suite.Recreate(p.tb, p.js, cfg)
 }
 
 // A snapshot that is read again is no delete of the app: what there is is known at its end.

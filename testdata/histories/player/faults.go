@@ -336,7 +336,7 @@ func (w *writer) deleteStream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.createStream(ctx); err != nil {
+	if err := w.recreate(ctx, stream, w.last, w.createStream); err != nil {
 		return err
 	}
 	return w.resync(ctx, owed)
@@ -348,7 +348,7 @@ func (w *writer) deleteBucket(ctx context.Context) error {
 	if err := w.box.js.DeleteKeyValue(ctx, subjects.DefaultBucket); err != nil {
 		return err
 	}
-	if err := w.createBucket(ctx); err != nil {
+	if err := w.recreate(ctx, bucketStream, w.bucket.last, w.createBucket); err != nil {
 		return err
 	}
 	return w.rebuild(ctx)

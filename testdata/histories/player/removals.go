@@ -137,10 +137,10 @@ func (w *writer) another(ctx context.Context) error {
 	w.last, w.lost, w.carry = 0, nil, 0
 	w.published, w.headers, w.records = map[subjects.AppID]record{}, map[uint64]header{}, map[uint64]record{}
 	w.bucket = bucket{exactAt: ^uint64(0), entries: map[subjects.AppID]entry{}}
-	if err := w.empty(ctx, stream, w.createStream); err != nil {
+	if err := w.recreate(ctx, stream, 0, w.createStream); err != nil {
 		return err
 	}
-	if err := w.empty(ctx, bucketStream, w.createBucket); err != nil {
+	if err := w.recreate(ctx, bucketStream, 0, w.createBucket); err != nil {
 		return err
 	}
 	for _, id := range w.cluster.ids {
@@ -152,9 +152,9 @@ func (w *writer) another(ctx context.Context) error {
 	return nil
 }
 
-// empty makes a stream that was deleted. The server may still remove what the old one left: then it
-// refuses, or makes a stream that ends where the old one did.
-func (w *writer) empty(ctx context.Context, name string, create func(context.Context) error) error {
+// recreate makes a stream again that was deleted, empty behind sequence last. The server may still
+// remove what the old one left: then it refuses, or makes a stream that ends where the old one did.
+func (w *writer) recreate(ctx context.Context, name string, last uint64, create func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -166,7 +166,7 @@ func (w *writer) empty(ctx context.Context, name string, create func(context.Con
 			if err != nil {
 				return err
 			}
-			if handle.CachedInfo().State.LastSeq == 0 {
+			if state := handle.CachedInfo().State; state.LastSeq == last && state.Msgs == 0 {
 				return nil
 			}
 			if err := w.box.js.DeleteStream(ctx, name); err != nil {

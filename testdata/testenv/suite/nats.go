@@ -1,12 +1,15 @@
 package suite
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/testdata/testenv/network"
 )
@@ -68,4 +71,21 @@ func NATSConfigured(tb testing.TB, content string) *server.Server {
 		tb.Fatal(err)
 	}
 	return NATS(tb, opts)
+}
+
+// Recreate makes a stream again that was deleted. The server may still remove what the old one left:
+// then it refuses, or makes a stream that ends where the old one did.
+func Recreate(tb testing.TB, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+	tb.Helper()
+	Eventually(tb, Patience, "stream "+cfg.Name+" is made again", func() error {
+		stream, err := js.CreateStream(tb.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		last := stream.CachedInfo().State.LastSeq
+		if cfg.Mirror != nil || len(cfg.Sources) > 0 || last == max(cfg.FirstSeq, 1)-1 {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("it ends at %d", last), js.DeleteStream(tb.Context(), cfg.Name))
+	})
 }
