@@ -124,11 +124,11 @@ knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcil
 
 # Every package of the program, and what judges it in tests, but those whose tests all need an API
 # server. -short skips the other tests that do; `make test` runs them.
-UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) ./... ./testdata/chaos/audit ./testdata/histories/... ./testdata/testenv/corpus \
+UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) ./... ./testdata/histories/... ./testdata/testenv/corpus \
 	| grep -vE '/(e2e|testenv)$$')
 
 .PHONY: test-unit
-test-unit: ## Run what needs no API server, of every package, in a minute or two (make test runs everything)
+test-unit: ## Run what needs no API server, of every package of the program, in a minute or two (make test runs everything)
 	$(go-test) -short $(TESTFLAGS) $(UNIT_PACKAGES)
 
 .PHONY: fuzz

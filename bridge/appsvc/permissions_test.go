@@ -213,12 +213,9 @@ func (s *site) operate(nc *nats.Conn, id subjects.AppID) error {
 		case subjects.APIDeleteReplica:
 			body = &appv1.ReplicaIdentifier{Name: "none"}
 		}
-		a, err := s.op(nc, op, id, body)
-		for deadline := time.Now().Add(patience); err == nil && a.code == subjects.CodeNotFound && time.Now().Before(deadline); {
-			a, err = s.op(nc, op, id, body) // the cache has yet to show it
-		}
-		if err == nil && a.err() != nil {
-			err = fmt.Errorf("%s %s: %w", op, id, a.err())
+		a, err := s.well(nc, op, id, body)
+		for deadline := time.Now().Add(patience); a != nil && a.code == subjects.CodeNotFound && time.Now().Before(deadline); {
+			a, err = s.well(nc, op, id, body) // the cache has yet to show it
 		}
 		errs = append(errs, err)
 	}

@@ -66,7 +66,8 @@ func TestRotation(t *testing.T) {
 			r := newRotationRig(t, newIdentity(t))
 			recorder := must[*testenv.Recorder](t)(r.Record(t.Context(), r.namespace))
 			bridge := r.serve(r.program, append(r.options, "--watch-buffer-size", "10000")...) // no merging: every state is counted
-			const connections = 5                                                              // of the bridge, the app operations, the log service (two) and the test
+			// Of the bridge, the app operations, the log service (two) and the test.
+			const connections = 5
 			eventually(t, "all are connected", func() error {
 				if n := r.server.NumClients(); n != connections {
 					return fmt.Errorf("%d of %d", n, connections)
