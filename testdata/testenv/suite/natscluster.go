@@ -1,7 +1,11 @@
 package suite
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -38,6 +42,11 @@ func NewNATSCluster(tb testing.TB) *NATSCluster {
 			s.WaitForShutdown()
 		}
 	})
+	tb.Cleanup(func() {
+		for i := range c.Servers {
+			c.recovered(i)
+		}
+	})
 	for i := range 3 {
 		c.opts = append(c.opts, &server.Options{
 			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: ports[3+i], NoSigs: true, NoLog: true,
@@ -66,8 +75,26 @@ func (c *NATSCluster) Start(i int) {
 
 // Stop stops a server.
 func (c *NATSCluster) Stop(i int) {
+	c.recovered(i)
 	c.Servers[i].Shutdown()
 	c.Servers[i].WaitForShutdown()
+}
+
+// recovered waits until a server has the streams that are assigned to it. One that is shut down while
+// it starts their Raft groups does not close their stores.
+func (c *NATSCluster) recovered(i int) {
+	s := c.Servers[i]
+	if c.tb.Failed() || !s.Running() {
+		return
+	}
+	eventually(context.Background(), c.tb, Patience, fmt.Sprintf("server %d is healthy", i), func() error {
+		answer := httptest.NewRecorder()
+		s.HandleHealthz(answer, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+		if answer.Code != http.StatusOK {
+			return errors.New(answer.Body.String())
+		}
+		return nil
+	})
 }
 
 // Poll tries op until it succeeds.

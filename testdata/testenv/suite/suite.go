@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -48,6 +49,12 @@ var ErrFatal = errors.New("this will not get better")
 // are the pauses between them.
 func Eventually(tb testing.TB, limit time.Duration, what string, check func() error) {
 	tb.Helper()
+	eventually(tb.Context(), tb, limit, what, check)
+}
+
+// eventually is Eventually with another context than the test's, which ends before its cleanup.
+func eventually(ctx context.Context, tb testing.TB, limit time.Duration, what string, check func() error) {
+	tb.Helper()
 	deadline := time.Now().Add(limit)
 	for pause := 5 * time.Millisecond; ; pause = min(pause+pause/4, 50*time.Millisecond) {
 		err := check()
@@ -59,7 +66,7 @@ func Eventually(tb testing.TB, limit time.Duration, what string, check func() er
 		}
 		select {
 		case <-time.After(pause):
-		case <-tb.Context().Done():
+		case <-ctx.Done():
 			tb.Fatalf("%s: %v", what, err)
 		}
 	}
