@@ -89,8 +89,9 @@ histories: ## Judge a reader of events by random histories with every fault (HIS
 # Tests wait more than they compute: three packages at a time and six tests of each keep two cores
 # busy. The packages that take longest begin first. `make lint` runs vet, and a debugger needs no
 # test binary of these (-w).
-LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/testenv ./logsvc ./bridge/appsvc ./bridge/appsvc/e2e ./bridge ./bridge/publisher \
-	./logsvc/pods ./cmd/appbridge ./bridge/projector ./testdata/chaos/audit ./testdata/histories ./bridge/watch
+LONG_PACKAGES := ./bridge/e2e ./logsvc/e2e ./testdata/testenv ./logsvc ./cmd/appbridge ./bridge/appsvc ./bridge/appsvc/e2e ./bridge \
+	./subjects/appwatch ./testdata/histories ./logsvc/client ./bridge/projector ./bridge/publisher ./logsvc/pods ./testdata/chaos/audit \
+	./bridge/watch
 go-test       := go test -vet=off -ldflags=-w -p 3 -parallel 6
 # A module of its own: its dependencies validate the contract for machines and serve nothing else.
 contract-test := GOWORK=off go test -C testdata/contract -vet=off -count=1 ./...
@@ -127,9 +128,10 @@ knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcil
 UNIT_PACKAGES = $(shell go list $(LONG_PACKAGES) ./... ./testdata/histories/... ./testdata/testenv/corpus \
 	| grep -vE '/(e2e|testenv)$$')
 
+# Without an API server they wait still more: twice as many at a time.
 .PHONY: test-unit
-test-unit: ## Run what needs no API server, of every package of the program, in a minute or two (make test runs everything)
-	$(go-test) -short $(TESTFLAGS) $(UNIT_PACKAGES)
+test-unit: ## Run what needs no API server, of every package of the program, in about a minute (make test runs everything)
+	$(go-test) -p 6 -parallel 12 -short $(TESTFLAGS) $(UNIT_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZTIME (30s) each

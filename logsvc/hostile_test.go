@@ -36,6 +36,7 @@ func (b *bench) requestFor(op subjects.LogOp, project, body string) *inbox {
 // an error that names their option.
 func TestSlowExpressions(t *testing.T) {
 	t.Parallel()
+	suite.Slow(t, "takes ten seconds of a processor")
 	long := logsvc.Line{Text: []byte(strings.Repeat("x", 8<<10))}
 	var tried atomic.Int64
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
