@@ -21,6 +21,9 @@ func Traces(c *Cluster) (dir string, pids []int, err error) {
 // Settled calls what stops a server of envtest's.
 func Settled(stop func() error) error { return settled(stop) }
 
+// WriteProgram writes a file that is to be executed.
+func WriteProgram(path, script string) error { return writeProgram(path, script) }
+
 // LoseParent is what the guard sees when the process of the cluster is killed.
 func LoseParent(c *Cluster) error {
 	err := c.guard.close()

@@ -71,10 +71,19 @@ echo $$ >%s
 exec %s "$@"
 `, quote(g.pidFile(name)), quote(path))
 	launcher := filepath.Join(g.dir, name)
-	if err := os.WriteFile(launcher, []byte(script), 0o700); err != nil {
+	if err := writeProgram(launcher, script); err != nil {
 		return "", fmt.Errorf("write the launcher of %s: %w", name, err)
 	}
 	return launcher, nil
+}
+
+// writeProgram writes a file that is to be executed. No other goroutine starts a process meanwhile:
+// it would inherit the file, open for writing, and the system executes no such file ("text file
+// busy"). envtest tries again, but leaves a goroutine behind.
+func writeProgram(path, script string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(script), 0o700)
 }
 
 // adopt has the guard end a process that was started elsewhere.
