@@ -2,6 +2,7 @@ package appsvc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
@@ -120,6 +122,36 @@ func (k *kube) remove(ctx context.Context, of schema.GroupVersionResource, objec
 		return nil, r.Delete(ctx, object.GetName(), opts)
 	})
 	return err
+}
+
+// createService creates a Knative Service, and its namespace if that is missing.
+func (k *kube) createService(ctx context.Context, desired *servingv1.Service) (*live, error) {
+	at := types.NamespacedName{Namespace: desired.Namespace, Name: desired.Name}
+	content, err := kservice.Object(desired)
+	if err != nil {
+		return nil, err
+	}
+	created, err := k.create(ctx, knative("services"), &unstructured.Unstructured{Object: content})
+	if !lacksNamespace(err) {
+		return &live{at: at, object: created, ours: true}, err
+	}
+	namespace := &unstructured.Unstructured{}
+	namespace.SetAPIVersion("v1")
+	namespace.SetKind("Namespace")
+	namespace.SetName(desired.Namespace)
+	if _, err := k.create(ctx, core("namespaces"), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	return nil, errNamespaceMade
+}
+
+// lacksNamespace reports whether an object was not created because its namespace is missing.
+func lacksNamespace(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return status.Status().Details.Kind == "namespaces"
 }
 
 // kubeError is a failed request to Kubernetes.

@@ -3,19 +3,16 @@ package appsvc
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
-	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -137,34 +134,4 @@ func (s *Service) convertLive(svc *kservice.Service, id subjects.AppID) (*appv1.
 		return kservice.Convert(svc, entry.Revision, s.cfg.App) // counts only if the Service names it
 	}
 	return kservice.ConvertCounting(svc, entry.Revision, s.cfg.App)
-}
-
-// createService creates a Knative Service, and its namespace if that is missing.
-func (k *kube) createService(ctx context.Context, desired *servingv1.Service) (*live, error) {
-	at := types.NamespacedName{Namespace: desired.Namespace, Name: desired.Name}
-	content, err := kservice.Object(desired)
-	if err != nil {
-		return nil, err
-	}
-	created, err := k.create(ctx, knative("services"), &unstructured.Unstructured{Object: content})
-	if !lacksNamespace(err) {
-		return &live{at: at, object: created, ours: true}, err
-	}
-	namespace := &unstructured.Unstructured{}
-	namespace.SetAPIVersion("v1")
-	namespace.SetKind("Namespace")
-	namespace.SetName(desired.Namespace)
-	if _, err := k.create(ctx, core("namespaces"), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, err
-	}
-	return nil, errNamespaceMade
-}
-
-// lacksNamespace reports whether an object was not created because its namespace is missing.
-func lacksNamespace(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	return status.Status().Details.Kind == "namespaces"
 }

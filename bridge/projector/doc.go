@@ -29,7 +29,7 @@
 //
 // It knows the key of each app that exists and which event it reflects (keys.go). An entry that it
 // did not write, or that a caller distrusts, is compared with the app's last event and restored
-// (doubtful.go). An entry that is too large is written with less (oversize.go). Delete markers are
+// (doubtful.go). An entry that is too large is written with less (entry.go). Delete markers are
 // removed at an age, if that is configured (markers.go).
 //
 // Events that were removed from the stream before they were projected end Run with ErrRemoved
