@@ -27,8 +27,8 @@
 // The source (watch) turns what the informers show into states of apps, and each change of state
 // into a change in the queue. It runs all the time, also while nothing is published. Its handlers
 // update maps and never wait. App operations read the states that it holds (Bridge.App,
-// Bridge.Services), whether this bridge leads or not. The pods of apps have informers of their own,
-// since no event depends on them.
+// Bridge.Services), whether this bridge leads or not. The pods of apps have informers of their own.
+// Events depend on them only with --pod-conditions; without it they may fail and the bridge is ready.
 //
 // The queue (publisher) holds what the stream does not have yet, per app and in order. The
 // publisher makes the event of each change from the change and the record of the app's last event.
@@ -45,7 +45,7 @@
 // are missing, too much waits), and the next one resyncs. Every start runs the same
 // reconciliation. The queue outlives its session: the next one goes on with the changes that still
 // follow what the stream has by then, and only where none do publishes a difference. So trouble
-// with NATS costs no state that was seen.
+// with NATS costs no state that was seen, within the limits of the queue.
 //
 // While a session is live, a guard (guard.go) looks at stream, bucket and the cluster's version
 // every few seconds: gone, changed, ended too early, keys missing, written by another client. The

@@ -332,16 +332,17 @@
 //
 //	# appbridge:
 //
-// and a space. The first message is a note with the replicas, and so is every change of them. Other
-// notes report that there is nothing to read for now, an event of a replica, or missing lines:
+// and a space. The first message is a note with the replicas, and so is every change of them. Only a
+// note that the stream waits for Kubernetes may come before it. Other notes report that there is
+// nothing to read for now, an event of a replica, or missing lines:
 //
 //	Flyte-Log-Note       replicas | waiting | replica | dropped
 //	Flyte-Log-Replicas   checkout-shop-production-00003-deployment-7c9d-x2x4z
 //	Flyte-Log-Dropped    120
 //	Flyte-Log-Limit      10m0s
 //
-// Flyte-Log-Limit is on the first message of a stream to another account, where the service cannot
-// detect a missing subscriber: the maximum duration of the stream.
+// Flyte-Log-Limit is on the first note with the replicas of a stream to another account, where the
+// service cannot detect a missing subscriber: the maximum duration of the stream.
 //
 // Every message but an error and the last has a reply subject, unless it goes to another account. A
 // reader with a window acknowledges each message with an empty one to it, in any order. The service

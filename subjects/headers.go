@@ -108,15 +108,15 @@ const (
 	// HeaderLogReplica names the replica, a pod, that wrote the lines of a message; absent on a
 	// message without lines.
 	HeaderLogReplica = "Flyte-Log-Replica"
-	// HeaderLogReplicas holds the replicas, sorted and joined by commas, on the first message and
-	// after every change. Empty: none.
+	// HeaderLogReplicas holds the replicas, sorted and joined by commas, on a note when they are
+	// first known and after every change. Empty: none.
 	HeaderLogReplicas = "Flyte-Log-Replicas"
 	HeaderLogNote     = "Flyte-Log-Note" // a LogNote, on a message without lines of the log
 	// HeaderLogDropped counts the lines that were dropped before this message, because its reader
 	// was too slow or, on the answer to get, because they did not fit.
 	HeaderLogDropped = "Flyte-Log-Dropped"
 	// HeaderLogLimit holds the maximum duration of a stream to another account, "10m0s", on its
-	// first message.
+	// first note with the replicas.
 	HeaderLogLimit = "Flyte-Log-Limit"
 	HeaderLogEnd   = "Flyte-Log-End"   // a LogEnd, on the last message, which is empty
 	HeaderLogLines = "Flyte-Log-Lines" // counts the lines sent, on the last message

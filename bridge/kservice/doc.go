@@ -16,9 +16,9 @@
 // What a deploy may name is in policy.go (the decision, and the patterns of --allowed-references) and
 // policy_fields.go (how far each field of a pod reaches).
 //
-// All functions are pure: no I/O, no clock, no randomness, and no argument is changed, except by
-// Trim. The same input always gives the same output. They are safe for concurrent use as long as
-// their arguments are not changed.
+// All functions are pure: no I/O, no clock, no randomness. The same input always gives the same
+// output. Only Trim, Apply, Place and DropOverridden change an argument. All are safe for concurrent
+// use as long as their arguments are not changed meanwhile.
 //
 // The App is the one of Flyte v2, field by field, with one exception: where Flyte takes the time of
 // the conversion (a stopped app, a condition without transition time), this package takes a time of
