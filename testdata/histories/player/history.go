@@ -2,6 +2,7 @@ package player
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -200,6 +201,9 @@ func (h *History) do(ctx context.Context, s step) error {
 		_, _ = fmt.Fprintf(h.Trace, "step %s, the stream ends at %d, the bucket at %d\n", s.name, h.writer.last, h.writer.bucket.projected)
 	}
 	if err := s.do(h, ctx); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = errors.Join(err, h.writer.box.silent())
+		}
 		return fmt.Errorf("step %d, %s: %w", len(h.Steps), s.name, err)
 	}
 	if h.broken || h.lag > 0 && h.rand.IntN(h.lag) > 0 {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -90,6 +91,18 @@ func (b *box) stop() {
 	b.conn.Close()
 	srv.Shutdown()
 	srv.WaitForShutdown()
+}
+
+// silent describes a server that does not answer. It runs in this process, so the goroutines, which go
+// to a file, show what it waits for.
+func (b *box) silent() error {
+	file, err := os.CreateTemp("", "histories-goroutines-")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(pprof.Lookup("goroutine").WriteTo(file, 2), file.Close())
+	text := fmt.Errorf("the server does not answer: connection %s, last error %v, goroutines in %s", b.conn.Status(), b.conn.LastError(), file.Name())
+	return errors.Join(text, err)
 }
 
 // save copies the storage to a folder. The server must be stopped.
