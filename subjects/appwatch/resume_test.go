@@ -104,6 +104,22 @@ func TestStartsWithoutSnapshot(t *testing.T) {
 	}
 }
 
+// A reader since a time begins with the first event of its apps, although no notice is older than that
+// time. nats-server would begin at the notice.
+func TestSinceBeforeTheFirstNotice(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, jetStream(t).ClientURL())
+	w.event("shop/production/a", subjects.Created, "ACTIVE")
+	items := watch(t, w.js, appwatch.Options{Since: time.Unix(1, 0)}).expect("event shop/production/a created 1")
+	w.event("shop/production/a", subjects.Updated, "ACTIVE")
+	w.event("bank/production/b", subjects.Created, "ACTIVE")
+	w.purge(w.stream, jetstream.WithPurgeSubject(subjects.DefaultPrefix+".events.bank.>"))
+	w.notice(3, 3)
+	w.event("shop/production/a", subjects.Updated, "STOPPED")
+	r := watch(t, w.js, appwatch.Options{Project: "shop", Since: items[0].Stored().Add(time.Nanosecond), NoSnapshot: true})
+	r.expect("event shop/production/a updated 2", "loss: "+appwatch.ErrNotice.Error()+" 3-3", "event shop/production/a updated 5", "mark 5")
+}
+
 // A stream that was put back to an earlier state, without a notice, and filled again beyond the
 // position has another event there.
 func TestResumeRefilled(t *testing.T) {

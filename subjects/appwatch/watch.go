@@ -197,19 +197,38 @@ func (w *watcher) session(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	cfg := jetstream.ConsumerConfig{FilterSubjects: w.opts.filters, HeadersOnly: w.opts.HeadersOnly}
+	from := w.local + 1
 	if w.open {
-		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &w.opts.Since
-	} else {
-		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.local+1
+		var err error
+		if from, err = w.firstSince(ctx); err != nil {
+			return err
+		}
 	}
-	f, err := w.api.Consume(ctx, w.opts.Stream, cfg, 0)
+	f, err := w.api.Consume(ctx, w.opts.Stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		FilterSubjects: w.opts.filters, HeadersOnly: w.opts.HeadersOnly,
+	}, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	if w.open { // no position says yet whether the stream was put back meanwhile
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+		if last := w.info.State.LastSeq; last+1 < from {
+			return fmt.Errorf("%w: it ends at %d, and %d was to be read next", ErrRolledBack, last, from)
+		}
+	}
 	w.works()
 	return w.follow(ctx, f)
+}
+
+// firstSince is the sequence of the first message since Options.Since. The server finds it as well, but
+// with several filters it may begin later: where all messages of one filter are later, at the first of
+// these, behind earlier ones of the other filters (nats-server 2.15.2).
+func (w *watcher) firstSince(ctx context.Context) (uint64, error) {
+	return w.search(ctx, func(m *jetapi.Message) bool { return !m.Time.Before(w.opts.Since) })
 }
 
 // look reads what the stream is.
