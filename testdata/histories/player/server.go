@@ -101,8 +101,8 @@ func (b *box) silent() error {
 		return err
 	}
 	err = errors.Join(pprof.Lookup("goroutine").WriteTo(file, 2), file.Close())
-	text := fmt.Errorf("the server does not answer: connection %s, last error %v, goroutines in %s", b.conn.Status(), b.conn.LastError(), file.Name())
-	return errors.Join(text, err)
+	last := fmt.Sprint(b.conn.LastError()) // there may be none
+	return errors.Join(fmt.Errorf("the server does not answer: connection %s, last error %s, goroutines in %s", b.conn.Status(), last, file.Name()), err)
 }
 
 // save copies the storage to a folder. The server must be stopped.
