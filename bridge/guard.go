@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/natsconn"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
@@ -26,6 +27,7 @@ const (
 // repair.
 func (s *session) guard(ctx context.Context, known store.Storage) error {
 	messages, last := known.Stream.State.Msgs, time.Now()
+	s.checked.note(nil) // they were read a moment ago
 	keys := s.projector.NewKeyCheck(known.Bucket.State.NumSubjects)
 	for range retry.Ticks(ctx, reconnectCheck) {
 		if s.nc.IsClosed() {
@@ -45,11 +47,13 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, store.ErrUnread):
+			s.checked.note(natsconn.Explain(s.nc, err))
+			continue
 		case err != nil:
 			return err
-		case stream == nil || bucket == nil:
-			continue // NATS is unavailable, which readiness reports
 		}
+		s.checked.note(nil)
 		if err := acknowledged.CheckTails(stream, bucket); err != nil {
 			return err
 		}
@@ -77,14 +81,17 @@ const historyCheck = 10 * time.Second
 // that resumes at a version that the cluster has not reached again shows nothing, perhaps for
 // hours, and the informers' caches are of a history that is over. So only a new start can go on.
 func (s *session) watchHistory(ctx context.Context, seen string) error {
+	s.history.note(nil)
 	for range retry.Ticks(ctx, historyCheck) {
 		if shown := s.source.Shown.Newest(); shown != "" && app.CompareVersions(shown, seen) > 0 {
 			seen = shown
 		}
 		version, err := s.kube.Version(ctx)
 		if err != nil {
-			continue // Kubernetes is unavailable, which readiness reports
+			s.history.note(err)
+			continue
 		}
+		s.history.note(nil)
 		if app.CompareVersions(version, seen) < 0 {
 			return app.SteppedBack(version, seen)
 		}

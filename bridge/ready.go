@@ -31,7 +31,13 @@ func (b *Bridge) Ready() error {
 		return errors.New("not publishing") // a session has begun meanwhile
 	}
 	if b.nc.Stats().Reconnects != b.memory.checked.Load() {
-		return errors.New("NATS was disconnected: stream and bucket are compared with what they acknowledged")
+		return fmt.Errorf("NATS was disconnected: stream and bucket are compared with what they acknowledged%s", because(s.checked.trouble()))
+	}
+	if since, why := s.checked.stale(); why != nil {
+		return fmt.Errorf("stream and bucket have not been checked for %s%s", age(since), because(why))
+	}
+	if since, why := s.history.stale(); why != nil && b.conn.Answers() {
+		return fmt.Errorf("the cluster's version has not been read for %s%s", age(since), because(why))
 	}
 	if waiting, since := s.queue.Oldest(); waiting > 0 && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("the oldest of %d unpublished changes has waited for %s%s", waiting, age(since), because(s.publisher.Trouble()))

@@ -57,6 +57,8 @@ type session struct {
 	publisher    *publisher.Publisher
 	projector    *projector.Projector
 	live         atomic.Bool // what was published is loaded, and changes flow
+	checked      freshness   // stream and bucket, by guard
+	history      freshness   // the cluster's version, by watchHistory
 
 	// empty is true if neither stream nor bucket had anything when the session started.
 	empty bool

@@ -18,6 +18,9 @@ import (
 const (
 	logFound    = "the audit found a difference"
 	logRepaired = "the audit repaired a difference"
+
+	logInterrupted = "the rounds of the audit are interrupted again and again"
+	logCompletes   = "the audit completes its rounds again"
 )
 
 const (
@@ -38,6 +41,8 @@ const (
 	looksOnceFound = 2
 	// retryRound is the longest wait after a round that was interrupted or found something.
 	retryRound = 15 * time.Second
+	// maxInterrupted is how many rounds in a row may be interrupted without a warning.
+	maxInterrupted = 2
 	// leastRest is the least wait between the last round and one that is requested.
 	leastRest = time.Second
 )
@@ -60,6 +65,7 @@ type Auditor struct {
 	// Of Run alone.
 	worked time.Duration // by the present round, without pauses
 	fresh  int           // the new findings of the present round
+	failed int           // the rounds in a row that were interrupted
 	rested time.Time     // when the next requested round may start
 
 	mu       sync.Mutex
@@ -134,6 +140,10 @@ func (a *Auditor) Run(ctx context.Context) {
 			continue
 		}
 		err := a.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		a.report(err)
 		wait := a.cfg.Interval
 		if err != nil || a.fresh > 0 {
 			wait = min(wait, retryRound) // a screen returns a limited number of suspects
@@ -141,6 +151,20 @@ func (a *Auditor) Run(ctx context.Context) {
 		a.rested = time.Now().Add(min(a.cfg.Interval, max(leastRest, rest*a.worked)))
 		// Not all replicas at one time.
 		next = time.Now().Add(wait - time.Duration(rand.Int64N(int64(wait/10)+1)))
+	}
+}
+
+// report warns once of a streak of interrupted rounds, with the error of the last one.
+func (a *Auditor) report(err error) {
+	if err == nil {
+		if a.failed >= maxInterrupted {
+			a.cfg.Log.Info(logCompletes, zap.Int("interrupted", a.failed))
+		}
+		a.failed = 0
+		return
+	}
+	if a.failed++; a.failed == maxInterrupted {
+		a.cfg.Log.Warn(logInterrupted, zap.Duration("sinceComplete", time.Since(a.lastComplete()).Round(time.Second)), zap.Error(err))
 	}
 }
 

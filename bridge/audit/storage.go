@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -26,8 +27,8 @@ func (a *StoragePart) Active() bool { return a.Session() != nil }
 
 // ends reads stream and bucket from their leaders; ErrInactive if they are not the session's.
 func (a *StoragePart) ends(ctx context.Context, s Session) (stream, bucket *jetstream.StreamInfo, err error) {
-	if a.Target.Connected() != nil {
-		return nil, nil, ErrInactive
+	if err := a.Target.Connected(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrInactive, err)
 	}
 	fits, storage := s.Anchor(), a.Target.Storage()
 	if err := storage.LookUp(ctx); err != nil {

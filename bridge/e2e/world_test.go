@@ -57,12 +57,19 @@ var namespaces atomic.Int64
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := newNamespace(t)
+	w.startNATS(suite.FreePort(t))
+	w.connect()
+	return w
+}
+
+// newNamespace is a world without a JetStream server.
+func newNamespace(t *testing.T) *world {
+	t.Helper()
 	w := &world{Cluster: cluster.Get(t), t: t, dir: t.TempDir(), namespace: "ns-" + strconv.FormatInt(namespaces.Add(1), 10)}
 	if err := w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	w.startNATS(suite.FreePort(t))
-	w.connect()
 	return w
 }
 
@@ -138,6 +145,16 @@ func (w *world) launch(cfg bridge.Config, kube *rest.Config) *running {
 // launchAt is launch with the servers' addresses given.
 func (w *world) launchAt(url string, cfg bridge.Config, kube *rest.Config) *running {
 	w.t.Helper()
+	return w.launchOn(func(log *zap.Logger) *nats.Conn {
+		opts := append(natsconn.Options("appbridge test", log), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0),
+			nats.IgnoreDiscoveredServers()) // a gate is not to be gone around
+		return must[*nats.Conn](w.t)(nats.Connect(url, opts...))
+	}, cfg, kube)
+}
+
+// launchOn is launch on a connection of its own, which the bridge's end closes.
+func (w *world) launchOn(connect func(*zap.Logger) *nats.Conn, cfg bridge.Config, kube *rest.Config) *running {
+	w.t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	var b *bridge.Bridge
 	log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
@@ -146,20 +163,13 @@ func (w *world) launchAt(url string, cfg bridge.Config, kube *rest.Config) *runn
 		}
 		return nil
 	}))
-	opts := append(natsconn.Options("appbridge test", log), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.IgnoreDiscoveredServers()) // a gate is not to be gone around
-	nc, err := nats.Connect(url, opts...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	nc := connect(log)
 	registry := prometheus.NewRegistry()
 	if kube == nil {
 		kube = rest.CopyConfig(w.Config)
 		kube.QPS = -1
 	}
-	if b, err = bridge.New(cfg, kube, nc, log, registry); err != nil {
-		w.t.Fatal(err)
-	}
+	b = must[*bridge.Bridge](w.t)(bridge.New(cfg, kube, nc, log, registry))
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{t: w.t, bridge: b, metrics: registry, logs: logs, cancel: cancel, done: make(chan error, 1), nc: nc}
 	go func() { r.done <- b.Run(ctx) }()

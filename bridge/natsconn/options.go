@@ -1,7 +1,9 @@
 package natsconn
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -68,4 +70,14 @@ func RedactURLs(text string) string {
 		start = i + len("//")
 	}
 	return text[:start] + "xxxxx" + text[at:]
+}
+
+// Explain adds to an error the permission that the server denied last, if the request ran out of
+// time: the client does not connect the two, and a denied request has no other answer.
+func Explain(nc *nats.Conn, err error) error {
+	if last := nc.LastError(); err != nil && errors.Is(last, nats.ErrPermissionViolation) &&
+		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
+		return fmt.Errorf("%w (%w)", err, last)
+	}
+	return err
 }

@@ -84,8 +84,14 @@ func (t *tail) idle(ctx context.Context) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return err
+	case err != nil && !t.bucket.JS.Conn().IsConnected():
+		return nil
 	case err != nil:
-		return nil // NATS is unavailable for the moment
+		// Without the leader it is not known whether anything is missing.
+		if t.quiet++; t.quiet >= store.MaxIdle {
+			return fmt.Errorf("read the end of stream %s: %w", t.stream, err)
+		}
+		return nil
 	case newest > t.at:
 		if t.quiet++; t.quiet >= store.MaxIdle {
 			return fmt.Errorf("%w: it stands at sequence %d of %d of stream %s", store.ErrReplicaBehind, t.at, newest, t.stream)

@@ -16,6 +16,8 @@ var (
 	ErrGone = errors.New("the stream or the bucket is gone")
 	// ErrLostTail reports that a stream ends before what it acknowledged.
 	ErrLostTail = errors.New("acknowledged messages are lost")
+	// ErrUnread reports that stream or bucket could not be read: nothing is known of their state.
+	ErrUnread = errors.New("stream and bucket cannot be read")
 	// ErrSizeChanged reports that events may be too large now, or need not be truncated.
 	ErrSizeChanged = errors.New("the largest message that it takes was changed")
 )
@@ -33,12 +35,13 @@ func (c Checkpoint) CheckTails(stream, bucket *jetstream.StreamInfo) error {
 	return cmp.Or(CheckTail(stream.Config.Name, stream.State.LastSeq, c.Stream), CheckTail(bucket.Config.Name, bucket.State.LastSeq, c.Bucket))
 }
 
-// Present checks that stream and bucket are unchanged and fit. Both are nil without an answer.
+// Present checks that stream and bucket are unchanged and fit. It returns ErrUnread without an
+// answer.
 func (s *Storage) Present(ctx context.Context) (stream, bucket *jetstream.StreamInfo, err error) {
-	if stream, err = s.still(ctx, s.Stream); err != nil || stream == nil {
+	if stream, err = s.still(ctx, s.Stream); err != nil {
 		return nil, nil, err
 	}
-	if bucket, err = s.still(ctx, s.Bucket); err != nil || bucket == nil {
+	if bucket, err = s.still(ctx, s.Bucket); err != nil {
 		return nil, nil, err
 	}
 	if before := s.Stream.Config; !sameConfig(stream.Config, before) {
@@ -65,7 +68,7 @@ func (s *Storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jets
 	now, err := s.Info(ctx, known.Config.Name)
 	switch {
 	case err != nil:
-		return nil, nil //nolint:nilerr // no answer is none of the findings
+		return nil, fmt.Errorf("%w: %w", ErrUnread, err)
 	case now == nil:
 		return nil, fmt.Errorf("%w: %s", ErrGone, known.Config.Name)
 	}

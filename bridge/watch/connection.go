@@ -59,6 +59,13 @@ func (c *Connection) Trouble() (what string, since time.Time, why string) {
 	return what, since, why
 }
 
+// Answers reports whether the API server answers requests, as far as is known.
+func (c *Connection) Answers() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down.IsZero()
+}
+
 // Disturbs reports whether the informer of a kind and a namespace may be behind: Kubernetes does
 // not answer, or its watch is missing or was silent.
 func (c *Connection) Disturbs(kind, namespace string) bool {
