@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,9 +30,16 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 	messages, last := known.Stream.State.Msgs, time.Now()
 	s.checked.note(nil) // they were read a moment ago
 	keys := s.projector.NewKeyCheck(known.Bucket.State.NumSubjects)
+	payload := s.nc.MaxPayload()
 	for range retry.Ticks(ctx, reconnectCheck) {
 		if s.nc.IsClosed() {
 			return store.ErrClosed
+		}
+		switch now := s.nc.MaxPayload(); {
+		case now > payload:
+			return fmt.Errorf("%w: the NATS server takes %d bytes, and took %d", store.ErrSizeChanged, now, payload)
+		case now > 0:
+			payload = now
 		}
 		reconnects := s.nc.Stats().Reconnects
 		if !s.nc.IsConnected() || (time.Since(last) < storageCheck && reconnects == s.memory.checked.Load()) {
@@ -54,6 +62,10 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 			return err
 		}
 		s.checked.note(nil)
+		if limit := stream.Config.MaxMsgSize; s.live.Load() && limit != s.publisher.MaxMsgSize() {
+			// It was changed and changed back, and events were refused in between.
+			return fmt.Errorf("%w: stream %s", store.ErrSizeChanged, s.cfg.Stream)
+		}
 		if err := acknowledged.CheckTails(stream, bucket); err != nil {
 			return err
 		}

@@ -14,6 +14,11 @@ func (b *Bridge) Ready() error {
 	if err := b.disconnected(); err != nil {
 		return err
 	}
+	if s := b.publishing.Load(); s != nil {
+		if err := s.publisher.Unfit(); err != nil {
+			return err
+		}
+	}
 	if err := b.status.err(); err != nil {
 		return err
 	}

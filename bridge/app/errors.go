@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -10,6 +11,23 @@ import (
 
 // ErrTooLarge reports that an event does not fit even without the fields that may be truncated.
 var ErrTooLarge = errors.New("event is larger than the server's maximum payload")
+
+// TooLargeError is ErrTooLarge of one event. Sizes are those of messages with headers, in bytes.
+type TooLargeError struct {
+	Size, Limit int
+	Smallest    int      // of an event of this app with nothing that may be truncated
+	Without     []string // the fields that were truncated
+}
+
+func (e *TooLargeError) Error() string {
+	text := fmt.Sprintf("%v: %d of %d bytes", ErrTooLarge, e.Size, e.Limit)
+	if len(e.Without) > 0 {
+		text += ", without " + strings.Join(e.Without, " and ")
+	}
+	return text
+}
+
+func (e *TooLargeError) Unwrap() error { return ErrTooLarge }
 
 // errNoForm reports an App that no content type can carry.
 var errNoForm = errors.New("the App cannot be encoded")

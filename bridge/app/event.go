@@ -1,7 +1,7 @@
 package app
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,7 +185,14 @@ func (e *Encoder) fit(ev *Event, prev *Record) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %d of %d bytes, without %s", ErrTooLarge, ev.Msg.Size(), limit, strings.Join(cut, " and "))
+	tooLarge := &TooLargeError{Size: ev.Msg.Size(), Limit: limit, Without: cut}
+	named, err := ev.Record.App.Without(subjects.TruncatedStatus)
+	if err != nil {
+		return err
+	}
+	data, _, err := e.payload(ev.Record.Kind, named, Encoded{})
+	tooLarge.Smallest = tooLarge.Size - len(ev.Msg.Data) + len(data)
+	return cmp.Or(err, error(tooLarge))
 }
 
 // newestTime is the newest time an App itself carries, for a delete whose object was not seen.

@@ -108,3 +108,76 @@ func TestTooLarge(t *testing.T) {
 		})
 	}
 }
+
+// A limit so small that the delete of one app does not fit: that app waits, by name, and the others
+// go on in the same session. What follows the delete waits behind it. Once the limit is raised all of
+// it is published.
+func TestDeleteThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, service := t.Context(), must[*servingv1.Service](t)
+	long := w.app(strings.Repeat("n", 600))
+	long.ObjectName = "long"
+	svc := w.create(long)
+	other := w.create(w.app("other"))
+	r := w.start(w.audited())
+	w.waitFor(0, "created "+long.Name, "created other")
+
+	w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 3000 })
+	eventually(t, "the limit is noticed", func() error {
+		if r.metric("appbridge_resyncs_total") != 2 {
+			return errNotYet
+		}
+		return r.bridge.Ready()
+	})
+	must[any](t)(nil, w.Client.Delete(ctx, svc))
+	eventually(t, "the app is gone", func() error {
+		if _, ok := r.bridge.App(long.ID()); ok {
+			return errNotYet
+		}
+		return nil
+	})
+	service(w.Create(ctx, long))
+	r.notReady("no event of app vision/development/nnn", "max_msg_size of stream FLYTE_APPS is 3000 bytes, at least 3")
+	service(w.Progressing(ctx, other))
+	w.waitFor(2, "updated other")
+	r.completes(2)
+	service(w.Failed(ctx, other, "Broken", "it is"))
+	w.waitFor(3, "updated other")
+	if got := r.metric("appbridge_resyncs_total"); got != 2 {
+		t.Errorf("%v sessions, want no other for one app", got)
+	}
+
+	w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 })
+	events := w.waitFor(4, "deleted "+long.Name, "created "+long.Name)
+	r.waitReady()
+	r.completes(2)
+	w.converged(append(w.events(0)[:4:4], events...))
+}
+
+// A limit below every event: nothing can be published, and the bridge is not ready, by the name of the
+// limit, at a start and later.
+func TestNothingFits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const reason = "max_msg_size of stream FLYTE_APPS is 200 bytes, at least "
+	limit := func(size int32) {
+		t.Helper()
+		w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = size })
+	}
+	must[jetstream.Stream](t)(w.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: subjects.DefaultStream, Subjects: []string{"flyte.apps.events.>"}, Storage: jetstream.FileStorage, MaxMsgSize: 200,
+	}))
+	svc := w.create(w.app("one"))
+	r := w.launch(w.config(), nil)
+	r.notReady(reason)
+	limit(1 << 20)
+	w.waitFor(0, "created one")
+	r.waitReady()
+	limit(200)
+	must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
+	r.notReady(reason)
+	limit(1 << 20)
+	w.waitFor(0, "created one", "updated one")
+	r.waitReady()
+}

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -78,12 +79,7 @@ func (p *Publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 				continue
 			}
 		}
-		publish, err := p.prepare(f)
-		if err != nil {
-			return fmt.Errorf("app %s: %w", f.id, err)
-		}
-		if !publish {
-			p.finish(f, nil)
+		if !p.prepare(f) {
 			continue
 		}
 		select {
@@ -100,47 +96,71 @@ func (p *Publisher) isStored(f *flight) bool {
 	return !f.change.Remove && f.prev.Exists() && f.prev.UID == string(f.change.State.Service.UID) && app.IsPublished(f.change.State, f.prev)
 }
 
-// prepare makes the event of f. It returns false if there is nothing to publish.
-func (p *Publisher) prepare(f *flight) (bool, error) {
+// prepare makes the event of f. It returns false if there is nothing to send: the change is then off
+// the queue, or the app waits.
+func (p *Publisher) prepare(f *flight) bool {
 	if f.change.Remove && !f.prev.Exists() {
-		return false, nil
+		p.finish(f, nil)
+		return false
 	}
 	if !f.change.Remove && f.prev.Exists() && f.prev.UID != string(f.change.State.Service.UID) {
-		return false, fmt.Errorf("state of %s follows one of %s without a delete", f.change.State.Service.UID, f.prev.UID)
+		p.log.Warn("a state of another object follows without a delete; publishing the delete first", zap.Stringer("app", f.id),
+			zap.String("uid", string(f.change.State.Service.UID)), zap.String("after", f.prev.UID))
+		p.queue.precede(f.id, app.MissedDelete())
+		return false
 	}
 	ev, err := p.encoder.Encode(f.id, f.change, f.prev)
 	if err != nil {
-		p.reject(f.id, err)
-		return false, nil
+		p.reject(f, err)
+		return false
 	}
 	f.ev = ev
-	return true, nil
+	return true
 }
 
 // remake encodes an event again that was refused for its size, under the present limits. No try of
-// it may still be stored. It returns false if there is nothing to send: f is then off the queue.
+// it may still be stored. It returns false if there is nothing to send.
 func (p *Publisher) remake(f *flight, refusal error) bool {
 	size := f.ev.Msg.Size()
-	publish, err := p.prepare(f)
-	if err == nil && publish && f.ev.Msg.Size() < size {
+	if !p.prepare(f) {
+		return false
+	}
+	if f.ev.Msg.Size() < size {
 		f.tries, f.answer = nil, answer{}
 		return true
 	}
-	if err == nil && publish {
-		p.reject(f.id, fmt.Errorf("%w: %d bytes: %w", app.ErrTooLarge, size, refusal))
+	err := fmt.Errorf("%w: %d bytes: %w", app.ErrTooLarge, size, refusal)
+	if f.change.Remove {
+		err = fmt.Errorf("%w: %w", &app.TooLargeError{Size: size, Limit: p.encoder.MaxSize(), Smallest: size}, refusal)
 	}
-	p.finish(f, nil)
+	p.reject(f, err)
 	return false
 }
 
-func (p *Publisher) reject(id subjects.AppID, err error) {
+// reject takes a change off the queue that cannot be published. After a delete that cannot be
+// published nothing of its app can: it waits, with what follows, for the next session, which begins
+// when a limit is raised.
+func (p *Publisher) reject(f *flight, err error) {
 	p.metrics.rejected.WithLabelValues(app.Reason(err)).Inc()
-	p.log.Error("change rejected", zap.Stringer("app", id), zap.Error(err))
+	if f.change.Remove {
+		p.log.Error("a delete cannot be published; the app waits", zap.Stringer("app", f.id), zap.Error(err))
+		for _, resynced := range p.queue.hold(f.id) {
+			resynced()
+		}
+		p.unfit.note(f.id, err)
+		return
+	}
+	p.log.Error("change rejected", zap.Stringer("app", f.id), zap.Error(err))
+	p.finish(f, nil)
+	if tooLarge, ok := errors.AsType[*app.TooLargeError](err); ok && tooLarge.Smallest > tooLarge.Limit {
+		p.unfit.note(f.id, err)
+	}
 }
 
 // finish takes the change of f off the queue. r is the app's new record, nil if nothing was
 // published.
 func (p *Publisher) finish(f *flight, r *app.Record) {
+	p.unfit.forget(f.id)
 	p.queue.done(f.id, r)
 	if f.change.Resynced != nil {
 		f.change.Resynced()

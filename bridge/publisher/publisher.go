@@ -81,6 +81,7 @@ type Publisher struct {
 	highestStored atomic.Uint64
 	maxMsgSize    atomic.Int64
 	failure       atomic.Pointer[string] // why the last append failed, nil if it did not
+	unfit         unfit
 
 	// The rest belongs to the goroutine that sends.
 	chain     uint64 // sequence at which the next append expects the stream to end
@@ -113,6 +114,9 @@ func New(c Config) *Publisher {
 
 // Highest is the stream sequence of the newest event that is known to be stored.
 func (p *Publisher) Highest() uint64 { return p.highestStored.Load() }
+
+// MaxMsgSize is the stream's limit of a message as the publisher read it last.
+func (p *Publisher) MaxMsgSize() int32 { return int32(p.maxMsgSize.Load()) }
 
 // Trouble is why the last append failed, nil if it did not.
 func (p *Publisher) Trouble() *string { return p.failure.Load() }

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -219,6 +220,38 @@ func (q *Queue) done(id subjects.AppID, r *app.Record) {
 		close(q.emptied)
 	}
 	q.metrics.Pending(q.length, q.bytes)
+}
+
+// hold leaves the change that next returned, and all behind it, in the queue for the next session.
+// It returns what was to be called once they are published.
+func (q *Queue) hold(id subjects.AppID) (resynced []func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	a.underWay = false
+	for _, c := range a.changes {
+		if c.Resynced != nil {
+			resynced = append(resynced, c.Resynced)
+			c.Resynced = nil
+		}
+	}
+	q.ready.Done(id) // append adds an app that has no change yet
+	return resynced
+}
+
+// precede puts a change before the one that next returned, which is to be returned again after it.
+func (q *Queue) precede(id subjects.AppID, c *app.Change) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.apps[id]
+	a.underWay = false
+	if !q.isFull() {
+		a.changes = slices.Insert(a.changes, 0, c)
+		q.length++
+		q.bytes += c.Size
+		q.ready.Add(id)
+	}
+	q.ready.Done(id)
 }
 
 // noteForeign notes a message at sequence on an app's subject that is no event. It does not move

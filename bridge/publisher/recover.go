@@ -173,8 +173,7 @@ func (p *Publisher) decide(ctx context.Context, f *flight) error {
 	switch {
 	case err != nil:
 		return err
-	case f.ev == nil:
-		p.finish(f, nil)
+	case f.ev == nil: // there is nothing to send
 	case f.stored > 0:
 		p.stored(f)
 	default:
@@ -232,8 +231,8 @@ func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
 			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
 		f.prev = f.prev.MovedTo(at)
 		f.tries, f.answer = nil, answer{}
-		if publish, err := p.prepare(f); err != nil || !publish {
-			f.ev = nil // prepare has logged it
+		if !p.prepare(f) {
+			f.ev = nil
 			return nil
 		}
 		return p.readLast(ctx, f)

@@ -160,3 +160,13 @@ func MaxMessage(nc *nats.Conn, limit int64) int {
 	}
 	return int(payload) - sendRoom
 }
+
+// SizeNeeded explains that a message of a size does not fit: which limit has to be raised to what.
+// limit is the stream's, 0 without one.
+func SizeNeeded(nc *nats.Conn, stream string, limit int64, size int) string {
+	setting, is := "max_payload of the NATS server", nc.MaxPayload()
+	if limit > 0 && limit < is {
+		setting, is = "max_msg_size of stream "+stream, limit
+	}
+	return fmt.Sprintf("%s is %d bytes, at least %d are needed", setting, is, size+sendRoom)
+}
