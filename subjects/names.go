@@ -114,6 +114,13 @@ func ReadMessage(domain, stream string) string {
 	return JetStreamAPI(domain) + "STREAM.MSG.GET." + stream
 }
 
+// PullMessages is the subject of the JetStream API on which a consumer of a stream takes requests for
+// messages. Domain, stream and consumer must be valid, the domain may be empty: nothing is checked
+// here.
+func PullMessages(domain, stream, consumer string) string {
+	return JetStreamAPI(domain) + "CONSUMER.MSG.NEXT." + stream + "." + consumer
+}
+
 // InDomain is the subject to publish to so that a stream in a JetStream domain stores the message
 // under subject. Servers pass no bucket's entry from one domain to another: it is published below the
 // domain's API, "$JS.<domain>.API.$KV.<bucket>.<key>". Any other subject, and each one without a

@@ -259,6 +259,7 @@ func TestFilters(t *testing.T) {
 		{"entry in a domain", subjects.InDomain("hub", "$KV.b.p.d.a"), "$JS.hub.API.$KV.b.p.d.a"},
 		{"event in a domain", subjects.InDomain("hub", "flyte.apps.events.p.d.a.created"), "flyte.apps.events.p.d.a.created"},
 		{"message here", subjects.ReadMessage("", "S"), "$JS.API.STREAM.MSG.GET.S"},
+		{"pull in a domain", subjects.PullMessages("hub", "S", "c"), "$JS.hub.API.CONSUMER.MSG.NEXT.S.c"},
 		{"message in a domain", subjects.ReadMessage("hub", "S"), "$JS.hub.API.STREAM.MSG.GET.S"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

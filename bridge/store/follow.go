@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,17 @@ func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", stream, err)
 	}
-	messages, err := consumer.Messages()
+	batch := pullBatch(consumer)
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(batch))
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", stream, err)
 	}
 	defer func() {
 		messages.Stop()
 		if info := consumer.CachedInfo(); info != nil {
+			if errors.Is(err, ErrReplicaBehind) {
+				err = cmp.Or(pullRefused(ctx, js, stream, info.Name, batch), err)
+			}
 			// Best effort: the server removes it by itself after consumerIdle.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			_ = js.DeleteConsumer(ctx, stream, info.Name)
@@ -78,6 +83,10 @@ func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, context.DeadlineExceeded):
+			// The client has made the consumer again, on a server with a smaller limit.
+			if limit := pullBatch(consumer); limit < batch {
+				return fmt.Errorf("consume %s: %w: max_request_batch is %d now, and was more", stream, ErrPullRefused, limit)
+			}
 			if err := idle(); err != nil {
 				return err
 			}
