@@ -23,7 +23,7 @@ RELEASE_GO := go1.26.8
 # What lies below testdata is invisible to ./... and is named.
 PACKAGES        := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos histories bench))
 DEPLOY_PACKAGES := $(addprefix ./testdata/,$(addsuffix /...,docs alerts rbac accounts chart))
-LINT_PACKAGES   := $(PACKAGES) $(DEPLOY_PACKAGES) $(addprefix ./testdata/,compose/... knative/...)
+LINT_PACKAGES   := $(PACKAGES) $(DEPLOY_PACKAGES) $(addprefix ./testdata/,compat/... compose/... knative/...)
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
 # that another user owns.
@@ -122,6 +122,18 @@ knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcil
 	$(go-test) -p 1 -v -count=1 -timeout=30m $(TESTFLAGS) ./testdata/knative/... ./testdata/testenv/knative/...
 	cd testdata/cluster/knative && CGO_ENABLED=0 GOWORK=off GOFLAGS=-trimpath \
 		go tool -modfile=../../../.ci/golangci-lint.mod golangci-lint run --config=../../../.golangci.yaml .
+
+# The versions of nats-server that docs/compatibility.md names: those with a module file, and the one
+# that go.mod requires.
+COMPAT_SERVERS ?= $(patsubst testdata/cluster/nats-server-%.mod,%,$(wildcard testdata/cluster/nats-server-*.mod)) newest
+
+.PHONY: compat-bin
+compat-bin: cluster-bin ## Build the older nats-servers of COMPAT_SERVERS once, into the folder of cluster-bin
+	$(if $(filter-out newest,$(COMPAT_SERVERS)),@testdata/cluster/build.sh $(patsubst %,nats-server-%,$(filter-out newest,$(COMPAT_SERVERS))) >/dev/null)
+
+.PHONY: compat-test
+compat-test: compat-bin ## Run what depends on the storage of NATS on other versions of nats-server (COMPAT_SERVERS="2.11.0 newest"; default: all that docs/compatibility.md names)
+	COMPAT_SERVERS="$(COMPAT_SERVERS)" $(go-test) -count=1 -timeout=30m $(TESTFLAGS) ./testdata/compat/...
 
 # Every package of the program, and what judges it in tests, but those whose tests all need an API
 # server. -short skips the other tests that do; `make test` runs them.

@@ -32,7 +32,18 @@ func TestVersions(t *testing.T) {
 		return find(file, `(?m)^(?:require)?\s*`+regexp.QuoteMeta(name)+` v(\S+)`)
 	}
 	const cluster = "testdata/cluster/"
+	older, err := filepath.Glob(filepath.Join(root, cluster+"nats-server-*.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, path := range older {
+		older[i] = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "nats-server-"), ".mod")
+		if got := module(cluster+filepath.Base(path), "github.com/nats-io/nats-server/v2"); got != older[i] {
+			t.Errorf("%s requires nats-server %s", path, got)
+		}
+	}
 	for _, want := range []string{
+		"| | " + strings.Join(older, ", ") + " | stock binaries",
 		"| nats-server | " + module("go.mod", "github.com/nats-io/nats-server/v2") + " |",
 		"| `nats` CLI | " + module(cluster+"nats.mod", "github.com/nats-io/natscli") + " |",
 		"| nats.go | " + module("go.mod", "github.com/nats-io/nats.go") + " |",

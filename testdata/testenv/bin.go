@@ -61,6 +61,20 @@ func Promtool() (string, error) { return built("promtool") }
 // that this module embeds.
 func NATSServer() (string, error) { return built("nats-server") }
 
+// OlderNATSServer is the path of the stock nats-server at a version, such as "2.11.0", in [BinDir].
+// testdata/cluster has a module file for each that is to be had.
+func OlderNATSServer(version string) (string, error) {
+	dir, err := binDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "nats-server-"+version)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("no nats-server %s: run `make compat-bin COMPAT_SERVERS=%s`: %w", version, version, err)
+	}
+	return path, nil
+}
+
 // Kwok is the path of kwok in [BinDir].
 func Kwok() (string, error) { return built("kwok") }
 

@@ -16,6 +16,9 @@ import (
 type NATSOptions struct {
 	// Servers is 1, or 3 for a cluster. 0: 1.
 	Servers int
+	// Version is that of the servers, as [OlderNATSServer] takes it. Empty: the version that this
+	// module embeds.
+	Version string
 	// MaxPayload is the largest message in bytes. 0: the server's own default.
 	MaxPayload int32
 	// Account has clients without credentials use an account of their own instead of the global
@@ -62,6 +65,9 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 		return nil, fmt.Errorf("start NATS: %d servers, want 1 or 3", opts.Servers)
 	}
 	path, err := NATSServer()
+	if opts.Version != "" {
+		path, err = OlderNATSServer(opts.Version)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}

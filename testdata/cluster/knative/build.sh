@@ -12,38 +12,16 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+. ../lib.sh
+
 # The key changes with every version and every line of the program.
-key=$(cat ./go.mod ./go.sum ./*.go build.sh ../go.mod ../go.sum | sha256sum | cut -c1-12)
-bin=${APPBRIDGE_KNATIVE_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/appbridge/knative-$(go env GOOS)-$(go env GOARCH)-$key}
+key=$(cat ./go.mod ./go.sum ./*.go build.sh ../go.mod ../go.sum ../lib.sh | hash)
+bin=${APPBRIDGE_KNATIVE_BIN:-$cache/knative-$platform-$key}
 if [ "${1:-}" = --print ]; then
 	echo "$bin"
 	exit 0
 fi
-mkdir -p "$bin"
-export CGO_ENABLED=0 GOWORK=off
-
-# Two clones may build into the same folder: one after the other.
-if command -v flock >/dev/null; then
-	exec 9>"$bin/.lock"
-	flock 9
-fi
-
-# build NAME FOLDER PACKAGE [LDFLAGS]
-build() {
-	local name=$1 folder=$2 pkg=$3 ldflags="-s -w ${4:-}" total started=$SECONDS
-	[ ! -x "$bin/$name" ] || return 0
-	echo "$name: downloading its modules" >&2
-	total=$(go list -C "$folder" -deps "$pkg" | wc -l)
-	echo "$name: compiling up to $total packages (minutes the first time, nothing after that)" >&2
-	# -v names each package as it is compiled; anything with a colon is a complaint.
-	go build -C "$folder" -trimpath -buildvcs=false -v -ldflags "$ldflags" -o "$bin/.$name" "$pkg" 2>&1 |
-		awk -v name="$name" -v total="$total" '
-			/[: ]/ { print; next }
-			++n % 100 == 0 { printf "%s: %d of at most %d packages\n", name, n, total; fflush() }
-		' >&2
-	mv "$bin/.$name" "$bin/$name"
-	echo "$name: built in $((SECONDS - started)) s" >&2
-}
+lock "$bin"
 
 # copy MODULE FOLDER NAME: the YAML files of a folder of a module, below config/NAME.
 copy() {
@@ -54,9 +32,9 @@ copy() {
 	cp "$dir/$2"/*.yaml "$bin/.config/$3/"
 }
 
-build knative . .
-build kube-controller-manager .. k8s.io/kubernetes/cmd/kube-controller-manager \
-	"-X k8s.io/component-base/version.gitVersion=$(go list -C .. -m -f '{{.Version}}' k8s.io/kubernetes)"
+build "$bin" knative "$(cat go.mod go.sum ./*.go | hash)" go.mod .
+build "$bin" kube-controller-manager "$(cat ../go.mod ../go.sum | hash)" ../go.mod k8s.io/kubernetes/cmd/kube-controller-manager \
+	"-X k8s.io/component-base/version.gitVersion=$(version ../go.mod k8s.io/kubernetes)"
 if [ ! -d "$bin/config" ]; then
 	rm -rf "$bin/.config"
 	copy knative.dev/serving config/core/300-resources serving
