@@ -137,11 +137,11 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 	stream := subjects.BucketStream(v.Target.Bucket)
 	b := v.Target.Entries
 	return v.until(ctx, "NATS", func(ctx context.Context) error {
-		handle, err := v.Target.JetStream.Stream(ctx, stream)
+		_, info, err := store.LookUp(ctx, v.Target.JetStream, stream)
 		if err != nil {
-			return store.Unavailable("look up bucket "+v.Target.Bucket, err)
+			return err
 		}
-		last := handle.CachedInfo().State.LastSeq
+		last := info.State.LastSeq
 		s := v.Target.newSides()
 		only := map[subjects.AppID]struct{}{d.id: {}}
 		if err := v.Target.readBucket(ctx, s, &selection{apps: only}); err != nil {

@@ -288,9 +288,6 @@ func (p *projection) process(ctx context.Context, d *delivery, t *tail) error {
 }
 
 func (p *Projector) lookUp(ctx context.Context) (*jetstream.StreamInfo, error) {
-	stream, err := p.bucket.JS.Stream(ctx, p.stream)
-	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", p.stream, err)
-	}
-	return stream.CachedInfo(), nil
+	_, info, err := store.LookUp(ctx, p.bucket.JS, p.stream)
+	return info, err
 }

@@ -57,14 +57,13 @@ func (p *Publisher) readOutcomes(ctx context.Context) error {
 
 func (p *Publisher) look(ctx context.Context) error {
 	acknowledged := p.known.Checkpoint().Stream // first: others may append meanwhile
-	stream, err := p.js.Stream(ctx, p.cfg.Stream)
+	_, info, err := store.LookUp(ctx, p.js, p.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: %w", store.ErrGone, err)
 	}
 	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", p.cfg.Stream, err)
+		return err
 	}
-	info := stream.CachedInfo()
 	last := info.State.LastSeq
 	if err := checkEnd(p.cfg.Stream, last, acknowledged, p.accounted); err != nil {
 		return err

@@ -97,12 +97,11 @@ func (w *Watch) update(ctx context.Context, cfg Config) error {
 func measure(ctx context.Context, cfg Config) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
-	stream, err := cfg.JS.Stream(ctx, cfg.Stream)
+	stream, info, err := store.LookUp(ctx, cfg.JS, cfg.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", cfg.Stream, err)
+		return nil, err
 	}
 	left := map[string]float64{}
-	info := stream.CachedInfo()
 	if !removes(info.Config) {
 		return left, nil
 	}

@@ -101,9 +101,9 @@ func (b *Bucket) Last(ctx context.Context, id subjects.AppID) (*Message, error) 
 
 // Purge removes a key, up to sequence upTo of the bucket's stream; 0: also what was written since.
 func (b *Bucket) Purge(ctx context.Context, subject string, upTo uint64) error {
-	stream, err := b.JS.Stream(ctx, subjects.BucketStream(b.Name))
+	stream, _, err := LookUp(ctx, b.JS, subjects.BucketStream(b.Name))
 	if err != nil {
-		return Unavailable("look up bucket "+b.Name, err)
+		return err
 	}
 	opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
 	if upTo > 0 {

@@ -83,7 +83,7 @@ func (s *Storage) createBucket(ctx context.Context, known uint64) (*jetstream.St
 
 // carryEmptyBucket has the stream of a bucket without messages go on behind sequence to.
 func (s *Storage) carryEmptyBucket(ctx context.Context, to uint64) error {
-	stream, err := s.JS.Stream(ctx, subjects.BucketStream(s.Config.Bucket))
+	stream, _, err := LookUp(ctx, s.JS, subjects.BucketStream(s.Config.Bucket))
 	if err == nil {
 		err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
 	}

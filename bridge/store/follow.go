@@ -148,11 +148,11 @@ const subjectTime = 10 * time.Microsecond
 func createConsumer(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	timeout := JetStreamTimeout
 	if cfg.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy {
-		known, err := js.Stream(ctx, stream)
+		_, known, err := LookUp(ctx, js, stream)
 		if err != nil {
 			return nil, err
 		}
-		timeout += time.Duration(known.CachedInfo().State.NumSubjects) * subjectTime
+		timeout += time.Duration(known.State.NumSubjects) * subjectTime
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -136,11 +136,11 @@ func (s *Storage) HealStream(ctx context.Context, lost subjects.LostRange) (noti
 
 // Fill carries the stream's end to sequence to.
 func (s *Storage) Fill(ctx context.Context, to uint64) error {
-	handle, err := s.JS.Stream(ctx, s.Config.Stream)
+	handle, info, err := LookUp(ctx, s.JS, s.Config.Stream)
 	if err != nil {
 		return err
 	}
-	last, cfg := handle.CachedInfo().State.LastSeq, handle.CachedInfo().Config
+	last, cfg := info.State.LastSeq, info.Config
 	purge := func() error {
 		if cfg.DenyPurge {
 			return nil // the fillers stay
@@ -152,8 +152,7 @@ func (s *Storage) Fill(ctx context.Context, to uint64) error {
 	if err := purge(); err != nil || last >= to {
 		return err
 	}
-	info, err := handle.Info(ctx)
-	if err != nil {
+	if _, info, err = LookUp(ctx, s.JS, s.Config.Stream); err != nil {
 		return err
 	}
 	if info.State.Msgs == 0 && !cfg.DenyPurge {

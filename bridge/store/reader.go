@@ -22,13 +22,9 @@ const ReadWindow = 64
 
 // Subjects lists the subjects that a stream holds messages of.
 func Subjects(ctx context.Context, js jetstream.JetStream, stream, filter string) ([]string, error) {
-	handle, err := js.Stream(ctx, stream)
+	_, info, err := LookUp(ctx, js, stream, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return nil, Unavailable("look up stream "+stream, err)
-	}
-	info, err := handle.Info(ctx, jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		return nil, Unavailable("list the subjects of stream "+stream, err)
+		return nil, err
 	}
 	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
 }

@@ -82,12 +82,12 @@ func (b *Bucket) LoadKeeping(ctx context.Context, keep func(subjects.AppID, Mark
 // up, so what it delivers counts only once it has reached the newest message that the leader has.
 func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) bool) (*Snapshot, error) {
 	name, filter := subjects.BucketStream(b.Name), subjects.BucketFilter(b.Name)
-	stream, err := b.JS.Stream(ctx, name)
+	_, info, err := LookUp(ctx, b.JS, name)
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+		return nil, err
 	}
 	// The last sequence first: a later write of another is then either read or refuses ours.
-	first := stream.CachedInfo().State.LastSeq
+	first := info.State.LastSeq
 	r := &bucketReader{
 		Snapshot: Snapshot{
 			Records: map[subjects.AppID]*app.Record{}, Stored: map[subjects.AppID]StoredAt{},
@@ -102,12 +102,12 @@ func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) boo
 		return nil, err
 	}
 	snap := r.snapshot()
-	if stream, err = b.JS.Stream(ctx, name); err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+	if _, info, err = LookUp(ctx, b.JS, name); err != nil {
+		return nil, err
 	}
 	// A replica that is behind may have keys that the leader removed. What was written meanwhile
 	// may have been read twice, so then the numbers are not compared.
-	state, keys := stream.CachedInfo().State, snap.Keys+snap.Foreign
+	state, keys := info.State, snap.Keys+snap.Foreign
 	if state.LastSeq == first && snap.Last == first && state.NumSubjects < keys {
 		return nil, fmt.Errorf("%w: it shows %d keys of %d", ErrReplicaBehind, keys, state.NumSubjects)
 	}

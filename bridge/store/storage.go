@@ -52,16 +52,13 @@ func New(js jetstream.JetStream, s subjects.Subjects, cfg Config, log *zap.Logge
 	return &Storage{JS: js, Log: log, Subjects: s, Config: cfg}
 }
 
-// Info looks a stream up; nil means that there is none.
+// Info is LookUp of a stream that may be missing; nil means that there is none.
 func (s *Storage) Info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	stream, err := s.JS.Stream(ctx, name)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
+	_, info, err := LookUp(ctx, s.JS, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
-	case err != nil:
-		return nil, Unavailable("look up stream "+name, err)
 	}
-	return stream.CachedInfo(), nil
+	return info, err
 }
 
 // existing is Info of a stream that has to exist.
