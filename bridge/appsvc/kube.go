@@ -38,7 +38,10 @@ type kube struct {
 }
 
 func newKube(cfg *rest.Config) (*kube, error) {
-	cfg = rest.CopyConfig(cfg)
+	cfg, err := kubeapi.Bounded(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
+	}
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {

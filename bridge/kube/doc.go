@@ -6,7 +6,8 @@
 //	bridge/appsvc ─┤                └──► Reason, Terminal, RetryNow ◄── errors
 //	logsvc        ─┘
 //
-// What comes in: a rest.Config, a list to be read, an error. What goes out: a configuration without
-// a client-side rate limit, the pages of a consistent list, and the [Reason] of an error. Each
-// service has its own texts and codes for a Reason. [Explain] has the texts of the bridge.
+// What comes in: a rest.Config, a list to be read, an error. What goes out: a configuration whose
+// requests end with their context ([Bounded]), the pages of a consistent list, and the [Reason] of
+// an error. Each service has its own texts and codes for a Reason. [Explain] has the texts of the
+// bridge.
 package kube

@@ -41,8 +41,12 @@ type Cluster struct {
 
 // NewCluster makes the caches and the clients. Without namespaces, it watches all of them.
 func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connection, log *zap.Logger) (*Cluster, error) {
-	cfg = kubeapi.Unlimited(cfg)
+	cfg = rest.CopyConfig(cfg)
 	cfg.DisableCompression = true // to inflate a list costs more than to read it
+	cfg, err := kubeapi.Bounded(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
+	}
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		return transport{Transport{RoundTripper: rt}, conn}
 	})

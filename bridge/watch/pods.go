@@ -36,7 +36,11 @@ type Pods struct {
 
 // NewPods makes the informers of the pods in namespaces.
 func NewPods(cfg *rest.Config, namespaces []string, src *Source, conn *Connection, log *zap.Logger) (*Pods, error) {
-	cfg = kubeapi.Protobuf(kubeapi.Unlimited(cfg))
+	cfg, err := kubeapi.Bounded(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create the Kubernetes client for pods: %w", err)
+	}
+	cfg = kubeapi.Protobuf(cfg)
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		if src.keeper.PodConditions {
 			return transport{Transport{RoundTripper: rt}, conn}

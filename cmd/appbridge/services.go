@@ -79,12 +79,9 @@ func runAppService(ctx context.Context, cfg config.Config, cache appsvc.Cache, l
 	} else {
 		log.Info("writes are off: apps can be read alone; --enable-writes turns them on")
 	}
-	// The service bounds its requests itself; those pending in the client's rate limit would be
-	// invisible to it.
-	unlimited := rest.AddUserAgent(rest.CopyConfig(cfg.Kube), "apps")
-	unlimited.QPS = -1
+	kube := rest.AddUserAgent(rest.CopyConfig(cfg.Kube), "apps")
 	return serveOn(ctx, cfg, []string{"apps"}, log, func(conns []*nats.Conn) (service, error) {
-		return appsvc.New(apps, cache, unlimited, conns[0], log, reg)
+		return appsvc.New(apps, cache, kube, conns[0], log, reg)
 	})
 }
 

@@ -90,11 +90,15 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error
 }
 
 func (src *Source) connect(cfg *rest.Config) error {
-	cfg = kube.Unlimited(cfg)
+	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0
 	cfg.WarningHandler = rest.NoWarnings{}
+	short, err := kube.Bounded(cfg)
+	if err != nil {
+		return err
+	}
 
-	serving := rest.CopyConfig(cfg)
+	serving := rest.CopyConfig(short)
 	scheme := runtime.NewScheme()
 	if err := kservice.AddToScheme(scheme); err != nil {
 		return err
@@ -103,20 +107,22 @@ func (src *Source) connect(cfg *rest.Config) error {
 	serving.APIPath, serving.GroupVersion = "/apis", &group
 	serving.ContentType, serving.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	serving.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	var err error
 	if src.serving, err = rest.RESTClientFor(serving); err != nil {
 		return err
 	}
 
-	if src.core, err = corev1client.NewForConfig(kube.Protobuf(cfg)); err != nil {
+	if src.core, err = corev1client.NewForConfig(kube.Protobuf(short)); err != nil {
 		return err
 	}
 
 	// One connection for each log: the log of a slow reader then fills the buffers of its own
 	// connection and does not block the others. HTTP/2 would buffer megabytes of each log in
 	// this process.
-	logs := rest.CopyConfig(cfg)
-	logs.NextProtos = []string{"http/1.1"}
+	cfg.NextProtos = []string{"http/1.1"}
+	logs, err := kube.Bounded(cfg)
+	if err != nil {
+		return err
+	}
 	src.logs, err = corev1client.NewForConfig(logs)
 	return err
 }
