@@ -44,6 +44,7 @@ type Bridge struct {
 	pods       *watch.Pods // there once the cache can be read
 	clusterUID string
 	conn       *watch.Connection
+	lease      lease
 	memory     memory // what the sessions hand on
 
 	// auditor compares while the bridge runs; nil if it does not.
@@ -208,7 +209,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 		if cause == causeOtherWriter {
 			// A leader that was paused may have lost the Lease, and does not know before its
 			// next renewal.
-			if deposed := b.leads(stop, k); errors.Is(deposed, errDeposed) {
+			if deposed := b.leads(stop, k); errors.Is(deposed, errDeposed) || errors.Is(deposed, errExpired) {
 				b.log.Warn("another replica publishes; this one stands by", zap.Error(deposed))
 				return nil
 			}

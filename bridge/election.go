@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,13 +14,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
-)
-
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
 )
 
 // lead runs sessions, with leader election only while the Lease is held. The
@@ -40,8 +34,6 @@ func (b *Bridge) lead(stop context.Context, k *watch.Cluster) error {
 	return nil
 }
 
-var errDeposed = errors.New("deposed")
-
 // leads confirms with the API server that this bridge holds the Lease; without
 // leader election there is none to hold.
 func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
@@ -55,13 +47,10 @@ func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
 	if err != nil {
 		return fmt.Errorf("read Lease %s: %w", name, err)
 	}
-	switch held := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec); {
-	case held.HolderIdentity != b.cfg.Identity:
-		return fmt.Errorf("%w: %q holds Lease %s", errDeposed, held.HolderIdentity, name)
-	case time.Since(held.RenewTime.Time) > leaseDuration:
-		return fmt.Errorf("lease %s was last renewed at %s", name, held.RenewTime.UTC().Format(time.RFC3339))
+	if holder := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec).HolderIdentity; holder != b.cfg.Identity {
+		return fmt.Errorf("%w: %q holds Lease %s", errDeposed, holder, name)
 	}
-	return nil
+	return b.lease.held(b.cfg.Identity)
 }
 
 // leases are the Leases of the cluster with the checkpoint in them.
@@ -77,61 +66,31 @@ func (b *Bridge) readCheckpoint(ctx context.Context, k *watch.Cluster, lease typ
 	return nil
 }
 
-// ownLock is a lock that gives back no Lease but its own. client-go's elector reads the Lease
-// before it gives it back, but goes by what it knew of the holder: one that was paused would take
-// the Lease from its successor. Only the elector's goroutine uses it.
-type ownLock struct {
-	resourcelock.Interface
-	holder string // as last read
-}
-
-func (l *ownLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record, raw, err := l.Interface.Get(ctx)
-	if err == nil {
-		l.holder = record.HolderIdentity
-	}
-	return record, raw, err
-}
-
-func (l *ownLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if record.HolderIdentity == "" && l.holder != l.Identity() {
-		return fmt.Errorf("%w: %q holds the Lease", errDeposed, l.holder)
-	}
-	return l.Interface.Update(ctx, record)
-}
-
+// term waits for the Lease and runs sessions while it is held.
 func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	// Stopping first flushes, then gives the Lease back.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()
 	started := make(chan context.Context, 1)
-	var mu sync.Mutex
-	leads := false
-
-	b.status.set("waiting for the Lease")
+	b.lease.enter(leaseWanted) // readiness reports the wait
+	b.status.set("")
+	lock := &notedLock{&resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
+		Client:     b.leases(k),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
+	}, &b.lease}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &ownLock{Interface: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: b.cfg.LeaseNamespace, Name: b.cfg.LeaseName},
-			Client:     b.leases(k),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: b.cfg.Identity},
-		}},
-		LeaseDuration:   leaseDuration,
-		RenewDeadline:   renewDeadline,
-		RetryPeriod:     retryPeriod,
-		ReleaseOnCancel: true,
-		Name:            b.cfg.LeaseName,
+		Lock:          lock,
+		LeaseDuration: leaseDuration,
+		RenewDeadline: renewDeadline,
+		RetryPeriod:   retryPeriod,
+		Name:          b.cfg.LeaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(lead context.Context) { started <- lead },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				if identity != "" && identity != b.cfg.Identity {
-					// Another replica publishes: this one is ready.
 					b.log.Info("standing by", zap.String("leader", identity))
-					mu.Lock()
-					defer mu.Unlock()
-					if !leads { // client-go may be late with this call
-						b.status.set("")
-					}
 				}
 			},
 		},
@@ -147,6 +106,12 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	defer func() {
 		cancel()
 		<-ended
+		if b.lease.held(b.cfg.Identity) != nil {
+			return // also if it was never held
+		}
+		if err := giveBack(context.WithoutCancel(stop), lock); err != nil {
+			b.log.Warn("the Lease is not given back", zap.Error(err))
+		}
 	}()
 
 	select {
@@ -155,18 +120,36 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 	case <-ended:
 		return nil // the Lease was lost before it was used
 	case lead := <-started:
-		mu.Lock()
-		leads = true
-		b.status.set("not publishing")
-		mu.Unlock()
-		b.log.Info("leading", zap.String("lease", b.cfg.LeaseNamespace+"/"+b.cfg.LeaseName), zap.String("identity", b.cfg.Identity))
-		b.metrics.leader.Set(1)
-		defer b.metrics.leader.Set(0)
-		err := b.sessions(lead, stop, k)
-		b.memory.acknowledged.Release()
-		if err == nil && stop.Err() == nil {
-			b.log.Warn("lost the Lease")
-		}
-		return err
+		return b.serveTerm(lead, stop, k)
 	}
+}
+
+// leaseCheck is how often a leader checks that it holds the Lease, and once more when that expires.
+const leaseCheck = time.Second
+
+// serveTerm runs sessions until lead ends or the Lease is not held: client-go's elector may be
+// blocked in a request, and it tries for a while to renew what another replica holds.
+func (b *Bridge) serveTerm(lead, stop context.Context, k *watch.Cluster) error {
+	b.status.set("not publishing")
+	b.lease.enter(leaseGranted)
+	b.log.Info("leading", zap.String("lease", b.cfg.LeaseNamespace+"/"+b.cfg.LeaseName), zap.String("identity", b.cfg.Identity))
+	b.metrics.leader.Set(1)
+	lead, end := context.WithCancelCause(lead)
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		defer b.metrics.leader.Set(0)
+		for retry.Wait(lead, min(b.lease.left(), leaseCheck)) == nil {
+			if err := b.lease.held(b.cfg.Identity); err != nil {
+				end(err)
+			}
+		}
+	})
+	defer checking.Wait()
+	defer end(nil)
+	err := b.sessions(lead, stop, k)
+	b.memory.acknowledged.Release()
+	if err == nil && stop.Err() == nil {
+		b.log.Warn("lost the Lease", zap.NamedError("cause", b.lease.held(b.cfg.Identity)))
+	}
+	return err
 }

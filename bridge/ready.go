@@ -22,6 +22,9 @@ func (b *Bridge) Ready() error {
 	if err := b.status.err(); err != nil {
 		return err
 	}
+	if err := b.lease.trouble(b.cfg.Identity); err != nil {
+		return err
+	}
 	if what, since, why := b.conn.Trouble(); what != "" && time.Since(since) > b.cfg.MaxDelay {
 		return fmt.Errorf("%s for %s: %s", what, age(since), why)
 	}
