@@ -12,6 +12,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
@@ -100,4 +101,31 @@ func TestStorageCannotBeChecked(t *testing.T) {
 	if n := r.logs.FilterMessage(interrupted).Len(); n != 1 {
 		t.Errorf("%d warnings of one streak", n)
 	}
+}
+
+// The right to the client's inbox is taken away by a reload and given back: no request has an answer
+// meanwhile, which readiness reports. Then the bridge goes on by itself.
+func TestInboxRightGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newRights(t)
+	r := w.launch(w.audited())
+	r.waitReady()
+	svc := w.create(w.app("one"))
+	w.waitFor(0, "created one")
+	w.grant(`publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`)
+	svc = must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
+	r.notReady("stream and bucket have not been checked for", `Permissions Violation for Subscription to "_INBOX.`)
+	w.grant(everyRight)
+	r.waitReady()
+	must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
+	eventually(t, "the last state is published", func() error {
+		events := w.events(1)
+		if n := len(events); n == 0 || n > 2 || events[n-1].header(subjects.HeaderAppStatus) != "FAILED" {
+			return fmt.Errorf("%v", events)
+		}
+		return nil
+	})
+	w.converged(w.events(0))
+	r.completes(1)
+	r.foundNothing()
 }

@@ -41,6 +41,8 @@ type Conn struct {
 	dialer dialer
 	outage outage
 	closed chan struct{}
+	log    *zap.Logger
+	rights rights
 
 	// refused is why the connection was closed, nil when the server is new enough.
 	refused   atomic.Pointer[error]
@@ -57,11 +59,12 @@ func Connect(ctx context.Context, cfg Config, name string, log *zap.Logger, more
 		outage: outage{servers: ShowURLs(cfg.URLs), log: log},
 		closed: make(chan struct{}),
 		done:   make(chan struct{}),
+		log:    log,
 	}
 	c.dialer.cfg = cfg
 	c.dialer.websocket = len(cfg.URLs) > 0 && strings.HasPrefix(cfg.URLs[0], "ws")
 	c.dialer.read, c.dialer.firstErr = cfg.read()
-	options := append(Options(name, log), nats.SetCustomDialer(&c.dialer), nats.DrainTimeout(drainTimeout), c.watch(log))
+	options := append(Options(name, log), nats.PermissionErrOnSubscribe(true), nats.SetCustomDialer(&c.dialer), nats.DrainTimeout(drainTimeout), c.watch(log))
 	options = append(append(options, more...), cfg.options(&c.dialer))
 	// The first round of tries happens now, seconds for each server that hangs.
 	unwatch := context.AfterFunc(ctx, func() {
@@ -85,6 +88,7 @@ func Connect(ctx context.Context, cfg Config, name string, log *zap.Logger, more
 		return nil, refused
 	}
 	c.reporting.Go(c.report)
+	c.reporting.Go(c.regain)
 	return c, nil
 }
 
@@ -125,6 +129,8 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 			case isRefusal(err):
 				c.dialer.refuse()
 				c.outage.because(err) // at each try
+			case errors.Is(err, nats.ErrPermissionViolation) && !c.rights.note(err, inboxes(nc)):
+				// It was reported, and is tried now and then.
 			default:
 				before.AsyncErrorCB(nc, sub, err)
 			}
@@ -184,11 +190,16 @@ func (c *Conn) Err() error {
 		return fmt.Errorf("NATS at %s refuses this client: %w; check nats-creds, nats-nkey, nats-user, nats-token-file or the user in nats-url",
 			ShowURLs(c.NATS.Servers()), err)
 	default:
-		return fmt.Errorf("NATS at %s closed the connection for good: %w", ShowURLs(c.NATS.Servers()), err)
+		return fmt.Errorf("NATS at %s %w: %w", ShowURLs(c.NATS.Servers()), ErrClosed, err)
 	}
 }
 
 // isRefusal reports whether a server sent err because of the client's identity.
+// ErrClosed reports that the client closed a connection for good over an error of the server that
+// says nothing of who the client is, as a message that is too large since the server's limit was
+// lowered. Another connection may be made at once.
+var ErrClosed = errors.New("closed the connection for good")
+
 func isRefusal(err error) bool {
 	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/appsvc"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 )
 
@@ -138,32 +139,54 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 		log.Info("embedded NATS server listens", zap.String("url", local.url), zap.String("dir", cfg.NATSEmbeddedDir))
 		warnOfGuests(log, local.addr, cfg.EnableWrites)
 	}
-	log.Info("connecting to NATS", zap.String("servers", natsconn.ShowURLs(cfg.NATS.URLs)))
-	link, err = natsconn.Connect(ctx, cfg.NATS, connectionName(cfg), log.Named("nats"))
-	if err != nil {
-		return err
-	}
 	if h.newBridge == nil {
 		h.newBridge = newBridge
 	}
+	for pause := retry.NewPause(); ; {
+		link.Close(false) // that of the bridge before
+		log.Info("connecting to NATS", zap.String("servers", natsconn.ShowURLs(cfg.NATS.URLs)))
+		link, err = natsconn.Connect(ctx, cfg.NATS, connectionName(cfg), log.Named("nats"))
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		flushed, err = serveBridge(ctx, cfg, identity, link, site, &state, log, reg, &h)
+		if !errors.Is(err, natsconn.ErrClosed) || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(began) > time.Minute {
+			pause.Reset()
+		}
+		wait := pause.NextBackOff()
+		log.Warn("a NATS connection was closed for good; starting anew with other ones", zap.Duration("in", wait), zap.Error(err))
+		if retry.Wait(ctx, wait) != nil {
+			return nil
+		}
+	}
+}
+
+// serveBridge runs a bridge and the services until ctx is done, or one of them ends.
+func serveBridge(ctx context.Context, cfg config.Config, identity string, link *natsconn.Conn, site *web, state *readiness, log *zap.Logger, all prometheus.Registerer, h *hooks) (flushed bool, err error) {
+	reg := &scopedRegistry{Registerer: all}
+	defer reg.unregister()
 	b, err := h.newBridge(cfg.Bridge(identity), cfg.Kube, link.NATS, log.Named("bridge"), reg)
 	if err != nil {
-		return fmt.Errorf("set up the bridge: %w", err)
+		return false, fmt.Errorf("set up the bridge: %w", err)
 	}
 	state.link.Store(link)
 	state.from.Store(&b)
 	if h.listening != nil {
 		h.listening(site.addr, cfg.NATS.URLs)
+		h.listening = nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	services, ctx := errgroup.WithContext(ctx)
 	services.Go(func() error { return runLogService(ctx, cfg, b, log.Named("logs"), reg) })
 	services.Go(func() error { return runAppService(ctx, cfg, b, log.Named("apps"), reg) })
 	err = runBridge(ctx, b, cfg.FlushTimeout, link, site, log)
-	flushed = err == nil
 	cancel()
 	_ = services.Wait() // its error is the cause of ctx, which runBridge returns
-	return err
+	return err == nil, err
 }
 
 // bridgeStopGrace is how long a bridge may take to return after its flush has ended.

@@ -250,16 +250,21 @@ func (f fault) play(t *testing.T, s *site, of section, shown, general *texts) {
 // errorsElsewhere are the texts of the page that no fault here leads to, with the reason.
 func errorsElsewhere() map[string]string {
 	const (
-		embedded  = "the embedded server's disk: TestFullDisk and the tests of package main have its errors"
-		connected = "the server ends an established connection for good: TestServeEndsWhenNATSRefusesTheClient"
-		shutdown  = "a shutdown, not a start: the tests of packages bridge and main have it"
-		etcd      = "TestRestored of bridge/e2e and the tests of bridge/app have it: another look at the same history"
+		embedded = "the embedded server's disk: TestFullDisk and the tests of package main have its errors"
+		running  = "a bridge that runs has it: the tests of bridge/e2e plant it"
+		shutdown = "a shutdown, not a start: the tests of packages bridge and main have it"
+		etcd     = "TestRestored of bridge/e2e and the tests of bridge/app have it: another look at the same history"
 	)
 	return map[string]string{
-		"appbridge: nats-embedded-dir …: lock the folder: …":                                       embedded,
-		"appbridge: embedded NATS server (nats-embedded-listen …, nats-embedded-dir …): …":         embedded,
-		"appbridge: embedded NATS server on …: not ready after 30s":                                embedded,
-		"appbridge: NATS at … closed the connection for good: …":                                   connected,
+		"appbridge: nats-embedded-dir …: lock the folder: …":                                                                                                          embedded,
+		"appbridge: embedded NATS server (nats-embedded-listen …, nats-embedded-dir …): …":                                                                            embedded,
+		"appbridge: embedded NATS server on …: not ready after 30s":                                                                                                   embedded,
+		`a NATS connection was closed for good; starting anew with other ones {"error": "NATS at … closed the connection for good: nats: Maximum Payload Violation"}`: running,
+		"stream and bucket have not been checked for …: …":                                                                                                            running,
+		"the cluster's version has not been read for …: …":                                                                                                            running,
+		"no event of app … fits (apps: …): max_msg_size of stream … is … bytes, at least … are needed":                                                                running,
+		"no event of app … fits (apps: …): max_payload of the NATS server is … bytes, at least … are needed":                                                          running,
+		"the bucket is behind by …: it reflects sequence … of …: consume FLYTE_APPS: the NATS server refuses to deliver messages: …":                                  running,
 		"appbridge: nats-nkey …: …":                                                                "the file changed after the configuration was checked",
 		"appbridge: connect to NATS at …: …":                                                       "an option that the client refuses, which the configuration has checked",
 		"appbridge: stopped with … changes unpublished; the next start publishes them":             shutdown,

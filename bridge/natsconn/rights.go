@@ -1,0 +1,121 @@
+package natsconn
+
+import (
+	"cmp"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+)
+
+const (
+	// rightInterval is how often a right to an inbox is tried that the server has taken away.
+	// Without it no request has an answer.
+	rightInterval = 2 * time.Second
+	// otherRights is how often, in units of that, any other is: it may be meant to stay away.
+	otherRights = 30
+	// rightTimeout bounds one try.
+	rightTimeout = 2 * time.Second
+)
+
+// deniedSubject finds the subject in the error of a denied subscription. The server adds the number
+// of one that it has removed.
+var deniedSubject = regexp.MustCompile(`Permissions Violation for Subscription to "([^"]+)"`)
+
+const removedSubscription = "(sid "
+
+// rights are the subjects of subscriptions that the server does not have any more, because a reload
+// took the right away, and that the client still counts on. The client does not subscribe again
+// before the next connection, also if the right is given back. Its zero value has none. Safe for
+// concurrent use.
+type rights struct {
+	mu     sync.Mutex
+	denied []string
+}
+
+// note notes a denied subscription. It returns false for one that is known.
+func (r *rights) note(err error, inboxes string) (fresh bool) {
+	found := deniedSubject.FindStringSubmatch(err.Error())
+	if found == nil {
+		return true
+	}
+	// An inbox with a wildcard lasts as long as the connection. The first time it may be denied at
+	// once; any other subject that was never allowed is left alone.
+	lasts := isInbox(found[1], inboxes) && strings.HasSuffix(found[1], ".*")
+	if !lasts && !strings.Contains(err.Error(), removedSubscription) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.denied, found[1]) {
+		return false
+	}
+	r.denied = append(r.denied, found[1])
+	return true
+}
+
+func isInbox(subject, inboxes string) bool { return strings.HasPrefix(subject, inboxes+".") }
+
+// take returns the denied subjects, those of inboxes alone unless all is true.
+func (r *rights) take(inboxes string, all bool) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.denied), func(s string) bool { return !all && !isInbox(s, inboxes) })
+}
+
+func (r *rights) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.denied = nil
+}
+
+// regain connects anew once a right is back that the server had taken away, until Close.
+func (c *Conn) regain() {
+	tick := time.Tick(rightInterval)
+	for n := 0; ; n++ {
+		select {
+		case <-c.done:
+			return
+		case <-tick:
+		}
+		if !c.NATS.IsConnected() || c.closing.Load() {
+			continue
+		}
+		for _, subject := range c.rights.take(inboxes(c.NATS), n%otherRights == 0) {
+			if !c.allowed(subject) {
+				continue
+			}
+			c.log.Warn("the NATS server allows a subscription again; connecting anew to subscribe", zap.String("subject", subject))
+			c.rights.clear() // what is still denied is reported again
+			if err := c.NATS.ForceReconnect(); err != nil && !c.closing.Load() {
+				c.log.Warn("cannot connect anew", zap.Error(err))
+			}
+			break
+		}
+	}
+}
+
+// allowed reports whether the server accepts a subscription.
+func (c *Conn) allowed(subject string) bool {
+	sub, err := c.NATS.SubscribeSync(subject)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	// The refusal comes before the answer to this.
+	if err := c.NATS.FlushTimeout(rightTimeout); err != nil {
+		return false
+	}
+	_, err = sub.NextMsg(time.Millisecond)
+	return !errors.Is(err, nats.ErrPermissionViolation)
+}
+
+// inboxes is how the subjects of a client's inboxes begin.
+func inboxes(nc *nats.Conn) string {
+	return strings.TrimSuffix(cmp.Or(nc.Opts.InboxPrefix, nats.InboxPrefix), ".")
+}
