@@ -93,6 +93,7 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 	extra := time.Duration(info.State.NumSubjects) * subjectTime //nolint:gosec // a count of subjects
 	f, err := w.api.Consume(ctx, w.opts.BucketStream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{filter}, HeadersOnly: w.opts.HeadersOnly || headers,
+		InactiveThreshold: info.Config.ConsumerLimits.InactiveThreshold,
 	}, extra)
 	if err != nil {
 		return nil, err

@@ -206,7 +206,7 @@ func (w *watcher) session(ctx context.Context) error {
 	}
 	f, err := w.api.Consume(ctx, w.opts.Stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-		FilterSubjects: w.opts.filters, HeadersOnly: w.opts.HeadersOnly,
+		FilterSubjects: w.opts.filters, HeadersOnly: w.opts.HeadersOnly, InactiveThreshold: w.info.Config.ConsumerLimits.InactiveThreshold,
 	}, 0)
 	if err != nil {
 		return err

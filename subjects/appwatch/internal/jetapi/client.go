@@ -47,6 +47,7 @@ type Client struct {
 	count   uint64
 
 	orphans []string // consumers to remove once there is a connection
+	batch   int      // how many messages the server permits to request at once, 0: not known
 }
 
 // New returns a client for the connection, the domain and the API prefix of js. It listens to the

@@ -18,6 +18,7 @@ var (
 
 	errSilent      = errors.New("the consumer is silent")
 	errGone        = errors.New("the consumer is gone")
+	errRefused     = errors.New("the server refused a request for messages")
 	errMissed      = errors.New("a message of the consumer did not arrive")
 	errReconnected = errors.New("the NATS connection was made again")
 )
