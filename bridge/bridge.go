@@ -52,6 +52,7 @@ type Bridge struct {
 
 	status     reason                  // why this bridge is not ready, although it may be connected
 	unread     reason                  // why the cache cannot be read
+	absent     reason                  // that none of the watched namespaces exists
 	publishing atomic.Pointer[session] // the session that publishes, for metrics and readiness
 }
 
@@ -149,7 +150,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return err
 	}
 	b.status.set("waiting for Kubernetes")
-	uid, err := k.Identify(ctx, func(why string) { b.status.set("waiting for Kubernetes: " + why) })
+	namespaces := watch.NewNamespaces(k)
+	uid, err := k.Identify(ctx, namespaces, func(why string) { b.status.set("waiting for Kubernetes: " + why) })
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -161,11 +163,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 	informers := make(chan error, 1)
 	go func() { informers <- k.Run(work) }()
-	var podInformers sync.WaitGroup
-	podInformers.Go(func() { b.pods.Run(work) })
+	var watching sync.WaitGroup
+	watching.Go(func() { b.pods.Run(work) })
+	b.absent.set(namespaces.Missing())
+	watching.Go(func() { namespaces.Watch(work, b.absent.set) })
 	err = b.observe(ctx, k)
 	end()
-	podInformers.Wait()
+	watching.Wait()
 	return errors.Join(err, <-informers)
 }
 

@@ -22,6 +22,9 @@ func (b *Bridge) Ready() error {
 	if err := b.status.err(); err != nil {
 		return err
 	}
+	if err := b.absent.err(); err != nil {
+		return err
+	}
 	if err := b.lease.trouble(b.cfg.Identity); err != nil {
 		return err
 	}

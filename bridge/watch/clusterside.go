@@ -2,12 +2,10 @@ package watch
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,14 +42,13 @@ func (r *ClusterReader) CheckNamespaces(ctx context.Context) error {
 		if name == metav1.NamespaceAll {
 			continue
 		}
-		_, err := r.Cluster.NamespaceUID(ctx, name)
-		switch {
-		case apierrors.IsNotFound(err):
-			return retry.Permanent(fmt.Errorf("namespaces %q: there is no such namespace", name))
-		case kubeapi.ReasonOf(err) == kubeapi.Forbidden:
-			r.unchecked[name] = true
+		switch state, err := r.Cluster.exists(ctx, name); {
 		case err != nil:
-			return kubeapi.Explain(err, "get on namespace "+name)
+			return err
+		case state == existenceMissing:
+			return retry.Permanent(errNoNamespace(name))
+		default:
+			r.unchecked[name] = state == existenceUnknown
 		}
 	}
 	return nil

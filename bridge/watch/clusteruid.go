@@ -20,16 +20,16 @@ import (
 	"github.com/appbridge/appbridge/bridge/retry"
 )
 
-// Identify waits for the API server, checks that this program may do what it needs, and returns the
-// cluster's identity: the uid of kube-system. status receives the reason of the wait. An error that
+// Identify waits for the API server, checks that this program may do what it needs, reads whether the
+// namespaces exist, and returns the cluster's identity: the uid of kube-system. status receives the reason of the wait. An error that
 // waiting does not fix is returned.
-func (k *Cluster) Identify(ctx context.Context, status func(string)) (types.UID, error) {
+func (k *Cluster) Identify(ctx context.Context, namespaces *Namespaces, status func(string)) (types.UID, error) {
 	var uid types.UID
 	var doubt kubeapi.Patience
 	report := retry.Log{Logger: k.Log}
 	err := retry.Do(ctx, func() error {
 		var err error
-		if uid, err = k.probe(ctx); err == nil {
+		if uid, err = k.probe(ctx, namespaces); err == nil {
 			return nil
 		}
 		status(err.Error())
@@ -38,8 +38,9 @@ func (k *Cluster) Identify(ctx context.Context, status func(string)) (types.UID,
 	return uid, err
 }
 
-// probe lists one object of each kind, checks the other rights, and returns the cluster's identity.
-func (k *Cluster) probe(ctx context.Context) (types.UID, error) {
+// probe lists one object of each kind, checks the other rights, reads the namespaces, and returns the
+// cluster's identity.
+func (k *Cluster) probe(ctx context.Context, namespaces *Namespaces) (types.UID, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
 	for _, ns := range k.Namespaces {
@@ -59,6 +60,9 @@ func (k *Cluster) probe(ctx context.Context) (types.UID, error) {
 				return "", err
 			}
 		}
+	}
+	if err := namespaces.Read(ctx); err != nil {
+		return "", err
 	}
 	return k.UID(ctx)
 }

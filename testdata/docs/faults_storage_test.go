@@ -221,7 +221,11 @@ func waitFaults() []fault {
 			},
 		},
 		{
-			name: "no namespace", section: "No Lease", waits: "waiting for the Lease", args: []string{"serve", "--leader-elect", "--lease-namespace", "nope"},
+			name: "missing", section: "No namespace", waits: "there is no such namespace", args: []string{"serve", "--namespaces", "nope"},
+			cause: func(t *testing.T, s *site) { natsOf(t, s, nil) }, repairs: true,
+		},
+		{
+			name: "no namespace", section: "No Lease", waits: "waiting for the Lease: create", args: []string{"serve", "--leader-elect", "--lease-namespace", "nope"},
 			cause: func(t *testing.T, s *site) { natsOf(t, s, nil) }, repairs: true,
 		},
 	}

@@ -203,3 +203,18 @@ func (s *site) starts(i *kubesuite.Instance) (failure string) {
 	})
 	return strings.TrimPrefix(failure, "appbridge: ")
 }
+
+// logged is the error that a running bridge has logged with a message.
+func (s *site) logged(i *kubesuite.Instance, message string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(i.LogPath())
+	s.must(err)
+	for line := range strings.Lines(string(text)) {
+		if _, fields, found := strings.Cut(line, message); found {
+			_, quoted, _ := strings.Cut(fields, `"error": "`)
+			shown, _, _ := strings.Cut(quoted, `"`)
+			return shown
+		}
+	}
+	return ""
+}

@@ -34,6 +34,7 @@ const (
 	doesReplica   = "`delete-replica`"
 	doesNamespace = "`deploy` into a namespace that does not exist"
 	doesVerify    = "`appbridge verify`"
+	doesLook      = "the look for missing namespaces"
 )
 
 // proof is a right that the chart grants, and what does not work without it. All else works.
@@ -99,6 +100,10 @@ func proofs() []proof {
 			logs: true, writes: []string{doesReplica},
 		},
 		{resource: "pods/log", verb: "get", where: apps, why: "logs", logs: true},
+		{
+			resource: "namespaces", verb: "get", where: apps, why: "whether the namespace exists",
+			other: map[string]string{doesLook: "the right get on {watched} is missing" + grantIt},
+		},
 		{
 			resource: leases, verb: "create", where: lease, why: "leader election, the first time",
 			serve: true,

@@ -187,7 +187,7 @@ func find(r right) int {
 	switch {
 	case r.namespace == placeOwn:
 		where = placeOfLease
-	case r.resource == "namespaces":
+	case r.resource == "namespaces" && r.namespace == "":
 		where = placeOfCluster
 	}
 	return slices.IndexFunc(proofs(), func(p proof) bool {
@@ -208,6 +208,9 @@ func (s *site) without(p proof, lacks right) {
 	want := s.expected(p.fails(), lacks.namespace)
 	if _, ok := want[doesVerify]; ok {
 		got[doesVerify] = s.verify()
+	}
+	if _, ok := want[doesLook]; ok {
+		got[doesLook] = s.logged(i, "whether a watched namespace exists is not known")
 	}
 	if len(want) == 0 {
 		s.t.Error("nothing is expected to fail")

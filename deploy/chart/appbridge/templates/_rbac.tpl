@@ -13,6 +13,12 @@ with config.namespaces ["*"] they are ClusterRoles.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+{{- if not (has "*" .Values.config.namespaces) }}
+# Whether the namespace itself exists: one that does not looks like one without apps.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+{{- end }}
 {{- end -}}
 
 {{/* Logs, as docs/logs.md explains. Without these, logs alone are not served. */}}
