@@ -52,6 +52,7 @@ type APIProxy struct {
 	swallow   *swallowing
 	swallowed []SwallowedEvent
 	stale     *staleCache
+	gate      ListGate
 	closed    bool
 }
 
@@ -261,7 +262,7 @@ func (p *APIProxy) HalfOpen() { p.listener.halfOpen() }
 // has not noticed by then it must still notice.
 func (p *APIProxy) Heal() {
 	p.mu.Lock()
-	p.freeze, p.dropEnd, p.swallow, p.stale = false, false, nil, nil
+	p.freeze, p.dropEnd, p.swallow, p.stale, p.gate = false, false, nil, nil, nil
 	p.mu.Unlock()
 	p.listener.heal()
 }
@@ -294,6 +295,18 @@ func (p *APIProxy) serve(w http.ResponseWriter, r *http.Request) {
 
 // RoundTrip sends a request to the API server.
 func (p *APIProxy) RoundTrip(r *http.Request) (*http.Response, error) {
+	resource, lists := listed(r)
+	if lists {
+		p.pass(r, resource, false)
+	}
+	resp, err := p.send(r)
+	if lists && !isWatchRequest(r) {
+		p.pass(r, resource, true)
+	}
+	return resp, err
+}
+
+func (p *APIProxy) send(r *http.Request) (*http.Response, error) {
 	if r.Header.Get("Authorization") != "" {
 		return p.bearer.RoundTrip(r)
 	}

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,9 @@ import (
 // by the proxy's mu.
 type apiStream struct {
 	frozen  bool
-	initial bool // the end of the list that it began with has not come
+	initial bool   // the end of the list that it began with has not come
+	expired bool   // it ends with 410 Gone
+	end     func() // ends the request
 }
 
 // watchFrame is one event of a watch, with what the switches look at.
@@ -39,11 +42,13 @@ func (f *watchFrame) endsList() bool {
 // watch passes a watch on, event by event, as JSON.
 func (p *APIProxy) watch(w http.ResponseWriter, r *http.Request) {
 	begins := r.URL.Query().Get("sendInitialEvents") == "true"
-	stream := &apiStream{initial: begins}
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
+	stream := &apiStream{initial: begins, end: end}
 	if p.watchStale(w, r, stream) {
 		return
 	}
-	out := r.Clone(r.Context())
+	out := r.Clone(ctx)
 	out.RequestURI = ""
 	out.URL.Scheme, out.URL.Host, out.Host = p.target.Scheme, p.target.Host, p.target.Host
 	out.Header.Del("Accept-Encoding")
@@ -69,6 +74,7 @@ func (p *APIProxy) watch(w http.ResponseWriter, r *http.Request) {
 		var raw json.RawMessage
 		if err := frames.Decode(&raw); err != nil {
 			p.hold(r, stream)
+			p.expire(w, stream)
 			return
 		}
 		frame := &watchFrame{}
@@ -77,6 +83,9 @@ func (p *APIProxy) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		if p.keeps(stream, frame) {
 			continue
+		}
+		if resource, lists := listed(r); lists && frame.endsList() {
+			p.pass(r, resource, true)
 		}
 		if err := send(w, raw); err != nil {
 			return
