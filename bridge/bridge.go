@@ -176,7 +176,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 // observe connects the source to the informers and publishes what they show.
 func (b *Bridge) observe(ctx context.Context, k *watch.Cluster) error {
 	b.status.set("waiting for the informers to sync")
-	if err := k.Sync(ctx, b.source, b.pods); err != nil {
+	if err := k.Sync(ctx, b.source); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -178,6 +178,7 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 	}); err != nil {
 		return "", err
 	}
+	s.source.Settle()
 	for _, l := range listings {
 		if err := s.source.Shown.Contradicts(l); err != nil {
 			return "", err

@@ -62,6 +62,7 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 		return nil, err
 	}
 	k := &Cluster{Namespaces: namespaces, Watches: conn.Watches, Log: log, keeper: src.keeper}
+	src.expect(k.Kinds(), namespaces)
 	for _, ns := range namespaces {
 		c, err := cache.New(cfg, cache.Options{
 			Scheme:            scheme,
@@ -69,7 +70,7 @@ func NewCluster(cfg *rest.Config, namespaces []string, src *Source, conn *Connec
 			DefaultNamespaces: map[string]cache.Config{ns: {}},
 			DefaultTransform:  src.Transform,
 			SyncPeriod:        new(time.Duration(0)), // never
-			NewInformer:       conn.informers(src.Shown, ns, requests),
+			NewInformer:       conn.informers(src, ns, requests),
 			// Cached objects are never changed here.
 			DefaultUnsafeDisableDeepCopy: new(true),
 			DefaultWatchErrorHandler:     conn.restarted,
@@ -97,19 +98,23 @@ func (k *Cluster) Kinds() []string {
 	return []string{KindRevision, KindService}
 }
 
-// informers makes the informers of a namespace's cache, with requests of their own in place of the
-// cache's, and without an index: Shown is what is read. They announce the version of each list: up to it, earlier states may have been skipped.
-func (c *Connection) informers(s *Shown, namespace string, requests *decoder.Client) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+// informers makes the informers of a namespace's cache, which feed the source, with requests of their
+// own in place of the cache's, and without an index: Shown is what is read. They announce the version
+// of each list: up to it, earlier states may have been skipped.
+func (c *Connection) informers(src *Source, namespace string, requests *decoder.Client) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(_ toolscache.ListerWatcher, example runtime.Object, resync time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
-		kind, selector := KindRevision, labels.Everything()
+		kind, selector, handler := KindRevision, labels.Everything(), src.Revisions()
 		if _, ok := example.(*kservice.Service); ok {
-			kind, selector = KindService, managedSelector()
+			kind, selector, handler = KindService, managedSelector(), src.Services()
 		}
-		return toolscache.NewSharedIndexInformer(c.Watches.Add(requests.ListWatch(kind, resourceOf(kind).Resource, namespace, selector), Options{
-			Kind: kind, Namespace: namespace,
-			Listed:  func(version string) { s.Listed(kind, version) },
-			Retried: c.retried,
-		}), example, resync, toolscache.Indexers{})
+		opts := src.joining(kind, namespace)
+		opts.Retried = c.retried
+		informer := toolscache.NewSharedIndexInformer(c.Watches.Add(requests.ListWatch(kind, resourceOf(kind).Resource, namespace, selector), opts),
+			example, resync, toolscache.Indexers{})
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			src.log.DPanic("register with a new informer", zap.Error(err)) // only one that has ended refuses
+		}
+		return informer
 	}
 }
 
@@ -142,48 +147,15 @@ func (k *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Sync registers the source's handlers and waits until the informers delivered what exists. The
-// informers list side by side; those of pods count only if states depend on them.
-func (k *Cluster) Sync(ctx context.Context, s *Source, pods *Pods) error {
-	var revisions, services []registrar
+// Sync starts the informers and waits until each has delivered what exists. They list side by side;
+// those of pods count only if states depend on them.
+func (k *Cluster) Sync(ctx context.Context, s *Source) error {
 	for _, c := range k.caches {
-		for object, informers := range map[client.Object]*[]registrar{&kservice.Revision{}: &revisions, &kservice.Service{}: &services} {
-			informer, err := c.GetInformer(ctx, object, cache.BlockUntilSynced(false))
-			if err != nil {
+		for _, object := range []client.Object{&kservice.Revision{}, &kservice.Service{}} {
+			if _, err := c.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
 				return fmt.Errorf("start the informer: %w", err)
 			}
-			*informers = append(*informers, informer)
 		}
 	}
-	// Revisions first: with their counts known, each Service that follows has its state at once.
-	if err := deliver(ctx, revisions, s.Revisions()); err != nil {
-		return err
-	}
-	if k.keeper.PodConditions {
-		if err := deliver(ctx, pods.registrars(), s.Pods()); err != nil {
-			return err
-		}
-	}
-	return deliver(ctx, services, s.Services())
-}
-
-// registrar is what deliver needs of an informer.
-type registrar interface {
-	AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
-}
-
-// deliver registers a handler and waits until the informers delivered to it what exists.
-func deliver(ctx context.Context, informers []registrar, handler toolscache.ResourceEventHandler) error {
-	var synced []toolscache.InformerSynced
-	for _, informer := range informers {
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return fmt.Errorf("register with the informer: %w", err)
-		}
-		synced = append(synced, registration.HasSynced)
-	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
-		return context.Cause(ctx)
-	}
-	return nil
+	return s.awaitLists(ctx)
 }

@@ -6,9 +6,10 @@
 //	    │                                           │
 //	    └──► Cluster.List ──► Source.Shown.Reach ◄──┘   the informers have caught up with a list
 //
-// The Source decides which Knative Service an id belongs to (claims.go) and which Revision gives
-// the replica count during a rollout (standin.go). Its handlers update maps and never wait. Connect
-// lets changes flow into the sink of a session; Read gives a consistent view of the states.
+// The Source decides which Knative Service an id belongs to (claims.go), which Revision gives the
+// replica count during a rollout (standin.go), and when the lists of the kinds are complete
+// (join.go). Its handlers update maps and never wait. Connect lets changes flow into the sink of a
+// session; Read gives a consistent view of the states.
 //
 // The rest of this page is about the ListerWatcher under each informer. It notices lists and
 // watches without any message or error, for which client-go waits without a limit.
@@ -33,6 +34,9 @@
 // cache has.
 //
 // A plain list of which no byte comes is cancelled and requested again.
+//
+// Behind each list comes a mark, through the informer's queue: the deletion of an object that does
+// not exist. When a handler receives it, the informer has delivered the whole list.
 //
 // # Watches
 //

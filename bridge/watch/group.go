@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
@@ -85,6 +86,11 @@ type Options struct {
 	Optional bool
 	// Listed, if set, is called with the version of each list before the informer uses it.
 	Listed func(version string)
+	// Phase, if set, is called when a list or a watch begins or ends. It is not called with PhaseWatching
+	// after a list.
+	Phase func(Phase)
+	// Mark, if set, makes an object whose deletion the watch delivers behind each list.
+	Mark func(version string) runtime.Object
 	// Retried, if set, is called with each failure that is tried again.
 	Retried func(error)
 }
@@ -93,6 +99,9 @@ type Options struct {
 func (g *Group) Add(lw toolscache.ListerWatcher, opts Options) *toolscache.ListWatch {
 	if opts.Listed == nil {
 		opts.Listed = func(string) {}
+	}
+	if opts.Phase == nil {
+		opts.Phase = func(Phase) {}
 	}
 	if opts.Retried == nil {
 		opts.Retried = func(error) {}

@@ -23,10 +23,13 @@ func (s *Source) deleteService(svc *app.CachedService, unknown bool) {
 		gone.DeletedVersion = svc.ResourceVersion
 	}
 	old := s.Shown.service(key)
+	if old != nil && !unknown {
+		s.release(old.ID, key.Namespace)
+	}
 	s.Shown.removeService(key, svc, gone.DeletedVersion)
 	delete(s.reported, key)
 	if old != nil && old.IsApp() {
 		s.claims.remove(old.ID, key)
-		s.update(old.ID, gone)
+		s.change(old.ID, key.Namespace, origin{kind: KindService, deleted: true}, gone)
 	}
 }

@@ -31,6 +31,7 @@ type listerWatcher struct {
 	mu     sync.Mutex
 	relist bool                    // the next list has to be consistent
 	paging bool                    // the pages of a consistent list are being read
+	marks  bool                    // a plain list is to be marked
 	cancel context.CancelCauseFunc // ends the plain list that is under way
 	stream *stream                 // the watch that is open
 	began  time.Time               // when a list was first tried; zero once it is there
@@ -43,6 +44,7 @@ type listerWatcher struct {
 // listAgain ends the informer's watch, or the list that is under way, and has the next list be
 // consistent. It does nothing while such a list is pending.
 func (l *listerWatcher) listAgain(cause string) {
+	l.opts.Phase(PhaseListing)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.relist {
@@ -62,6 +64,7 @@ func (l *listerWatcher) listAgain(cause string) {
 // List makes a plain list.
 func (l *listerWatcher) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l.requested()
+	l.opts.Phase(PhaseListing)
 	var list runtime.Object
 	err := untilAnswered(ctx, func() (err error) {
 		list, err = l.list(ctx, opts)
@@ -74,7 +77,25 @@ func (l *listerWatcher) List(ctx context.Context, opts metav1.ListOptions) (runt
 	if of, err := meta.ListAccessor(list); err == nil {
 		l.opts.Listed(of.GetResourceVersion())
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marks = l.opts.Mark != nil
 	return list, nil
+}
+
+// mark is a watch of which the mark of the plain list before comes and nothing else, nil if it has
+// come. The watch itself follows: the list takes effect also where no watch is to be had.
+func (l *listerWatcher) mark(version string) watch.Interface {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.marks {
+		return nil
+	}
+	l.marks = false
+	events := make(chan watch.Event, 1)
+	events <- watch.Event{Type: watch.Deleted, Object: l.opts.Mark(version)}
+	close(events)
+	return watch.NewProxyWatcher(events)
 }
 
 // list is one try, which ends when nothing of the answer comes for too long.
@@ -147,6 +168,11 @@ var errPlainList = errors.New("this API server did not end a list by watch latel
 // Watch opens a watch, which may begin with a list.
 func (l *listerWatcher) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	lists := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if lists {
+		l.opts.Phase(PhaseListing)
+	} else if mark := l.mark(opts.ResourceVersion); mark != nil {
+		return mark, nil
+	}
 	if lists && l.group.listsPlainly() {
 		return nil, errPlainList
 	}

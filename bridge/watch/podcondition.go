@@ -3,7 +3,6 @@ package watch
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -23,7 +22,7 @@ const clockSkew = 5 * time.Second
 
 // Pods returns the informer's callbacks for pods. Without --pod-conditions they are not used.
 func (s *Source) Pods() toolscache.ResourceEventHandler {
-	return handler(s, s.upsertPod, s.deletePod)
+	return handler(s, KindPod, keyOf[*cachedPod], s.upsertPod, s.deletePod)
 }
 
 func (s *Source) upsertPod(pod *cachedPod) {
@@ -35,22 +34,22 @@ func (s *Source) upsertPod(pod *cachedPod) {
 		return // most changes of a pod
 	}
 	seen := app.Observation{Relisted: s.Shown.relisted(KindPod, pod.ResourceVersion)}
-	s.updateOwner(pod.Namespace, pod.state.Service, seen)
+	s.updateOwner(pod.Namespace, pod.state.Service, origin{kind: KindPod}, seen)
 	if was.Service != "" && was.Service != pod.state.Service {
-		s.updateOwner(pod.Namespace, was.Service, seen)
+		s.updateOwner(pod.Namespace, was.Service, origin{kind: KindPod, deleted: true}, seen)
 	}
 }
 
 func (s *Source) deletePod(pod *cachedPod, unknown bool) {
 	s.Shown.removePod(pod)
-	s.updateOwner(pod.Namespace, pod.state.Service, app.Observation{Relisted: unknown})
+	s.updateOwner(pod.Namespace, pod.state.Service, origin{kind: KindPod, deleted: true}, app.Observation{Relisted: unknown})
 }
 
 // updateOwner updates the app that a pod counts for. mu must be locked.
-func (s *Source) updateOwner(namespace, service string, seen app.Observation) {
+func (s *Source) updateOwner(namespace, service string, from origin, seen app.Observation) {
 	svc := s.Shown.service(types.NamespacedName{Namespace: namespace, Name: service})
 	if svc != nil && svc.IsApp() && svc.LatestCreatedRevisionName != "" {
-		s.update(svc.ID, seen)
+		s.change(svc.ID, namespace, from, seen)
 	}
 }
 
@@ -73,7 +72,9 @@ func (s *Source) settled(id subjects.AppID, t *appTimer) {
 	if !s.settling.expire(id, t) {
 		return
 	}
-	s.update(id, app.Observation{})
+	if st, ok := s.current[id]; ok {
+		s.change(id, st.Service.Namespace, origin{}, app.Observation{})
+	}
 }
 
 // settleAt has settled called at a time in seconds since 1970, 0 for never, in place of what was set
@@ -102,15 +103,11 @@ func (s *Source) recovering() (apps []subjects.AppID) {
 	return apps
 }
 
-func podKey(pod metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}
-}
-
 // setPod returns the pod as it was, nil if it is new.
 func (s *Shown) setPod(now *cachedPod) (old *cachedPod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := podKey(now)
+	key := keyOf(now)
 	if old = s.pods[key]; old != nil && old.UID != now.UID {
 		s.noteDelete(KindPod, old.UID, "")
 	}
@@ -122,7 +119,7 @@ func (s *Shown) setPod(now *cachedPod) (old *cachedPod) {
 func (s *Shown) removePod(last *cachedPod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := podKey(last)
+	key := keyOf(last)
 	s.noteDelete(KindPod, last.UID, "")
 	s.indexPod(key, s.pods[key], nil)
 	s.versions[KindPod].note(key.Namespace, last.ResourceVersion)

@@ -71,14 +71,6 @@ func (p *Pods) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// registrars are the informers.
-func (p *Pods) registrars() (all []registrar) {
-	for _, i := range p.informers {
-		all = append(all, i.informer)
-	}
-	return all
-}
-
 // Of are the pods of one Knative Service.
 func (p *Pods) Of(namespace, service string) ([]corev1.Pod, error) {
 	i := cmp.Or(p.informers[namespace], p.informers[metav1.NamespaceAll])
@@ -124,13 +116,14 @@ type podInformer struct {
 func newPodInformer(client corev1client.PodsGetter, namespace string, src *Source, conn *Connection, log *zap.Logger) (*podInformer, error) {
 	i := &podInformer{namespace: namespace, log: log}
 	source := client.Pods(namespace)
-	opts := Options{Kind: KindPod, Namespace: namespace, Optional: true, Listed: func(version string) { src.Shown.Listed(KindPod, version) }}
+	opts := Options{Kind: KindPod, Namespace: namespace, Optional: true}
 	restarts := func(_ context.Context, _ *toolscache.Reflector, err error) {
 		// Not an error of the bridge. The requests that need pods return it.
 		log.Debug("the informer of pods starts again", zap.String("namespace", namespace), zap.Error(err))
 	}
 	if src.keeper.PodConditions { // it counts as the others do
-		opts.Optional, opts.Retried, restarts = false, conn.retried, conn.restarted
+		opts = src.joining(KindPod, namespace)
+		opts.Retried, restarts = conn.retried, conn.restarted
 	}
 	lw := conn.Watches.Add(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -143,7 +136,11 @@ func newPodInformer(client corev1client.PodsGetter, namespace string, src *Sourc
 		},
 	}, opts)
 	i.informer = toolscache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, toolscache.Indexers{podsByService: podService})
-	return i, errors.Join(
+	var refused error
+	if src.keeper.PodConditions {
+		_, refused = i.informer.AddEventHandler(src.Pods())
+	}
+	return i, errors.Join(refused,
 		i.informer.SetTransform(func(object any) (any, error) { return trimPod(object, src.keeper.PodConditions), nil }),
 		i.informer.SetWatchErrorHandlerWithContext(restarts),
 	)

@@ -96,14 +96,17 @@ func (s *Shown) removeService(key types.NamespacedName, last *app.CachedService,
 	s.versions[KindService].note(key.Namespace, last.ResourceVersion)
 }
 
-func (s *Shown) setRevision(key types.NamespacedName, now *kservice.Revision) {
+// setRevision returns false if it had this version.
+func (s *Shown) setRevision(key types.NamespacedName, now *kservice.Revision) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.revisions[key]; old != nil && old.UID != now.UID {
+	old := s.revisions[key]
+	if old != nil && old.UID != now.UID {
 		s.noteDelete(KindRevision, old.UID, "")
 	}
 	s.revisions[key] = now
 	s.versions[KindRevision].note(key.Namespace, now.ResourceVersion)
+	return old == nil || old.UID != now.UID || old.ResourceVersion != now.ResourceVersion
 }
 
 func (s *Shown) removeRevision(key types.NamespacedName, last *kservice.Revision) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -36,6 +37,7 @@ type Source struct {
 
 	mu       sync.Mutex
 	claims   claims
+	joins    map[string]*join             // by the namespace of informers
 	current  map[subjects.AppID]app.State // what each app is now
 	standIns appTimers                    // of the apps whose Service names a Revision not known yet
 	settling appTimers                    // of the apps whose pods recover if nothing happens
@@ -64,6 +66,7 @@ func NewSource(log *zap.Logger, keeper app.Keeper, rejected func(reason string))
 		rejected: rejected,
 		Shown:    newShown(),
 		claims:   claims{},
+		joins:    map[string]*join{},
 		current:  map[subjects.AppID]app.State{},
 		standIns: newAppTimers(),
 		settling: newAppTimers(),
@@ -74,12 +77,12 @@ func NewSource(log *zap.Logger, keeper app.Keeper, rejected func(reason string))
 
 // Services returns the informer's callbacks for Knative Services.
 func (s *Source) Services() toolscache.ResourceEventHandler {
-	return handler(s, s.upsertService, s.deleteService)
+	return handler(s, KindService, (*app.CachedService).Key, s.upsertService, s.deleteService)
 }
 
 // Revisions returns the informer's callbacks for Revisions.
 func (s *Source) Revisions() toolscache.ResourceEventHandler {
-	return handler(s, s.upsertRevision, s.deleteRevision)
+	return handler(s, KindRevision, keyOf[*kservice.Revision], s.upsertRevision, s.deleteRevision)
 }
 
 // Transform is the transform of the informers. A list has many objects again in the version that
@@ -96,7 +99,7 @@ func (s *Source) Transform(obj any) (any, error) {
 
 // handler makes informer callbacks of two functions that run with mu locked. unknown is true if the
 // object is only the last state known, not that of the deletion.
-func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
+func handler[T any](s *Source, kind string, key func(T) types.NamespacedName, upsert func(T), remove func(obj T, unknown bool)) toolscache.ResourceEventHandler {
 	locked := func(obj any, do func(T)) {
 		obj, _ = s.keeper.Transform(obj) // as the informer's transform has done
 		typed, ok := obj.(T)
@@ -107,7 +110,7 @@ func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool))
 		s.mu.Lock()
 		defer s.Shown.notify()
 		defer s.mu.Unlock()
-		do(typed)
+		s.deliver(kind, key(typed), func() { do(typed) })
 	}
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { locked(obj, upsert) },
@@ -123,22 +126,28 @@ func handler[T any](s *Source, upsert func(T), remove func(obj T, unknown bool))
 }
 
 func (s *Source) upsertRevision(rev *kservice.Revision) {
-	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
-	s.Shown.setRevision(key, rev)
-	s.updateUsers(key, app.Observation{Relisted: s.Shown.relisted(KindRevision, rev.ResourceVersion)})
+	key := keyOf(rev)
+	if !s.Shown.setRevision(key, rev) {
+		return // as a list has most of them
+	}
+	s.updateUsers(key, origin{kind: KindRevision}, app.Observation{Relisted: s.Shown.relisted(KindRevision, rev.ResourceVersion)})
 }
 
 func (s *Source) deleteRevision(rev *kservice.Revision, unknown bool) {
-	key := types.NamespacedName{Namespace: rev.Namespace, Name: rev.Name}
+	key := keyOf(rev)
 	s.Shown.removeRevision(key, rev)
-	s.updateUsers(key, app.Observation{Relisted: unknown})
+	s.updateUsers(key, origin{kind: KindRevision, deleted: true}, app.Observation{Relisted: unknown})
 }
 
 // updateUsers updates the apps that a Revision counts for. mu must be locked.
-func (s *Source) updateUsers(revision types.NamespacedName, seen app.Observation) {
+func (s *Source) updateUsers(revision types.NamespacedName, from origin, seen app.Observation) {
 	for _, id := range s.Shown.appsOf(revision) {
-		s.update(id, seen)
+		s.change(id, revision.Namespace, from, seen)
 	}
+}
+
+func keyOf[T metav1.Object](obj T) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
 func (s *Source) upsertService(svc *app.CachedService) {
@@ -152,11 +161,14 @@ func (s *Source) upsertService(svc *app.CachedService) {
 	if !svc.IsApp() {
 		s.reject(key, svc, app.Reason(svc.Err), svc.Err)
 	}
+	seen := app.Observation{Relisted: s.Shown.relisted(KindService, svc.ResourceVersion)}
+	if old != nil && !seen.Relisted {
+		s.release(old.ID, key.Namespace)
+	}
 	s.Shown.setService(key, svc)
 	if same && app.CompareVersions(svc.ResourceVersion, old.ResourceVersion) < 0 {
 		s.stepBack(key, old.ResourceVersion, svc.ResourceVersion)
 	}
-	seen := app.Observation{Relisted: s.Shown.relisted(KindService, svc.ResourceVersion)}
 
 	if old != nil && old.IsApp() && (old.ID != svc.ID || !same) {
 		s.claims.remove(old.ID, key)
@@ -164,11 +176,11 @@ func (s *Source) upsertService(svc *app.CachedService) {
 		// another app's name, nothing is unknown.
 		gone := seen
 		gone.FinalStateUnknown = !same
-		s.update(old.ID, gone)
+		s.change(old.ID, key.Namespace, origin{kind: KindService, deleted: true}, gone)
 	}
 	if svc.IsApp() {
 		s.claims.add(svc.ID, svc)
-		s.update(svc.ID, seen)
+		s.change(svc.ID, key.Namespace, origin{kind: KindService}, seen)
 	}
 }
 
@@ -290,6 +302,7 @@ func (s *Source) Connect(start func(View) Sink, reset context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Shown.forgetDeletes()
+	s.settleAll()
 	s.sink, s.reset = start(View{s}), reset
 }
 

@@ -50,11 +50,19 @@ func (s *Source) overdue(id subjects.AppID, t *appTimer) {
 	if !s.standIns.expire(id, t) {
 		return
 	}
-	if st, ok := s.current[id]; ok && st.StandsIn() {
+	st, ok := s.current[id]
+	if !ok {
+		return
+	}
+	if j := s.joinOf(st.Service.Namespace); j != nil && j.lists(KindRevision) {
+		s.standIns.start(id, StandInTime, func(t *appTimer) { s.overdue(id, t) })
+		return // only a complete list shows that it is missing
+	}
+	if st.StandsIn() {
 		s.log.Warn("the Revision of a Knative Service was not observed in time; its replicas count as 0",
 			zap.Stringer("app", id), zap.String("revision", st.Service.LatestReadyRevisionName), zap.Duration("waited", StandInTime))
 	}
-	s.update(id, app.Observation{})
+	s.change(id, st.Service.Namespace, origin{}, app.Observation{})
 }
 
 // Close stops the timers of the source.
@@ -63,4 +71,7 @@ func (s *Source) Close() {
 	defer s.mu.Unlock()
 	s.standIns.close()
 	s.settling.close()
+	for _, j := range s.joins {
+		j.endTimer()
+	}
 }

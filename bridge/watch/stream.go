@@ -82,10 +82,11 @@ func (s *stream) limit() time.Duration {
 func (s *stream) run() {
 	defer close(s.ended)
 	defer close(s.events)
+	defer s.owner.opts.Phase(PhaseInterrupted)
 	defer s.owner.detach(s)
 	defer s.cancel(nil)
 	defer s.inner.Stop()
-	list, bookmarks := initialList{under: s.lists}, false
+	list, bookmarks, resumed := initialList{under: s.lists}, false, s.lists
 	silent, tick := 0, time.NewTicker(s.limit()/silentSteps)
 	defer tick.Stop()
 	for {
@@ -104,14 +105,20 @@ func (s *stream) run() {
 			if list.progress(event) {
 				silent = 0
 			}
-			if list.ended(event) {
+			ended := list.ended(event)
+			switch {
+			case ended:
 				s.listed(event)
 				silent = 0
 				tick.Reset(s.owner.group.limits.NoBookmark / silentSteps)
-			} else if event.Type == watch.Bookmark {
-				bookmarks = true
+			case event.Type == watch.Error:
+				s.failed(event)
+			case !resumed:
+				resumed = true
+				s.owner.opts.Phase(PhaseWatching)
 			}
-			if !s.send(event) {
+			bookmarks = bookmarks || !ended && event.Type == watch.Bookmark
+			if !s.send(event) || ended && !s.mark(event) {
 				return
 			}
 		case <-tick.C:
@@ -150,6 +157,22 @@ func (s *stream) listed(end watch.Event) {
 	l.mu.Unlock()
 	if of, err := meta.Accessor(end.Object); err == nil {
 		l.opts.Listed(of.GetResourceVersion())
+	}
+}
+
+// mark sends the mark of the list that the stream began with.
+func (s *stream) mark(end watch.Event) bool {
+	of, err := meta.Accessor(end.Object)
+	if s.owner.opts.Mark == nil || err != nil {
+		return true
+	}
+	return s.send(watch.Event{Type: watch.Deleted, Object: s.owner.opts.Mark(of.GetResourceVersion())})
+}
+
+// failed looks at an error that ends the watch: after an expired version a list follows.
+func (s *stream) failed(event watch.Event) {
+	if err := apierrors.FromObject(event.Object); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		s.owner.opts.Phase(PhaseListing)
 	}
 }
 

@@ -1,0 +1,276 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/bridge/watch"
+	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// heldLists are lists of informers that wait at the proxy before the API server makes them.
+type heldLists struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	arrived map[string]bool
+	open    map[string]chan struct{}
+}
+
+// holdLists keeps back the lists of all kinds.
+func (w *mute) holdLists() *heldLists {
+	h := &heldLists{t: w.t, arrived: map[string]bool{}, open: map[string]chan struct{}{}}
+	for _, resource := range []string{"services", "revisions", "pods"} {
+		h.open[resource] = make(chan struct{})
+	}
+	w.proxy.GateLists(func(ctx context.Context, resource string, answered bool) {
+		if answered {
+			return
+		}
+		h.mu.Lock()
+		h.arrived[resource] = true
+		open := h.open[resource]
+		h.mu.Unlock()
+		select {
+		case <-open:
+		case <-ctx.Done():
+		}
+	})
+	return h
+}
+
+// waitArrived waits until the informers of all kinds list.
+func (h *heldLists) waitArrived() {
+	h.t.Helper()
+	eventually(h.t, "all informers list", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.arrived) < len(h.open) {
+			return fmt.Errorf("only %v do", h.arrived)
+		}
+		return nil
+	})
+}
+
+func (h *heldLists) release(resource string) { close(h.open[resource]) }
+
+// apartWorld has apps whose pods have a reason, behind a proxy.
+type apartWorld struct {
+	*mute
+	services map[string]*servingv1.Service
+}
+
+func newApartWorld(t *testing.T, names ...string) *apartWorld {
+	t.Helper()
+	w := &apartWorld{newMute(t, testenv.APIProxyOptions{}), map[string]*servingv1.Service{}}
+	for _, name := range names {
+		w.up(name, w.create(w.app(name)), 1, "a")
+	}
+	return w
+}
+
+// up makes the newest Revision of an app ready, with one pod that waits for its image.
+func (w *apartWorld) up(name string, svc *servingv1.Service, replicas int32, pod string) {
+	w.t.Helper()
+	svc = must[*servingv1.Service](w.t)(w.Ready(w.t.Context(), svc, "", replicas))
+	w.services[name] = svc
+	w.pod(name, pod)
+}
+
+func (w *apartWorld) pod(name, pod string) {
+	w.t.Helper()
+	svc := w.services[name]
+	must[any](w.t)(nil, w.SetPod(w.t.Context(), svc, svc.Status.LatestCreatedRevisionName, name+"-"+pod, testenv.PodWaiting("ErrImagePull", "", 0)))
+}
+
+func (w *apartWorld) unpod(name, pod string) {
+	w.t.Helper()
+	must[any](w.t)(nil, w.DeletePod(w.t.Context(), w.namespace, name+"-"+pod))
+}
+
+// launchApart starts a bridge with pod conditions behind the proxy, and waits until it is ready.
+func (w *apartWorld) launchApart(limits watch.Limits) *running {
+	w.t.Helper()
+	cfg := w.config()
+	cfg.PodConditions, cfg.WatchLimits = true, limits
+	r := w.launch(cfg, w.proxy.Config())
+	r.waitReady()
+	return r
+}
+
+// changesUnseen changes the apps of TestListsApart in every way.
+func (w *apartWorld) changesUnseen() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	// An app with all that it has.
+	must[any](w.t)(nil, w.Delete(ctx, w.services["gone"]))
+	w.unpod("gone", "a")
+	// The count alone.
+	must[*servingv1.Revision](w.t)(w.Scale(ctx, w.services["scaled"], 3))
+	// The pods alone: another one waits for the same.
+	w.unpod("replaced", "a")
+	w.pod("replaced", "b")
+	// A rollout, after which the first Revision and its pod are gone.
+	first, next := w.services["rolled"], w.app("rolled")
+	next.Image = "registry.example.com/rolled:2"
+	w.up("rolled", must[*servingv1.Service](w.t)(w.Redeploy(ctx, next)), 2, "b")
+	must[any](w.t)(nil, w.DeleteRevision(ctx, first))
+	w.unpod("rolled", "a")
+	// Another object, with pods of its own.
+	must[any](w.t)(nil, w.Delete(ctx, w.services["recreated"]))
+	w.unpod("recreated", "a")
+	w.up("recreated", w.create(w.app("recreated")), 2, "b")
+}
+
+// shows waits until the bridge has what a list of a resource has.
+func (w *apartWorld) shows(r *running, resource string) {
+	w.t.Helper()
+	eventually(w.t, "the list of "+resource+" is in", func() error {
+		switch resource {
+		case "services":
+			if _, there := r.bridge.App(w.app("gone").ID()); there {
+				return errors.New("the deleted app is there")
+			}
+		case "revisions":
+			entry, _ := r.bridge.App(w.app("scaled").ID())
+			if n := entry.Revision.Status.ActualReplicas; *n != 3 {
+				return fmt.Errorf("the app has %d replicas", *n)
+			}
+		case "pods":
+			pods, err := r.bridge.Pods(w.namespace, w.services["replaced"].Name)
+			if err != nil || len(pods) != 1 || pods[0].Name != "replaced-b" {
+				return fmt.Errorf("the pods are %v, %w", pods, err)
+			}
+		}
+		return nil
+	})
+}
+
+// storyOf is what events say of each app, in order.
+func storyOf(events []stored) map[string]string {
+	story := map[string]string{}
+	for _, e := range events {
+		text := string(e.kind)
+		if e.kind != subjects.Deleted {
+			text += fmt.Sprintf(" x%d %s", e.app().GetStatus().GetCurrentReplicas(), e.header(subjects.HeaderReason))
+		}
+		if e.header(subjects.HeaderSynthesized) == "" {
+			text += " observed"
+		}
+		story[e.id.Name] = strings.TrimPrefix(story[e.id.Name]+", "+text, ", ")
+	}
+	return story
+}
+
+// The watches of all kinds expire, the cluster changes, and the lists end one after the other, in
+// each order. Each app has its net difference and no state between.
+func TestListsApart(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		limits watch.Limits
+	}{
+		{"lists by watch", watch.Limits{NoBookmark: time.Hour}},
+		{"plain lists after stuck ones", watch.Limits{NoProgress: 600 * time.Millisecond, NoBookmark: time.Hour}},
+	} {
+		for _, order := range []string{
+			"services revisions pods", "services pods revisions", "revisions services pods",
+			"revisions pods services", "pods services revisions", "pods revisions services",
+		} {
+			t.Run(test.name+" "+order, func(t *testing.T) {
+				t.Parallel()
+				w := newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
+				r := w.launchApart(test.limits)
+				w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
+				seen := w.lastSequence()
+
+				held := w.holdLists()
+				w.proxy.ExpireWatches()
+				held.waitArrived()
+				w.changesUnseen()
+				for _, resource := range strings.Fields(order) {
+					held.release(resource)
+					w.shows(r, resource)
+				}
+				w.create(w.app("last"))
+				eventually(t, "the last app is published", func() error {
+					if !slices.ContainsFunc(w.events(seen), func(e stored) bool { return e.id.Name == "last" }) {
+						return errors.New("it is not")
+					}
+					return nil
+				})
+
+				got := storyOf(w.events(seen))
+				for name, want := range map[string]string{
+					"gone": "deleted", "scaled": "updated x3 IMAGE_PULL_ERROR", "replaced": "", "rolled": "updated x2 IMAGE_PULL_ERROR",
+					"recreated": "deleted, created x2 IMAGE_PULL_ERROR", "last": "created x0  observed",
+				} {
+					if got[name] != want {
+						t.Errorf("%s: got %q, want %q", name, got[name], want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A list of pods that does not come holds back nothing that is observed: Knative Services and counts
+// are published with what the pods said last. What the other lists showed follows after a time.
+func TestListThatIsMissing(t *testing.T) {
+	t.Parallel()
+	w := newApartWorld(t, "changed", "scaled", "gone", "missed")
+	r := w.launchApart(watch.Limits{NoBookmark: time.Hour})
+	w.waitFor(0, "created changed", "created scaled", "created gone", "created missed")
+	seen := w.lastSequence()
+	held := w.holdLists()
+	w.proxy.ExpireWatches()
+	held.waitArrived()
+	must[*servingv1.Revision](t)(w.Scale(t.Context(), w.services["missed"], 4))
+	for _, name := range []string{"changed", "scaled", "gone", "missed"} {
+		w.unpod(name, "a") // which nothing shows
+	}
+	held.release("services")
+	held.release("revisions")
+	eventually(t, "the list of Revisions is in", func() error {
+		entry, _ := r.bridge.App(w.app("missed").ID())
+		if n := entry.Revision.Status.ActualReplicas; *n != 4 {
+			return fmt.Errorf("the app has %d replicas", *n)
+		}
+		return nil
+	})
+	must[*servingv1.Service](t)(w.SetLabel(t.Context(), w.services["changed"], "test", "1"))
+	must[*servingv1.Revision](t)(w.Scale(t.Context(), w.services["scaled"], 2))
+	must[any](t)(nil, w.Delete(t.Context(), w.services["gone"]))
+	eventually(t, "all is published with the reason before", func() error {
+		got, want := storyOf(w.events(seen)), map[string]string{
+			"changed": "updated x1 IMAGE_PULL_ERROR observed", "scaled": "updated x2 IMAGE_PULL_ERROR observed",
+			"missed": "updated x4 IMAGE_PULL_ERROR",
+		}
+		for name, text := range want {
+			if got[name] != text {
+				return fmt.Errorf("%s: got %q, want %q", name, got[name], text)
+			}
+		}
+		if !strings.HasSuffix(got["gone"], "deleted observed") {
+			return fmt.Errorf("gone: got %q", got["gone"])
+		}
+		return nil
+	})
+	seen = w.lastSequence()
+	held.release("pods")
+	w.waitFor(seen, "updated changed", "updated scaled", "updated missed")
+	for name, text := range storyOf(w.events(seen)) {
+		if strings.Contains(text, "IMAGE_PULL_ERROR") {
+			t.Errorf("%s: got %q", name, text)
+		}
+	}
+}
