@@ -101,6 +101,12 @@ func (w *walk) revisionState(e *event, svc *kservice.Service, i int) (*revisionS
 		if shown > 0 && !known.deletedAfter(shown) {
 			return nil, fmt.Errorf("names no Revision, although %s@%d was named before and not deleted", ready, shown)
 		}
+		if shown == 0 && w.present(known, i, e) {
+			return nil, fmt.Errorf("names no Revision, although %s was there all the time that the bridge may have looked", ready)
+		}
+		if shown > 0 {
+			w.absent[ready] = max(w.absent[ready], known.deletionAfter(shown))
+		}
 		return nil, nil
 	case name != ready && !w.standsIn(e, name, ready, i):
 		return nil, fmt.Errorf("names Revision %q, the state %q", name, ready)
@@ -117,6 +123,8 @@ func (w *walk) revisionState(e *event, svc *kservice.Service, i int) (*revisionS
 	found := &known.states[at]
 	if found.number < shown {
 		w.reordered(e, "shows Revision %s@%s, after %d was shown", name, version, shown)
+	} else if found.number < w.absent[name] {
+		w.reordered(e, "shows Revision %s@%s, after an event showed that it was deleted at %d", name, version, w.absent[name])
 	}
 	w.revisions[name] = max(shown, found.number)
 	return found, nil
@@ -224,6 +232,7 @@ func (w *walk) removal(e *event, i int) {
 	if !w.exists() {
 		return
 	}
+	w.afterItsEnd(e, &w.states[i])
 	for _, name := range []string{subjects.HeaderUID, subjects.HeaderResourceVersion, subjects.HeaderGeneration, subjects.HeaderNamespace} {
 		w.same(e, name, w.last.get(name))
 	}

@@ -50,8 +50,8 @@ func SetPodCondition(app *appv1.App, svc *kservice.Service, said kservice.PodCon
 
 // podStep is what the pods of a Service were after one of their changes.
 type podStep struct {
-	pods      map[string]kservice.PodState
-	namespace string
+	pods map[string]kservice.PodState
+	at   time.Time
 }
 
 // takePods sorts the versions of pods by their Services.
@@ -71,7 +71,7 @@ func (t *truth) takePods(changes []Change) {
 		if delete(now, c.Name); !c.Deleted {
 			now[c.Name] = state
 		}
-		t.pods[state.Service] = append(steps, podStep{now, c.Namespace})
+		t.pods[state.Service] = append(steps, podStep{now, c.At})
 	}
 }
 
@@ -96,7 +96,7 @@ func (w *walk) says(e *event, svc *kservice.Service, want *appv1.App) {
 	if PodConditionOf(svc, w.podsAt(svc, w.podStep)) == claimed {
 		return
 	}
-	for step := w.podStep + 1; step <= len(steps); step++ {
+	for step := w.podStep + 1; step <= len(steps) && !steps[step-1].at.After(e.Stored.Add(patience)); step++ {
 		if PodConditionOf(svc, w.podsAt(svc, step)) == claimed {
 			w.podStep = step
 			return

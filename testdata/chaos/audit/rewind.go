@@ -222,6 +222,7 @@ func (w *walk) lostEnd(e *event) *walk {
 func (w *walk) fork() *walk {
 	f := *w
 	f.revisions, f.counted, f.taken = maps.Clone(w.revisions), maps.Clone(w.counted), slices.Clone(w.taken)
+	f.absent = maps.Clone(w.absent)
 	f.trail, f.linked = slices.Clone(w.trail), slices.Clone(w.linked)
 	f.report = w.report.Plus(Report{})
 	return &f

@@ -23,6 +23,8 @@ type walk struct {
 	repeat uint64 // the sequence of a repetition of last, 0 without
 	// revisions are the newest versions of Revisions that events named.
 	revisions map[string]uint64
+	// absent are the deletions of Revisions that events showed.
+	absent map[string]uint64
 	// counts are the versions of Revisions that have an event of their own: one
 	// that tells a state that another has told.
 	counts map[[2]string]bool
@@ -44,7 +46,7 @@ type walk struct {
 
 func newWalk(a *audit, h *history) *walk {
 	return &walk{
-		audit: a, history: h, pos: -1, revisions: map[string]uint64{}, counts: map[[2]string]bool{},
+		audit: a, history: h, pos: -1, revisions: map[string]uint64{}, absent: map[string]uint64{}, counts: map[[2]string]bool{},
 		taken: make([]bool, len(h.states)), counted: map[string]uint64{},
 	}
 }
