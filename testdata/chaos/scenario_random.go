@@ -9,7 +9,7 @@ import (
 
 // randomFaults are all that may happen to so many NATS servers.
 func randomFaults(servers int) []fault {
-	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers), mutedFaults())
+	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers), mutedFaults(), listFaults())
 }
 
 // mutedFaults are all that no part reports.
