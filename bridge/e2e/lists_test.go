@@ -202,25 +202,57 @@ func TestListsApart(t *testing.T) {
 					w.shows(r, resource)
 				}
 				w.create(w.app("last"))
-				eventually(t, "the last app is published", func() error {
-					if !slices.ContainsFunc(w.events(seen), func(e stored) bool { return e.id.Name == "last" }) {
-						return errors.New("it is not")
-					}
-					return nil
-				})
-
-				got := storyOf(w.events(seen))
-				for name, want := range map[string]string{
-					"gone": "deleted", "scaled": "updated x3 IMAGE_PULL_ERROR", "replaced": "", "rolled": "updated x2 IMAGE_PULL_ERROR",
-					"recreated": "deleted, created x2 IMAGE_PULL_ERROR", "last": "created x0  observed",
-				} {
-					if got[name] != want {
-						t.Errorf("%s: got %q, want %q", name, got[name], want)
-					}
-				}
+				w.published("last", seen)
+				w.netDifferences(seen)
 			})
 		}
 	}
+}
+
+// netDifferences fails unless the events after a sequence are the net differences of changesUnseen,
+// and the creation of the last app.
+func (w *apartWorld) netDifferences(after uint64) {
+	w.t.Helper()
+	got := storyOf(w.events(after))
+	for name, want := range map[string]string{
+		"gone": "deleted", "scaled": "updated x3 IMAGE_PULL_ERROR", "replaced": "", "rolled": "updated x2 IMAGE_PULL_ERROR",
+		"recreated": "deleted, created x2 IMAGE_PULL_ERROR", "last": "created x0  observed",
+	} {
+		if got[name] != want {
+			w.t.Errorf("%s: got %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// The watches of all kinds are frozen, and a session's start finds the informers behind: they list
+// together.
+func TestSessionFindsAllInformersBehind(t *testing.T) {
+	t.Parallel()
+	w := newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
+	r := w.launchApart(watch.Limits{NoProgress: time.Second, NoBookmark: time.Hour})
+	w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
+	seen := w.lastSequence()
+	w.proxy.FreezeOpenWatches()
+	w.changesUnseen()
+	must[any](t)(nil, w.js.DeleteStream(t.Context(), "KV_"+subjects.DefaultBucket)) // the session ends
+	for _, resource := range []string{"services", "revisions", "pods"} {
+		w.shows(r, resource)
+	}
+	r.waitReady()
+	w.create(w.app("last"))
+	w.published("last", seen)
+	w.netDifferences(seen)
+}
+
+// published waits until there is an event of an app after a sequence.
+func (w *apartWorld) published(name string, after uint64) {
+	w.t.Helper()
+	eventually(w.t, "app "+name+" is published", func() error {
+		if !slices.ContainsFunc(w.events(after), func(e stored) bool { return e.id.Name == name }) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 }
 
 // A list of pods that does not come holds back nothing that is observed: Knative Services and counts

@@ -138,16 +138,25 @@ func (s *Shown) lacking(l Listing) (lacking []lack) {
 }
 
 // Reach waits until the informers have delivered everything up to the listings. NoteDeletes must
-// have been called before the listings were made. stuck is called with one of the objects whenever
-// no object of a listing was delivered for the limit.
+// have been called before the listings were made. Whenever no object of a listing was delivered for
+// the limit, stuck is called with one of its objects, and then for each listing after it that lacks
+// some: the informers of an app have to list at one time.
 func (s *Shown) Reach(ctx context.Context, listings []Listing, limit time.Duration, stuck func(l Listing, what string)) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for _, l := range listings {
+	for n, l := range listings {
 		timer.Reset(limit)
+		all := func(l Listing, what string) {
+			stuck(l, what)
+			for _, other := range listings[n+1:] {
+				if left := s.lacking(other); len(left) > 0 {
+					stuck(other, other.Kind+" "+left[0].String())
+				}
+			}
+		}
 		// Another look at all of them at the end: an object that is gone may have been delivered since.
 		for left := s.lacking(l); len(left) > 0; left = s.lacking(l) {
-			if err := s.await(ctx, l, left, limit, timer, stuck); err != nil {
+			if err := s.await(ctx, l, left, limit, timer, all); err != nil {
 				return err
 			}
 		}
