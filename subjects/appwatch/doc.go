@@ -48,6 +48,12 @@
 // A Restart skips events only where the position cannot be resumed: those up to the Mark's position
 // are in the States.
 //
+// A notice may be wrong: if the stream has the events of the range that the bucket reflects, the Restart
+// does not wait for others.
+//
+// A position behind the end of the stream, or of a copy of the whole stream that has caught up, is not
+// resumed if that is so for 15 s. The reason is ErrRolledBack.
+//
 // A stream that comes back with less than was read of it, and without a notice, gives sequences to
 // other events. The reason of the Restart is then [ErrRolledBack]. With NoSnapshot it is that of a
 // Loss, and the same sequences follow again from Lost.From on: what a program recorded of them in
@@ -74,8 +80,8 @@
 //
 // # Speed and memory
 //
-// The server sends at most 1,024 messages ahead, fewer where they are large: about 8 MiB, by the size
-// of those before. Slow loops hold back nothing but
+// The server sends at most 1,024 messages ahead, fewer where they are large (about 8 MiB, by the size
+// of those before) or where its jetstream.limits.max_request_batch is less. Slow loops hold back nothing but
 // themselves, and lose nothing that retention leaves. A snapshot is in memory until it is yielded. A
 // reader remembers the last sequence of each app, and of up to 65,536 that are gone. With
 // [Options.Latest] what waits is at most one event of each app, and one state.

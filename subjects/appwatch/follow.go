@@ -2,6 +2,7 @@ package appwatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,9 @@ const (
 	// checkTime is how often the stream is looked at, and rolledTime while it lacks what was read.
 	checkTime  = 2 * time.Second
 	rolledTime = 250 * time.Millisecond
+	// endTime is how long a stream ends before what was read of it until that cannot be resumed. A
+	// leader that is cut off from its group answers for about 10 s.
+	endTime = 15 * time.Second
 	// checkMessages is how many messages are read before the clock is looked at, unless a Restart is
 	// owed.
 	checkMessages = 256
@@ -25,37 +29,31 @@ const (
 
 // follow yields what a consumer delivers.
 func (w *watcher) follow(ctx context.Context, f *jetapi.Consumer) error {
-	switch {
-	case w.marked:
-	case !w.open && !w.info.HasSources() && w.local >= w.target:
-		if err := w.mark(); err != nil {
-			return err
-		}
-	case f.Pending() == 0:
-		if err := w.inspect(ctx, true); err != nil {
+	if !w.info.HasSources() {
+		if err := w.markAtTarget(); err != nil {
 			return err
 		}
 	}
-	contiguous := w.contiguous()
 	for n := 0; ; {
 		msg, d, err := f.Next(ctx, w.wait())
 		if err != nil {
 			return err
 		}
 		if msg == nil {
+			if passed := f.Passed(); passed > w.reported {
+				w.reported, w.quiet = passed, 0
+			}
 			if err := w.inspect(ctx, true); err != nil {
 				return err
 			}
 			continue
 		}
 		w.quiet = 0
-		if err := w.message(ctx, msg, d, contiguous); err != nil {
+		if err := w.message(ctx, msg, d); err != nil {
 			return err
 		}
-		if !w.marked && w.local >= w.target {
-			if err := w.mark(); err != nil {
-				return err
-			}
+		if err := w.markAtTarget(); err != nil {
+			return err
 		}
 		if n++; (n%checkMessages == 0 || w.owed != nil) && time.Since(w.checked) > checkTime {
 			if err := w.inspect(ctx, false); err != nil {
@@ -72,7 +70,7 @@ func (w *watcher) wait() time.Duration {
 		return quietTime
 	case w.owed != nil:
 		return min(max(time.Until(w.owedNext), quietTime/2), checkTime)
-	case w.rolled.From > 0 || w.ended > w.local:
+	case w.rolled.From > 0:
 		return rolledTime
 	default:
 		return checkTime
@@ -94,7 +92,7 @@ func (w *watcher) contiguous() bool {
 }
 
 // message handles one message of the stream.
-func (w *watcher) message(ctx context.Context, msg *nats.Msg, d jetapi.Delivery, contiguous bool) error {
+func (w *watcher) message(ctx context.Context, msg *nats.Msg, d jetapi.Delivery) error {
 	local, sequence := d.Sequence, d.Sequence
 	if w.info.HasSources() {
 		origin, at, ok := parseSource(first(msg.Header, subjects.HeaderStreamSource))
@@ -108,6 +106,9 @@ func (w *watcher) message(ctx context.Context, msg *nats.Msg, d jetapi.Delivery,
 		sequence, w.origin = at, origin
 	}
 	if w.open {
+		if time.Unix(0, d.Stored).Before(w.opts.Since) {
+			return nil
+		}
 		w.open, w.started = false, true
 		w.at.Sequence, w.local = sequence-1, local-1
 		w.ledger.base = sequence - 1
@@ -129,20 +130,14 @@ func (w *watcher) message(ctx context.Context, msg *nats.Msg, d jetapi.Delivery,
 		if err := w.recheck(ctx); err != nil {
 			return err
 		}
-		if w.rolled.From > 0 {
+		if w.rolled.From > 0 && !w.isCopy() {
 			return w.fail(ErrRolledBack, w.rolled)
 		}
+		w.resumed() // the copy was behind
 	}
-	if local > w.local+1 {
-		switch {
-		case !contiguous:
-			if w.jump == 0 {
-				w.jump = w.local + 1
-			}
-		default:
-			if err := w.removed(subjects.LostRange{From: w.local + 1, To: local - 1}); err != nil {
-				return err
-			}
+	if next := max(w.local, w.passed) + 1; local > next {
+		if err := w.gap(ctx, subjects.LostRange{From: next, To: local - 1}); err != nil {
+			return err
 		}
 	}
 	if w.held != nil && sequence > w.held.position {
@@ -150,7 +145,7 @@ func (w *watcher) message(ctx context.Context, msg *nats.Msg, d jetapi.Delivery,
 			return err
 		}
 	}
-	w.local, w.at.Sequence, w.lastStored, w.storedAt = local, sequence, d.Stored, sequence
+	w.local, w.at.Sequence, w.lastStored, w.storedAt, w.given = local, sequence, d.Stored, sequence, false
 	switch {
 	case isNotice:
 		return w.noticed(msg, d, lost)
@@ -198,12 +193,13 @@ func (w *watcher) event(msg *nats.Msg, d jetapi.Delivery, rest string, sequence 
 			return err
 		}
 	}
-	if r == nil {
-		w.ledger.note(strings.Clone(key), it.ID, kind, sequence, it.Status())
-	} else {
-		w.ledger.set(r, kind, sequence, it.Status())
-	}
 	w.check, w.lastAt = checkOf(first(msg.Header, subjects.CEID)), sequence
+	if r == nil {
+		w.ledger.note(strings.Clone(key), it.ID, kind, sequence, w.check, it.Status())
+	} else {
+		w.ledger.set(r, kind, sequence, w.check, it.Status())
+	}
+	w.ledger.remember(sequence, w.check)
 	it.Position = w.position()
 	return w.yield(&it)
 }
@@ -220,7 +216,7 @@ func (w *watcher) judge(r *record, it *Item, previous uint64) error {
 		loss.Lost = subjects.LostRange{From: previous, To: previous}
 	case rewritten:
 		loss.Reason = fmt.Errorf("%w: event %d of %s is no longer part of the history", ErrNotice, r.sequence, it.ID)
-		loss.Lost = subjects.LostRange{From: previous + 1, To: r.sequence}
+		loss.Lost = subjects.LostRange{From: previous + 1, To: min(r.sequence, it.Sequence-1)}
 		w.lost = w.lost.with(loss.Lost)
 	case unknown:
 		// The state of this app is known now. That of others may be missing, too.
@@ -244,7 +240,7 @@ func parseNotice(msg *nats.Msg, sequence uint64) (lost subjects.LostRange, ok bo
 
 // noticed handles a notice of loss.
 func (w *watcher) noticed(msg *nats.Msg, d jetapi.Delivery, lost subjects.LostRange) error {
-	w.rolled, w.rolledAt = subjects.LostRange{}, 0
+	w.resumed()
 	w.check, w.lastAt = 0, 0
 	w.ledger.doubts(lost)
 	w.owe(ErrNotice, lost)
@@ -263,6 +259,46 @@ func (w *watcher) removed(gap subjects.LostRange) error {
 		}
 	}
 	return nil
+}
+
+// errSkipped: the consumer has passed an event that it did not deliver.
+var errSkipped = errors.New("the consumer skipped an event")
+
+// gap handles sequences that the consumer has passed and did not deliver: they were removed, or are
+// not selected.
+func (w *watcher) gap(ctx context.Context, gap subjects.LostRange) error {
+	// The stream may have got another subject since it was looked at.
+	live := gap.To >= w.info.State.LastSeq
+	if live && w.contiguous() {
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+	}
+	if !w.contiguous() {
+		if w.jump == 0 {
+			w.jump = gap.From
+		}
+		return nil
+	}
+	if live || w.info.IsMirror() { // which may have messages of any subject
+		switch m, err := w.api.NextMessage(ctx, w.opts.Stream, ">", gap.From); {
+		case err != nil && !errors.Is(err, jetapi.ErrNoMessage):
+			return err
+		case err == nil && m.Sequence <= gap.To && strings.HasPrefix(m.Subject, w.opts.branch):
+			return fmt.Errorf("%w: %d", errSkipped, m.Sequence)
+		case err == nil && m.Sequence <= gap.To:
+			return nil
+		}
+	}
+	return w.removed(gap)
+}
+
+// markAtTarget reports that the reader has caught up, once it has.
+func (w *watcher) markAtTarget() error {
+	if w.marked || w.open || w.rolled.From > 0 || max(w.local, w.passed) < w.target {
+		return nil
+	}
+	return w.mark()
 }
 
 // mark reports that the reader has caught up.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/appbridge/appbridge/subjects"
-	"github.com/appbridge/appbridge/subjects/appwatch/internal/jetapi"
 )
 
 // inspect compares the reader with the leader of the stream. idle: the consumer has nothing to
@@ -19,9 +18,14 @@ func (w *watcher) inspect(ctx context.Context, idle bool) error {
 	if id := streamID(w.info); id != "" && w.at.StreamID != "" && id != w.at.StreamID {
 		return w.fail(fmt.Errorf("%w: its id was %s, and is %s", ErrOtherStream, w.at.StreamID, id), subjects.LostRange{})
 	}
+	if idle {
+		if err := w.standsStill(); err != nil {
+			return err
+		}
+	}
 	if w.open {
-		if idle && !w.marked {
-			return w.inspectOpen(ctx)
+		if idle && !w.marked && w.reported >= w.target {
+			return w.nothingSince(ctx)
 		}
 		return nil
 	}
@@ -37,103 +41,62 @@ func (w *watcher) inspect(ctx context.Context, idle bool) error {
 			}
 		}
 	}
-	if !idle {
-		if w.marked { // before that, the snapshot would take the place of the Mark
-			return w.settleOwed(ctx, false)
+	if idle && w.rolled.From == 0 {
+		if err := w.pass(ctx, state.FirstSeq); err != nil {
+			return err
 		}
+	}
+	if !w.marked { // the snapshot would take the place of the Mark
 		return nil
 	}
-	newest, err := w.api.LastSequence(ctx, w.opts.Stream, w.opts.filters)
-	if err != nil {
-		return err
-	}
-	if newest > w.local {
+	return w.settleOwed(ctx)
+}
+
+// standsStill is an error if the consumer does not get on although the stream has more.
+func (w *watcher) standsStill() error {
+	last := w.info.State.LastSeq
+	if at := max(w.local, w.reported); at < last {
 		if w.quiet++; w.quiet >= maxQuiet {
-			return fmt.Errorf("%w: it stands at %d of %d", errBehind, w.local, newest)
+			w.quiet = 0
+			return fmt.Errorf("%w: it stands at %d of %d", errBehind, at, last)
 		}
-		return nil
 	}
-	w.quiet = 0
-	return w.caughtUp(ctx, state.FirstSeq, state.LastSeq)
+	return nil
 }
 
-// caughtUp handles that nothing selected is behind the reader's position. The stream was looked at
-// before that.
-func (w *watcher) caughtUp(ctx context.Context, first, last uint64) error {
-	if first > w.local+1 && w.rolled.From == 0 {
-		if w.contiguous() {
-			if err := w.removed(subjects.LostRange{From: w.local + 1, To: first - 1}); err != nil {
-				return err
-			}
-		} else if err := w.removedPerhaps(w.local+1, first); err != nil {
+// pass notes how far the consumer is, as it has reported. Nothing else is to be delivered up to there.
+// The stream, which begins at first, was looked at after that.
+func (w *watcher) pass(ctx context.Context, first uint64) error {
+	next := max(w.local, w.passed) + 1
+	if first > next && !w.contiguous() {
+		if err := w.removedPerhaps(next, first); err != nil {
 			return err
 		}
+		w.passed = first - 1
 	}
-	if w.rolled.From == 0 && last > w.local && w.contiguous() {
-		if err := w.removedAtEnd(last); err != nil {
+	if next = max(w.local, w.passed) + 1; w.reported >= next {
+		if err := w.gap(ctx, subjects.LostRange{From: next, To: w.reported}); err != nil {
 			return err
 		}
-	} else if w.rolled.From == 0 && last > w.local {
-		w.local = last
-		if !w.info.HasSources() {
-			w.at.Sequence = last
-			if at := w.info.State.LastTime; !at.IsZero() {
-				w.lastStored, w.storedAt = at.UnixNano(), last
-			}
-		}
+		w.passed = max(w.passed, w.reported)
 	}
-	if !w.marked {
-		if err := w.mark(); err != nil {
-			return err
-		}
-	}
-	return w.settleOwed(ctx, true)
+	w.jump = 0
+	return w.markAtTarget()
 }
 
-// removedAtEnd reports the messages between the position and the end of the stream, which has none of
-// them: they were removed unread. That is certain when it was so before, since another member of the
-// group may have answered one of the requests.
-func (w *watcher) removedAtEnd(last uint64) error {
-	before := min(w.ended, last)
-	w.ended = last
-	if before <= w.local {
-		return nil
-	}
-	err := w.removed(subjects.LostRange{From: w.local + 1, To: before})
-	w.local = max(w.local, before)
-	return err
-}
-
-// inspectOpen marks the end of the stream if nothing that is selected was stored since
-// Options.Since. Otherwise it is still to be delivered. Everything behind the Mark is.
-func (w *watcher) inspectOpen(ctx context.Context) error {
-	for _, filter := range w.opts.filters {
-		m, err := w.api.LastMessage(ctx, w.opts.Stream, filter)
-		if errors.Is(err, jetapi.ErrNoMessage) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !m.Time.Before(w.opts.Since) {
-			if w.quiet++; w.quiet >= maxQuiet {
-				return fmt.Errorf("%w: it has delivered nothing, and there is %d", errBehind, m.Sequence)
-			}
-			return nil
-		}
-	}
-	state := w.info.State
-	w.at.Sequence = state.LastSeq
+// nothingSince marks the end of a stream that had nothing selected since Options.Since when the reader
+// began. Everything behind the Mark is.
+func (w *watcher) nothingSince(ctx context.Context) error {
+	w.at.Sequence = w.reported
 	if w.info.HasSources() {
 		var err error
 		if w.at.Sequence, err = w.newestOrigin(ctx); err != nil {
 			return err
 		}
-	} else if at := state.LastTime; !at.IsZero() {
-		w.lastStored, w.storedAt = at.UnixNano(), state.LastSeq
 	}
 	w.open, w.started = false, true
-	w.local, w.ledger.base = state.LastSeq, w.at.Sequence
+	w.local, w.ledger.base = w.reported, w.at.Sequence
+	w.noteEnd()
 	return w.mark()
 }
 
@@ -150,17 +113,17 @@ func (w *watcher) verify(ctx context.Context) error {
 	if id != "" {
 		w.at.StreamID = id
 	}
-	if w.info.HasSources() {
-		return nil
-	}
 	if err := w.inspectEnd(ctx); err != nil {
 		if errors.Is(err, errRestart) {
 			return nil
 		}
 		return err
 	}
-	gone := subjects.LostRange{From: w.local + 1, To: state.FirstSeq - 1}
-	if state.FirstSeq > w.local+1 && w.rolled.From == 0 && !w.lost.covers(gone) {
+	if w.info.HasSources() {
+		return nil
+	}
+	gone := subjects.LostRange{From: max(w.local, w.passed) + 1, To: state.FirstSeq - 1}
+	if state.FirstSeq > gone.From && w.rolled.From == 0 && !w.lost.covers(gone) {
 		w.restarts, w.restartsLost = fmt.Errorf("%w: sequences %s", ErrRemoved, gone), gone
 		return nil
 	}
@@ -173,25 +136,33 @@ func (w *watcher) verify(ctx context.Context) error {
 
 // adopt yields a snapshot and goes on behind it. Sequences from used on may be those of other events
 // than before, unless it is 0.
-func (w *watcher) adopt(snap *snapshot, reason error, lost subjects.LostRange, used uint64) error {
+func (w *watcher) adopt(ctx context.Context, snap *snapshot, reason error, lost subjects.LostRange, used uint64) error {
 	seen := w.at.Sequence
 	if used > 0 {
 		seen = 0
 	}
 	w.settle()
+	ahead := w.isAhead(snap)
+	if errors.Is(reason, ErrRolledBack) && ahead {
+		snap.endAt(w.info.State.LastSeq)
+	}
 	w.at = Position{StreamID: streamID(w.info), Sequence: snap.position}
 	if !w.info.HasSources() {
 		w.at.Sequence = max(snap.position, w.info.State.FirstSeq-min(w.info.State.FirstSeq, 1))
 		w.local = w.at.Sequence
 	}
-	w.check, w.lastAt, w.lastStored, w.storedAt = checkOf(snap.newestID), snap.position, snap.stored, 0
+	w.check, w.lastAt = snap.check, snap.position
 	w.started = true
-	if snap.suspect(w.lost) {
+	suspect, err := w.suspect(ctx, snap)
+	if err != nil {
+		return err
+	}
+	if suspect {
 		w.owe(ErrNotice, lost)
-	} else if snap.hasty || snap.reached < w.at.Sequence && !w.info.HasSources() {
+	} else if snap.hasty || ahead || snap.reached < w.at.Sequence && !w.info.HasSources() {
 		w.owePerhaps(ErrBucket) // it is perhaps behind the stream
 	}
-	err := w.show(snap, reason, lost, used)
+	err = w.show(snap, reason, lost, used)
 	w.ledger.seen = seen
 	return err
 }
@@ -200,6 +171,9 @@ func (w *watcher) adopt(snap *snapshot, reason error, lost subjects.LostRange, u
 func (w *watcher) show(snap *snapshot, reason error, lost subjects.LostRange, used uint64) error {
 	old := w.ledger
 	w.ledger = newLedger(w.at.Sequence, true)
+	if old != nil && used == 0 {
+		w.ledger.recent, w.ledger.next = old.recent, old.next
+	}
 	again := reason != nil
 	if again {
 		if err := w.yield(&Item{Type: Restart, Reason: reason, Lost: lost}); err != nil {
@@ -211,9 +185,9 @@ func (w *watcher) show(snap *snapshot, reason error, lost subjects.LostRange, us
 		it := Item{Type: State, ID: e.id, Kind: e.kind, Sequence: e.sequence, msg: e.msg, entry: true, bare: w.opts.HeadersOnly, stored: e.stored}
 		status := it.Status()
 		was := old.of(e.key)
-		w.ledger.note(e.key, e.id, e.kind, e.sequence, status)
+		w.ledger.note(e.key, e.id, e.kind, e.sequence, e.check, status)
 		if again {
-			it.Changed = used > 0 && e.sequence >= used || old.differs(was, e, snap.reached, w.lost.contains)
+			it.Changed = was == nil && used > 0 && e.sequence >= used || old.differs(was, e, snap.reached, w.lost.contains)
 			if was != nil {
 				it.before, it.override = was.status, true
 				was.shown = true

@@ -70,7 +70,7 @@ type looks struct{ *nats.Subscription }
 
 func (w *writer) looks() looks {
 	w.t.Helper()
-	sub, err := w.nc.SubscribeSync(subjects.JetStreamAPI("") + "STREAM.MSG.GET." + w.stream)
+	sub, err := w.nc.SubscribeSync(subjects.JetStreamAPI("") + "STREAM.INFO." + w.stream)
 	if err == nil {
 		err = w.nc.Flush()
 	}

@@ -27,6 +27,18 @@ type ledger struct {
 	seen uint64
 	// forgotten is the highest sequence of a record that was dropped.
 	forgotten uint64
+	// recent are the newest events that were read, the oldest of which is at next once it is full.
+	recent []known
+	next   int
+}
+
+// maxRecent is how many events a ledger remembers besides the last one of each app.
+const maxRecent = 256
+
+// known is an event that was read: its sequence, and the Check of its id.
+type known struct {
+	sequence uint64
+	check    uint32
 }
 
 // record is the last event of an app.
@@ -34,6 +46,7 @@ type record struct {
 	id       subjects.AppID
 	sequence uint64
 	status   string
+	check    uint32 // of the id of the event
 	gone     bool
 	shown    bool // in a snapshot that replaces the ledger
 }
@@ -78,16 +91,16 @@ func (l *ledger) judge(r *record, kind subjects.EventKind, previous uint64, lost
 }
 
 // note makes an event the last one of its app.
-func (l *ledger) note(key string, id subjects.AppID, kind subjects.EventKind, sequence uint64, status string) {
+func (l *ledger) note(key string, id subjects.AppID, kind subjects.EventKind, sequence uint64, check uint32, status string) {
 	r := l.apps[key]
 	if r == nil {
 		r = &record{id: id}
 		l.apps[key] = r
 	}
-	l.set(r, kind, sequence, status)
+	l.set(r, kind, sequence, check, status)
 }
 
-func (l *ledger) set(r *record, kind subjects.EventKind, sequence uint64, status string) {
+func (l *ledger) set(r *record, kind subjects.EventKind, sequence uint64, check uint32, status string) {
 	gone := kind == subjects.Deleted
 	if gone != r.gone {
 		if gone {
@@ -99,10 +112,38 @@ func (l *ledger) set(r *record, kind subjects.EventKind, sequence uint64, status
 	if gone {
 		status = ""
 	}
-	r.sequence, r.status, r.gone = sequence, status, gone
+	r.sequence, r.check, r.status, r.gone = sequence, check, status, gone
 	if l.gone > maxGone {
 		l.forget()
 	}
+}
+
+// remember notes an event that was read.
+func (l *ledger) remember(sequence uint64, check uint32) {
+	if len(l.recent) < maxRecent {
+		l.recent = append(l.recent, known{sequence, check})
+		return
+	}
+	l.recent[l.next] = known{sequence, check}
+	l.next = (l.next + 1) % maxRecent
+}
+
+// known are the events up to a sequence that were read, as far as they are remembered, in order.
+func (l *ledger) known(last uint64) []known {
+	var events []known
+	note := func(k known) {
+		if k.check != 0 && k.sequence <= last {
+			events = append(events, k)
+		}
+	}
+	for _, k := range l.recent {
+		note(k)
+	}
+	for _, r := range l.apps {
+		note(known{r.sequence, r.check})
+	}
+	slices.SortFunc(events, func(a, b known) int { return cmp.Compare(a.sequence, b.sequence) })
+	return slices.Compact(events)
 }
 
 // forget drops the apps that are gone.
@@ -196,7 +237,7 @@ func (l *ledger) doubts(lost ...subjects.LostRange) {
 func (l *ledger) differs(was *record, e *entry, reached uint64, lost func(uint64) bool) bool {
 	switch {
 	case was != nil:
-		return was.sequence != e.sequence
+		return was.sequence != e.sequence || was.check != e.check && was.check != 0 && e.check != 0
 	case l == nil || l.complete:
 		return e.kind != subjects.Deleted
 	default:

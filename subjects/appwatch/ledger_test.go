@@ -50,8 +50,8 @@ func TestLedgerForgets(t *testing.T) {
 	l := newLedger(0, true)
 	for i := range maxGone + 10 {
 		key := fmt.Sprintf("p.d.a%d", i)
-		l.note(key, subjects.AppID{}, subjects.Created, uint64(2*i+1), "ACTIVE")
-		l.note(key, subjects.AppID{}, subjects.Deleted, uint64(2*i+2), "")
+		l.note(key, subjects.AppID{}, subjects.Created, uint64(2*i+1), 0, "ACTIVE")
+		l.note(key, subjects.AppID{}, subjects.Deleted, uint64(2*i+2), 0, "")
 	}
 	if len(l.apps) > maxGone || len(l.apps) != l.gone {
 		t.Errorf("%d apps are kept, %d gone", len(l.apps), l.gone)

@@ -35,7 +35,9 @@ type Options struct {
 	// the events that the stream held at the start.
 	From Position
 	// Since begins with the first event that the server stored then or later: without a snapshot, and
-	// with a Mark as with From. Behind the Mark every event follows. It is ignored with From.
+	// with a Mark as with From. Behind that event, and behind the Mark, every event follows. The times
+	// that servers stored may step back by less than ten minutes. The messages of the ten minutes
+	// before are read as well. It is ignored with From.
 	Since time.Time
 	// NoSnapshot never reads the bucket. Without From and Since the next event is the first. Where
 	// events are gone, a Loss names them, and those that are left follow: no Restart. See Losses in

@@ -30,8 +30,9 @@ func (w *watcher) locate(ctx context.Context) error {
 	return err
 }
 
-// search finds the first sequence of the stream that is not before a message of the events which is
-// behind what is looked for. behind reports whether a message is; all later ones are.
+// search finds a sequence of the stream that follows an event which is not behind what is looked for, or
+// begins the stream, and that the next event is behind of. Where all later events are behind as well,
+// that is the first one.
 func (w *watcher) search(ctx context.Context, behind func(*jetapi.Message) bool) (uint64, error) {
 	low, high := max(w.info.State.FirstSeq, 1), w.info.State.LastSeq+1
 	for low < high {

@@ -21,7 +21,7 @@ func (w *watcher) owe(reason error, lost subjects.LostRange) {
 	if w.owed == nil || w.perhaps {
 		w.owed, w.owedLost, w.perhaps, w.mild = reason, lost, false, false
 	}
-	w.held, w.owedWait, w.owedNext, w.due, w.tries = nil, 0, time.Time{}, nil, 0
+	w.held, w.heldEnd, w.owedWait, w.owedNext, w.due, w.tries = nil, 0, 0, time.Time{}, nil, 0
 }
 
 // owePerhaps has the bucket compared with what was read. Only a difference leads to a Restart.
@@ -64,14 +64,13 @@ func (w *watcher) triesOwed() bool {
 	return true
 }
 
-// settleOwed reads the bucket for a Restart that is owed, once it no longer has what is lost. atEnd:
-// everything up to the end of the stream was read.
-func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
+// settleOwed reads the bucket for a Restart that is owed, once it no longer has what is lost.
+func (w *watcher) settleOwed(ctx context.Context) error {
 	if w.owed == nil || w.rolled.From > 0 {
 		return nil
 	}
 	if w.held != nil {
-		return w.settleHeld(ctx, atEnd)
+		return w.settleHeld(ctx)
 	}
 	if !w.triesOwed() {
 		return nil
@@ -90,8 +89,18 @@ func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
 		return nil
 	}
 	w.works()
-	if snap.hasty || lossPending(w.info) || snap.suspect(w.lost) {
-		return nil // the bridge has not repaired it yet
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	if snap.hasty || w.isAhead(snap) {
+		return nil
+	}
+	if waits, err := w.repairing(ctx); err != nil || waits {
+		return err
+	}
+	if waits, err := w.suspect(ctx, snap); err != nil || waits {
+		w.tries++
+		return err
 	}
 	if behind, err := w.bucketBehind(ctx, snap); err != nil || behind {
 		return err
@@ -103,29 +112,66 @@ func (w *watcher) settleOwed(ctx context.Context, atEnd bool) error {
 	return w.reconcile(snap)
 }
 
+// repairing reports whether a bridge has still to repair a loss. It fills the range, so that no event is
+// in it. If there is one, the range was not lost, or its sequences were given to other events.
+func (w *watcher) repairing(ctx context.Context) (bool, error) {
+	pending, ok := lostPending(w.info)
+	if !ok {
+		return false, nil
+	}
+	m, err := w.api.NextMessage(ctx, w.opts.Stream, w.opts.branch+"*.*.*.*", pending.From)
+	if errors.Is(err, jetapi.ErrNoMessage) {
+		return true, nil
+	}
+	return err == nil && m.Sequence > pending.To, err
+}
+
+// isAhead reports whether an entry is of an event behind the end of the stream: the stream has lost it, or
+// the entry is wrong. A copy may be behind.
+func (w *watcher) isAhead(snap *snapshot) bool {
+	return !w.isCopy() && snap.position > w.info.State.LastSeq
+}
+
+// suspect reports whether an entry reflects an event that is lost, and is about to be replaced: one in
+// a lost range that the stream does not have.
+func (w *watcher) suspect(ctx context.Context, snap *snapshot) (bool, error) {
+	for _, e := range snap.entries {
+		if !w.lost.contains(e.sequence) || e.sequence < w.info.State.FirstSeq && w.tries >= maxBehind {
+			continue // nothing shows any more that it was lost
+		}
+		if w.info.HasSources() {
+			return true, nil // its sequence there is not known
+		}
+		found, err := w.compare(ctx, known{e.sequence, e.check})
+		if err != nil || found != kept {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
 // settleHeld yields the snapshot that is held, once every event up to it was yielded. A copy that has
 // caught up with its origin never gets the others.
-func (w *watcher) settleHeld(ctx context.Context, atEnd bool) error {
-	if w.held.position <= w.at.Sequence {
+func (w *watcher) settleHeld(ctx context.Context) error {
+	copied := w.heldEnd > 0 && max(w.local, w.passed) >= w.heldEnd-1
+	if copied || w.held.position <= w.at.Sequence || !w.info.HasSources() && w.held.position <= w.passed {
+		w.at.Sequence = max(w.at.Sequence, w.held.position)
+		if !w.info.HasSources() {
+			w.local = max(w.local, w.at.Sequence)
+		}
 		return w.reconcile(w.held)
 	}
-	if !atEnd || !w.info.IsMirror() && !w.info.HasSources() || !w.triesOwed() {
+	if w.heldEnd > 0 || !w.isCopy() || !w.triesOwed() {
 		return nil
 	}
 	caughtUp, err := w.copied(ctx, w.info)
 	if err != nil || !caughtUp {
 		return err
 	}
-	// It may have got more meanwhile.
-	newest, err := w.api.LastSequence(ctx, w.opts.Stream, w.opts.filters)
-	if err != nil || newest > w.local {
-		return err
-	}
-	w.at.Sequence = w.held.position
-	if !w.info.HasSources() {
-		w.local = max(w.local, w.at.Sequence)
-	}
-	return w.reconcile(w.held)
+	// It may have got more meanwhile, which is delivered first.
+	err = w.look(ctx)
+	w.heldEnd = w.info.State.LastSeq + 1
+	return err
 }
 
 // due is an event that the bucket has to reflect before it is compared with what was read.
@@ -201,14 +247,14 @@ func (w *watcher) bucketBehind(ctx context.Context, snap *snapshot) (bool, error
 // forgive notes that nothing is owed.
 func (w *watcher) forgive() {
 	w.owed, w.owedLost, w.perhaps, w.mild = nil, subjects.LostRange{}, false, false
-	w.held, w.owedWait, w.due, w.tries = nil, 0, nil, 0
+	w.held, w.heldEnd, w.owedWait, w.due, w.tries = nil, 0, 0, nil, 0
 }
 
 // reconcile yields a snapshot that is owed. Every event up to it was yielded.
 func (w *watcher) reconcile(snap *snapshot) error {
 	if w.perhaps && !w.ledger.equals(snap) {
 		// It is certain now. The entries are read again, with their bodies.
-		w.held, w.perhaps, w.mild, w.owedNext = nil, false, false, time.Now()
+		w.held, w.heldEnd, w.perhaps, w.mild, w.owedNext = nil, 0, false, false, time.Now()
 		return nil
 	}
 	reason, lost, perhaps := w.owed, w.owedLost, w.perhaps

@@ -19,7 +19,7 @@ func settle(t *testing.T, w *watcher, looks int) {
 	}
 	for range looks {
 		w.owedNext = time.Time{}
-		if err := w.settleOwed(t.Context(), true); err != nil {
+		if err := w.settleOwed(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,11 +184,7 @@ func TestForgetsRanges(t *testing.T) {
 		{"removed", ErrRemoved, subjects.LostRange{}, ranges{r(1, 2), r(4, 6)}, ranges{r(3, 3), r(7, 8)}},
 	} {
 		w, items := s.begun(Options{NoSnapshot: true, From: Position{StreamID: "one", Sequence: 8}})
-		m, err := s.stream().GetMsg(t.Context(), 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.lastStored, w.storedAt = m.Time.UnixNano(), 9 // all behind 4 was stored later
+		s.remembers(w, 4, 9)
 		w.lost, w.gone = ranges{r(1, 2), r(4, 6)}, ranges{r(3, 3), r(7, 8)}
 		w.restarts, w.rolled = tc.reason, tc.rolled
 		if err := w.restart(t.Context()); err != nil {
@@ -204,25 +200,19 @@ func TestForgetsRanges(t *testing.T) {
 }
 
 // Sequences below those that a stream lacked may be used again, too: it was filled before it was
-// looked at.
+// looked at. Those behind the newest event that is as it was may be.
 func TestParted(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	for range 5 {
+	for range 9 {
 		s.event("a", subjects.Updated, 0)
 	}
-	m, err := s.stream().GetMsg(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w, _ := s.begun(Options{NoSnapshot: true})
-	w.rolled = subjects.LostRange{From: 6, To: 9}
-	for _, tc := range []struct {
-		storedAt, want uint64
-	}{{0, 1}, {9, 3}} {
-		w.storedAt, w.lastStored = tc.storedAt, m.Time.UnixNano()
-		if got, err := w.parted(t.Context()); err != nil || got != tc.want {
-			t.Errorf("got %d, %v, want %d", got, err, tc.want)
+	for same := range uint64(10) {
+		w.ledger = newLedger(0, false)
+		s.remembers(w, same, 12)
+		if got, err := w.parted(t.Context()); err != nil || got != max(same+1, 1) {
+			t.Errorf("got %d, %v, want %d", got, err, same+1)
 		}
 	}
 }

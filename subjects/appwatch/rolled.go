@@ -4,26 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appwatch/internal/jetapi"
 )
 
-// rolledLooks is how often the stream is looked at, once it has as many sequences as were read,
-// before a notice of loss is no longer expected.
-const rolledLooks = 8
-
 // inspectEnd looks for a stream that ends before what was read of it.
 func (w *watcher) inspectEnd(ctx context.Context) error {
-	if w.info.IsMirror() || w.info.HasSources() {
-		return nil // it is filled again from its origin
+	last, known, err := w.end(ctx)
+	if err != nil || !known {
+		return err
 	}
-	last, found := w.info.State.LastSeq, false
-	if last < w.at.Sequence {
-		w.rolledAt = 0
-		if w.rolled.From == 0 || last+1 < w.rolled.From {
-			w.rolled, found = subjects.LostRange{From: last + 1, To: w.at.Sequence}, true
-		}
+	found := false
+	if last < w.at.Sequence && (w.rolled.From == 0 || last+1 < w.rolled.From) {
+		w.rolled, w.rolledAt, found = subjects.LostRange{From: last + 1, To: w.at.Sequence}, time.Now(), true
+	}
+	if w.isCopy() && last >= w.at.Sequence {
+		w.resumed() // it was behind
 	}
 	if w.rolled.From == 0 {
 		return nil
@@ -34,44 +33,61 @@ func (w *watcher) inspectEnd(ctx context.Context) error {
 	if found {
 		w.retrying(fmt.Errorf("%w: it ends at %d, and %d was read", ErrRolledBack, last, w.at.Sequence))
 	}
-	// A bridge that knows of the loss fills the range and appends a notice. One that does not appends
-	// events in it.
-	m, err := w.api.NextMessage(ctx, w.opts.Stream, w.opts.branch+"*.*.*.*", w.rolled.From)
-	if err != nil && !errors.Is(err, jetapi.ErrNoMessage) {
+	// A bridge that knows of the loss fills the range and appends a notice.
+	if repairing, err := w.repairing(ctx); err != nil || repairing || time.Since(w.rolledAt) < endTime {
 		return err
 	}
-	if err == nil && m.Sequence <= w.rolled.To {
-		return w.fail(ErrRolledBack, w.rolled)
+	return w.fail(ErrRolledBack, w.rolled)
+}
+
+// end is the newest sequence of the origin that the stream has. It is not known of a copy that may get
+// more, or does not select all: only the end of a whole copy is compared, with a position that it was
+// given.
+func (w *watcher) end(ctx context.Context) (last uint64, known bool, err error) {
+	if !w.isCopy() {
+		return w.info.State.LastSeq, true, nil
 	}
-	// It may have done so before the stream was looked at.
-	m, err = w.api.LastMessage(ctx, w.opts.Stream, w.opts.branch+"*.*.*.*")
-	if err != nil && !errors.Is(err, jetapi.ErrNoMessage) {
-		return err
+	if !w.given || !w.info.IsWhole() {
+		return 0, false, nil
 	}
-	if err == nil && m.Sequence <= w.rolled.To && w.lastStored > 0 && m.Time.UnixNano() > w.lastStored {
-		return w.fail(ErrRolledBack, w.rolled)
+	if lag, silence, _ := w.info.Behind(); lag > 0 || silence < 0 || silence > endTime {
+		w.rolledAt = time.Now()
+		return 0, false, nil
 	}
-	if last >= w.at.Sequence && !lossPending(w.info) {
-		if w.rolledAt++; w.rolledAt > rolledLooks {
-			return w.fail(ErrRolledBack, w.rolled)
-		}
+	if w.info.IsMirror() {
+		return w.info.State.LastSeq, true, nil
 	}
-	return nil
+	last, err = w.newestOrigin(ctx)
+	return last, err == nil, err
+}
+
+// isCopy reports whether the stream gets its messages from another one.
+func (w *watcher) isCopy() bool { return w.info.IsMirror() || w.info.HasSources() }
+
+// resumed notes that the stream lacks nothing that was read, or that what it lacks is repaired.
+func (w *watcher) resumed() {
+	if w.rolled.From > 0 {
+		w.rolled = subjects.LostRange{}
+		w.works()
+	}
 }
 
 // recheck looks whether the stream still lacks what was read. A server that was not the leader, or no
 // longer, may have answered before its newest messages had reached it.
 func (w *watcher) recheck(ctx context.Context) error {
-	switch found, err := w.newestRead(ctx, w.rolled.From); {
-	case err != nil:
-		return err
-	case found == kept:
-		w.rolled, w.rolledAt = subjects.LostRange{}, 0
-		w.works()
-	case found == replaced:
+	found, err := w.newestRead(ctx, w.rolled.From)
+	if found == kept {
+		w.resumed()
+		return nil
+	}
+	if events := w.ledger.known(w.info.State.LastSeq); err == nil && found == unsure && len(events) > 0 && !w.isCopy() {
+		// The sequences may have been given to other events up to here.
+		found, err = w.compare(ctx, events[len(events)-1])
+	}
+	if err == nil && found == replaced {
 		return w.fail(ErrRolledBack, w.rolled)
 	}
-	return nil
+	return err
 }
 
 // finding is what the stream has in the place of the newest message that was read.
@@ -83,26 +99,36 @@ const (
 	replaced                // another one
 )
 
-// newestRead looks for the newest message that was read, unless its sequence is before from.
+// newestRead looks for the newest message that was read, unless its sequence is before from. A stream
+// with sources has other sequences.
 func (w *watcher) newestRead(ctx context.Context, from uint64) (finding, error) {
 	at := max(w.storedAt, w.lastAt)
-	byID := w.lastAt == at && w.check != 0
-	if at == 0 || at < from || !byID && w.storedAt < at {
+	if at == 0 || at < from || w.info.HasSources() {
 		return unsure, nil
 	}
-	m, err := w.api.MessageAt(ctx, w.opts.Stream, at)
-	if errors.Is(err, jetapi.ErrNoMessage) {
+	if w.lastAt == at && w.check != 0 {
+		return w.compare(ctx, known{at, w.check})
+	}
+	if w.storedAt < at {
 		return unsure, nil
 	}
-	if err != nil {
-		return unsure, err
-	}
-	same := m.Time.UnixNano() == w.lastStored
-	if byID {
-		same = checkOf(first(m.Header, subjects.CEID)) == w.check
-	}
+	return w.found(ctx, at, func(m *jetapi.Message) bool { return m.Time.UnixNano() == w.lastStored })
+}
+
+// compare looks for an event that was read.
+func (w *watcher) compare(ctx context.Context, k known) (finding, error) {
+	return w.found(ctx, k.sequence, func(m *jetapi.Message) bool { return checkOf(first(m.Header, subjects.CEID)) == k.check })
+}
+
+// found looks for a message that was read.
+func (w *watcher) found(ctx context.Context, sequence uint64, same func(*jetapi.Message) bool) (finding, error) {
+	m, err := w.api.MessageAt(ctx, w.opts.Stream, sequence)
 	switch {
-	case same:
+	case errors.Is(err, jetapi.ErrNoMessage):
+		return unsure, nil
+	case err != nil:
+		return unsure, err
+	case same(m):
 		return kept, nil
 	case m.Subject == w.opts.filler || m.Subject == w.opts.notice:
 		return unsure, nil // a loss is being repaired
@@ -129,25 +155,40 @@ func (w *watcher) restart(ctx context.Context) error {
 	if w.opts.NoSnapshot {
 		return w.skip(ctx, used)
 	}
-	snap, err := w.readBucket(ctx, streamID(w.info), false)
+	snap, err := w.readSnapshot(ctx)
 	if err != nil {
 		return err
 	}
-	return w.adopt(snap, w.restarts, w.restartsLost, used)
+	return w.adopt(ctx, snap, w.restarts, w.restartsLost, used)
 }
 
 // parted is the first sequence of a stream that was rolled back that may have another event than
-// before: the oldest message is there that was stored after everything that was read. Where it is not
-// known when that was, it may be any.
+// before. Up to some event the stream is as it was. So the events that were read are as they were up to
+// there, and no later one is.
 func (w *watcher) parted(ctx context.Context) (uint64, error) {
-	if w.storedAt == 0 {
-		return max(w.info.State.FirstSeq, 1), nil
+	if w.info.HasSources() {
+		return 1, nil // the sequences are those of the origin
 	}
-	first, err := w.search(ctx, func(m *jetapi.Message) bool { return m.Time.UnixNano() > w.lastStored })
-	if w.rolled.From > 0 {
-		first = min(first, w.rolled.From)
+	start := max(w.info.State.FirstSeq, 1)
+	events := w.ledger.known(w.info.State.LastSeq)
+	events = slices.DeleteFunc(events, func(k known) bool { return k.sequence < start })
+	low, high := 0, len(events)
+	for low < high {
+		middle := low + (high-low)/2
+		found, err := w.compare(ctx, events[middle])
+		switch {
+		case err != nil:
+			return 0, err
+		case found == kept:
+			low = middle + 1
+		default:
+			high = middle
+		}
 	}
-	return first, err
+	if low == 0 {
+		return start, nil
+	}
+	return events[low-1].sequence + 1, nil
 }
 
 // skip goes on with the oldest event that is left, or that has a sequence which is used again.
@@ -155,10 +196,11 @@ func (w *watcher) skip(ctx context.Context, used uint64) error {
 	first := max(w.info.State.FirstSeq, 1)
 	at := first - 1
 	it := &Item{Type: Loss, Reason: w.restarts, Lost: w.restartsLost}
-	switch {
-	case errors.Is(w.restarts, ErrRolledBack):
+	if errors.Is(w.restarts, ErrRolledBack) {
 		at = max(first, used) - 1
 		it.Lost = subjects.LostRange{From: used, To: max(used, w.at.Sequence)}
+	}
+	switch {
 	case w.info.HasSources():
 		m, err := w.api.NextMessage(ctx, w.opts.Stream, w.opts.names.Events(), first)
 		if err != nil && !errors.Is(err, jetapi.ErrNoMessage) {
@@ -168,7 +210,7 @@ func (w *watcher) skip(ctx context.Context, used uint64) error {
 		if err == nil {
 			at = max(w.sequenceOf(m), 1) - 1
 		}
-	case it.Lost.From > 0:
+	case it.Lost.From > 0 && used == 0:
 		w.gone = w.gone.with(it.Lost)
 	}
 	w.at = Position{StreamID: streamID(w.info), Sequence: at}

@@ -38,6 +38,7 @@ type entry struct {
 	key      string
 	kind     subjects.EventKind // of the event that it reflects
 	sequence uint64             // of that event
+	check    uint32             // of its id
 	stored   int64
 	msg      *nats.Msg
 }
@@ -47,9 +48,25 @@ type snapshot struct {
 	entries  []*entry
 	position uint64 // the highest sequence of an event that an entry reflects
 	reached  uint64 // at least position: the bucket reflects every event up to here, also of other apps
-	newestID string // the id of that event
-	stored   int64  // when the newest entry was stored
+	check    uint32 // of the id of that event
 	hasty    bool   // entries may be missing that were written again meanwhile, here or at the origin
+}
+
+// readSnapshot reads the bucket, and then what the stream is: what was stored meanwhile may be in the
+// bucket.
+func (w *watcher) readSnapshot(ctx context.Context) (*snapshot, error) {
+	id := streamID(w.info)
+	snap, err := w.readBucket(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.look(ctx); err != nil {
+		return nil, err
+	}
+	if now := streamID(w.info); now != id {
+		return nil, fmt.Errorf("%w: the id of %s was %s, and is %s", errIdentity, w.opts.Stream, id, now)
+	}
+	return snap, nil
 }
 
 // readBucket reads the entries of the selected apps, at least as far as the leader has them; headers:
@@ -87,8 +104,8 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 		}
 	}
 	target, err := w.api.LastSequence(ctx, w.opts.BucketStream, []string{filter})
-	if err != nil || target == 0 {
-		return &snapshot{hasty: !copied, reached: reached}, err
+	if err != nil {
+		return nil, err
 	}
 	extra := time.Duration(info.State.NumSubjects) * subjectTime //nolint:gosec // a count of subjects
 	f, err := w.api.Consume(ctx, w.opts.BucketStream, jetstream.ConsumerConfig{
@@ -100,7 +117,7 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 	}
 	defer f.Close()
 	last := map[string]*entry{}
-	settled := false
+	settled := target == 0 && f.Pending() == 0
 	progress := reading{all: w.opts.all() && !info.HasSources(), target: target}
 	for quiet := 0; !settled; {
 		msg, d, err := f.Next(ctx, quietTime)
@@ -110,6 +127,9 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 		case msg == nil:
 			if quiet++; quiet >= maxQuiet {
 				return nil, errBehind
+			}
+			if f.Pending() > 0 {
+				continue
 			}
 		default:
 			quiet = 0
@@ -227,7 +247,7 @@ func parseEntry(bucket string, msg *nats.Msg, stored int64) *entry {
 	if err != nil {
 		return nil
 	}
-	e := &entry{id: id, key: key, sequence: number(first(msg.Header, subjects.HeaderEventSequence)), stored: stored, msg: msg}
+	e := &entry{id: id, key: key, sequence: number(first(msg.Header, subjects.HeaderEventSequence)), check: checkOf(first(msg.Header, subjects.CEID)), stored: stored, msg: msg}
 	kind, ok := kindOf(first(msg.Header, subjects.CEType))
 	deleted := first(msg.Header, subjects.HeaderKVOperation) != ""
 	if !ok || e.sequence == 0 || deleted != (kind == subjects.Deleted) {
@@ -251,23 +271,22 @@ func newSnapshot(last map[string]*entry) *snapshot {
 	s := &snapshot{entries: make([]*entry, 0, len(last))}
 	for _, e := range last {
 		s.entries = append(s.entries, e)
-		s.stored = max(s.stored, e.stored)
 		if e.sequence > s.position {
-			s.position, s.newestID = e.sequence, first(e.msg.Header, subjects.CEID)
+			s.position, s.check = e.sequence, e.check
 		}
 	}
 	sortEntries(s.entries)
 	return s
 }
 
-// suspect reports whether an entry reflects an event that is lost: it is about to be replaced.
-func (s *snapshot) suspect(lost ranges) bool {
-	for _, e := range s.entries {
-		if lost.contains(e.sequence) {
-			return true
+// endAt makes the position that of the newest entry up to a sequence.
+func (s *snapshot) endAt(last uint64) {
+	s.position, s.check = 0, 0
+	for _, e := range s.entries { // in the order of their events
+		if e.sequence <= last {
+			s.position, s.check = e.sequence, e.check
 		}
 	}
-	return false
 }
 
 // sortEntries brings entries into the order of their events.

@@ -111,8 +111,24 @@ func (s *store) read(w *watcher, from uint64) {
 			s.t.Fatal(err)
 		}
 		d := jetapi.Delivery{Sequence: sequence, Stored: m.Time.UnixNano()}
-		if err := w.message(s.t.Context(), &nats.Msg{Subject: m.Subject, Header: m.Header}, d, w.contiguous()); err != nil {
+		if err := w.message(s.t.Context(), &nats.Msg{Subject: m.Subject, Header: m.Header}, d); err != nil {
 			s.t.Fatal(err)
 		}
+	}
+}
+
+// remembers has a reader remember the events of the stream up to same, and then others up to last.
+func (s *store) remembers(w *watcher, same, last uint64) {
+	s.t.Helper()
+	for sequence := uint64(1); sequence <= last; sequence++ {
+		check := uint32(1)
+		if sequence <= same {
+			m, err := s.stream().GetMsg(s.t.Context(), sequence)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			check = checkOf(m.Header.Get(subjects.CEID))
+		}
+		w.ledger.remember(sequence, check)
 	}
 }

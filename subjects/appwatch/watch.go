@@ -71,8 +71,12 @@ type watcher struct {
 	origin  string // of a stream with sources: the stream that at is of, empty before the first message
 	started bool   // at is valid
 	open    bool   // at is the oldest event since Options.Since, which has not been found yet
-	// check is that of the event at lastAt, 0 if it is not known. lastStored is when the newest message
-	// that was read was stored, 0 if that is not known: the one at storedAt, or an entry of the bucket.
+	// passed is the local sequence up to which nothing else is to be delivered, and reported the same
+	// of the present consumer: 0 before it has reported that.
+	passed   uint64
+	reported uint64
+	// check is that of the event at lastAt, 0 if it is not known. lastStored is when the message at
+	// storedAt was stored, which is the newest that was read: 0 if there is none.
 	check      uint32
 	lastAt     uint64
 	lastStored int64
@@ -96,17 +100,18 @@ type watcher struct {
 	due      *due          // the bucket has to be this far
 	tries    int           // how often it was not, for an event that is gone
 	held     *snapshot     // is yielded before the first event behind its position
+	heldEnd  uint64        // sequence behind the end of a copy that had caught up meanwhile, 0 before
 	// restarts is why the next session begins with a snapshot.
 	restarts     error
 	restartsLost subjects.LostRange
 	// rolled is what the stream seems to lack of what was read of it, while that may still be repaired.
 	rolled   subjects.LostRange
-	rolledAt int // looks at the stream since it has as many sequences again
+	rolledAt time.Time // since when
+	given    bool      // at is Options.From, and nothing was read since
 
 	checked time.Time // when the stream was looked at
 	jump    uint64    // lowest local sequence behind a jump since then, 0 if there was none
-	ended   uint64    // where the stream ended when nothing was left to read
-	quiet   int       // looks at the stream since the last message that found more than was delivered
+	quiet   int       // looks at the stream that found more than the consumer has passed, which stood still
 }
 
 // newWatcher listens to the connection from here on, until run returns.
@@ -181,6 +186,9 @@ func (w *watcher) yield(it *Item) error {
 // position is at, as items have it.
 func (w *watcher) position() Position {
 	p := w.at.at(w.at.Sequence)
+	if !w.info.HasSources() {
+		p = w.at.at(max(w.at.Sequence, w.passed))
+	}
 	p.Owed = w.owed != nil && !w.mild
 	p.doubt = p.Owed && (w.perhaps || errors.Is(w.owed, ErrBucket))
 	if w.lastAt == p.Sequence {
@@ -198,6 +206,7 @@ func (w *watcher) session(ctx context.Context) error {
 		return err
 	}
 	from := w.local + 1
+	w.reported = 0
 	if w.open {
 		var err error
 		if from, err = w.firstSince(ctx); err != nil {
@@ -224,11 +233,15 @@ func (w *watcher) session(ctx context.Context) error {
 	return w.follow(ctx, f)
 }
 
-// firstSince is the sequence of the first message since Options.Since. The server finds it as well, but
-// with several filters it may begin later: where all messages of one filter are later, at the first of
-// these, behind earlier ones of the other filters (nats-server 2.15.2).
+// clockMargin is how far the times that servers stored may step back: a new leader has another clock.
+const clockMargin = 10 * time.Minute
+
+// firstSince is a sequence that is not behind the first message since Options.Since. Every message before
+// one that was stored clockMargin earlier is older; the others are read, in order. The server's own
+// search relies on ordered times.
 func (w *watcher) firstSince(ctx context.Context) (uint64, error) {
-	return w.search(ctx, func(m *jetapi.Message) bool { return !m.Time.Before(w.opts.Since) })
+	since := w.opts.Since.Add(-clockMargin)
+	return w.search(ctx, func(m *jetapi.Message) bool { return !m.Time.Before(since) })
 }
 
 // look reads what the stream is.
@@ -247,10 +260,6 @@ func (w *watcher) look(ctx context.Context) error {
 func (w *watcher) begin(ctx context.Context) error {
 	if !w.started && w.restarts == nil {
 		if err := w.start(ctx); err != nil {
-			return err
-		}
-		// What was stored while the bucket was read is in the bucket.
-		if err := w.look(ctx); err != nil {
 			return err
 		}
 	}
@@ -277,9 +286,10 @@ func (w *watcher) start(ctx context.Context) error {
 	case !w.opts.From.IsZero():
 		w.at = w.opts.From
 		w.check, w.lastAt, w.at.Check = w.at.Check, w.at.Sequence, 0
-		w.local, w.target = w.at.Sequence, state.LastSeq
+		w.local, w.target, w.given = w.at.Sequence, state.LastSeq, true
 		w.ledger = newLedger(w.at.Sequence, false)
 		w.ledger.certain = w.check != 0
+		w.noteEnd()
 		if w.at.Owed {
 			reason := ErrBucket
 			if !w.at.doubt {
@@ -303,15 +313,24 @@ func (w *watcher) start(ctx context.Context) error {
 			}
 		}
 		w.ledger = newLedger(w.at.Sequence, false)
+		w.noteEnd()
 	default:
-		snap, err := w.readBucket(ctx, streamID(w.info), false)
+		snap, err := w.readSnapshot(ctx)
 		if err != nil {
 			return err
 		}
-		return w.adopt(snap, nil, subjects.LostRange{}, 0)
+		return w.adopt(ctx, snap, nil, subjects.LostRange{}, 0)
 	}
 	w.started = true
 	return nil
+}
+
+// noteEnd notes when the message at the position was stored, if that is the newest one of the stream.
+func (w *watcher) noteEnd() {
+	state := w.info.State
+	if !w.info.HasSources() && w.at.Sequence == state.LastSeq && !state.LastTime.IsZero() {
+		w.lastStored, w.storedAt = state.LastTime.UnixNano(), state.LastSeq
+	}
 }
 
 // compareUnseen has the bucket compared if the sequences do not show what was removed before the
@@ -326,11 +345,11 @@ func (w *watcher) compareUnseen() {
 // settle forgets what a snapshot has settled.
 func (w *watcher) settle() {
 	w.restarts, w.restartsLost = nil, subjects.LostRange{}
-	w.rolled, w.rolledAt = subjects.LostRange{}, 0
+	w.rolled = subjects.LostRange{}
 	w.forgive()
-	w.jump, w.ended, w.quiet = 0, 0, 0
+	w.jump, w.passed, w.quiet = 0, 0, 0
 	w.check, w.lastAt, w.storedAt = 0, 0, 0
-	w.open = false
+	w.open, w.given = false, false
 }
 
 // fail has the next session begin with a snapshot.

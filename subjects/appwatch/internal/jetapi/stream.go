@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,6 +40,17 @@ func (i *StreamInfo) IsMirror() bool { return i.Config.Mirror != nil }
 
 // HasSources reports whether the stream gives messages of other streams sequences of its own.
 func (i *StreamInfo) HasSources() bool { return len(i.Config.Sources) > 0 }
+
+// IsWhole reports whether a copy has every message of its origin, under the same subject.
+func (i *StreamInfo) IsWhole() bool {
+	origins := i.Config.Sources
+	if i.Config.Mirror != nil {
+		origins = append(origins, i.Config.Mirror)
+	}
+	return !slices.ContainsFunc(origins, func(o *jetstream.StreamSource) bool {
+		return o.FilterSubject != "" || len(o.SubjectTransforms) > 0
+	})
+}
 
 // Behind returns how many messages a copy lacks, besides at most one, and how long it has heard nothing
 // of its origin; less than 0 if it never has. ok is false for a stream that is no copy.
