@@ -221,12 +221,15 @@ func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
 	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}
-	_, of, r := identify(m, f.ev, p.cfg.Subjects)
+	id, of, r := identify(m, f.ev, p.cfg.Subjects)
+	if id != f.id {
+		of = originNone // a subject transform stored it elsewhere: no consumer gets it as the app's event
+	}
 	switch afterOriginal(f.prev.Fence(), of, at) {
 	case stepDone:
 		f.found(r)
 	case stepNewID:
-		p.log.Info("the stream still rejects the id of a removed event; publishing with another id",
+		p.log.Info("the stream still rejects the id of an event that it does not hold; publishing with another id",
 			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
 		f.prev = f.prev.MovedTo(at)
 		f.tries, f.answer = nil, answer{}
