@@ -121,6 +121,12 @@ func PullMessages(domain, stream, consumer string) string {
 	return JetStreamAPI(domain) + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
+// ReadStreamInfo is the subject of the JetStream API that returns the configuration and state of a
+// stream. Domain and stream must be valid, the domain may be empty: nothing is checked here.
+func ReadStreamInfo(domain, stream string) string {
+	return JetStreamAPI(domain) + "STREAM.INFO." + stream
+}
+
 // InDomain is the subject to publish to so that a stream in a JetStream domain stores the message
 // under subject. Servers pass no bucket's entry from one domain to another: it is published below the
 // domain's API, "$JS.<domain>.API.$KV.<bucket>.<key>". Any other subject, and each one without a

@@ -3,8 +3,10 @@ package e2e_test
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -12,16 +14,21 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// blockBucket has the bucket take no write until the result is called: its keys are not the
-// stream's subjects. A limit would end the session at its next check, seconds later.
-func (w *world) blockBucket() (unblock func()) {
-	w.t.Helper()
-	bucket := subjects.BucketStream(subjects.DefaultBucket)
-	before := must[jetstream.Stream](w.t)(w.js.Stream(w.t.Context(), bucket)).CachedInfo().Config
-	w.changeStream(bucket, func(c *jetstream.StreamConfig) { c.Subjects = []string{"blocked"} })
-	return func() {
-		w.t.Helper()
-		must[jetstream.Stream](w.t)(w.js.UpdateStream(w.t.Context(), before))
+// blockable is a world whose clients may be forbidden to write entries.
+func blockable(t *testing.T) (w *world, block func(bool)) {
+	t.Helper()
+	var denied atomic.Bool
+	w = newWorldWith(t, func(o *server.Options) {
+		user := &server.User{Username: "anybody"}
+		if denied.Load() {
+			user.Permissions = &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{subjects.BucketFilter(subjects.DefaultBucket)}}}
+		}
+		o.Users, o.NoAuthUser = []*server.User{user}, user.Username
+	})
+	return w, func(deny bool) {
+		t.Helper()
+		denied.Store(deny)
+		must[any](t)(nil, w.server.ReloadOptions(w.serverOptions(w.port())))
 	}
 }
 
@@ -68,13 +75,13 @@ func (r *running) removedOnce(n int) {
 // and publishes what is owed once the bucket can be written again, without another app's event.
 func TestRetentionOvertakesBucket(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w, block := blockable(t)
 	apps := w.manyApps(20)
 	cfg := w.config()
 	r := w.start(cfg)
 	readers := w.readers()
 	w.caughtUp(20, readers[0])
-	unblock := w.blockBucket()
+	block(true)
 	must[*servingv1.Service](t)(w.Failed(t.Context(), apps[1], "Broken", "first"))
 	w.atEnd(21)
 	must[any](t)(nil, w.changeAll(apps, "two", func(i int) bool { return i%5 == 0 }))
@@ -84,7 +91,7 @@ func TestRetentionOvertakesBucket(t *testing.T) {
 	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 })
 	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
 	r.removedFrom(21, 31)
-	unblock()
+	block(false)
 	w.bucketIsCluster(readers[0])
 	r.waitReady()
 	w.create(w.app("new"))
@@ -99,19 +106,19 @@ func TestRetentionOvertakesBucket(t *testing.T) {
 // Everything is removed from the stream, what was not projected too.
 func TestHoleAfterPurgeOfEverything(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w, block := blockable(t)
 	apps := w.manyApps(10)
 	r := w.start(w.config())
 	readers := w.readers()
 	w.caughtUp(10, readers[0])
-	unblock := w.blockBucket()
+	block(true)
 	must[*servingv1.Service](t)(w.Failed(t.Context(), apps[1], "Broken", "first"))
 	w.atEnd(11)
 	must[any](t)(nil, w.changeAll(apps, "two", func(i int) bool { return i%5 == 0 }))
 	w.atEnd(21)
 	must[any](t)(nil, must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.DefaultStream)).Purge(t.Context()))
 	r.removedFrom(11, 21)
-	unblock()
+	block(false)
 	w.bucketIsCluster(readers[0])
 	r.waitReady()
 	for _, reader := range readers {

@@ -351,7 +351,7 @@ func TestRefuses(t *testing.T) {
 		},
 		{
 			"memory storage", stream(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
-			[]string{`stream "FLYTE_APPS"`, "memory storage", "--allow-unsafe-stream"},
+			[]string{`stream "FLYTE_APPS"`, "storage memory", "--allow-unsafe-stream"},
 		},
 		{
 			"a limit per subject", stream(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),
@@ -367,7 +367,7 @@ func TestRefuses(t *testing.T) {
 		},
 		{"a bucket with a TTL", func(w *world) {
 			must[jetstream.KeyValue](w.t)(w.js.CreateKeyValue(w.t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, TTL: time.Hour}))
-		}, []string{`bucket "flyte-apps"`, "ttl 1h0m0s"}},
+		}, []string{`bucket "flyte-apps"`, "max_age 1h0m0s"}},
 		{"a bucket of another history", func(w *world) {
 			cfg := w.config()
 			r := w.start(cfg)

@@ -45,19 +45,23 @@ func TestMain(m *testing.M) { suite.Main(m, cluster.Stop) }
 // world is a namespace of the cluster and a JetStream server.
 type world struct {
 	*testenv.Cluster
-	t         *testing.T
-	namespace string
-	dir       string // the server's storage
-	server    *server.Server
-	nc        *nats.Conn
-	js        jetstream.JetStream
+	t          *testing.T
+	namespace  string
+	dir        string                // the server's storage
+	serverOpts func(*server.Options) // what its server has of its own; may be nil
+	server     *server.Server
+	nc         *nats.Conn
+	js         jetstream.JetStream
 }
 
 var namespaces atomic.Int64
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldWith(t, nil) }
+
+func newWorldWith(t *testing.T, options func(*server.Options)) *world {
 	t.Helper()
 	w := newNamespace(t)
+	w.serverOpts = options
 	w.startNATS(suite.FreePort(t))
 	w.connect()
 	return w
@@ -75,9 +79,7 @@ func newNamespace(t *testing.T) *world {
 
 func (w *world) startNATS(port int) {
 	w.t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true,
-	})
+	s, err := server.NewServer(w.serverOptions(port))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -90,6 +92,14 @@ func (w *world) startNATS(port int) {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
+}
+
+func (w *world) serverOptions(port int) *server.Options {
+	opts := &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true}
+	if w.serverOpts != nil {
+		w.serverOpts(opts)
+	}
+	return opts
 }
 
 // port is where the server listens, for the next one to take its place.

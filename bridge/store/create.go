@@ -44,6 +44,8 @@ func (s *Storage) Establish(ctx context.Context, known Checkpoint) (err error) {
 	}
 	s.Log.Info("using the stream", zap.String("stream", s.Config.Stream), zap.Uint64("lastSequence", s.Stream.State.LastSeq),
 		zap.String("acknowledged", ackMeaning(s.Stream.Config)))
+	s.logStream()
+	s.logBucket()
 	return nil
 }
 

@@ -1,14 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+
+	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 type problems []string
@@ -27,37 +30,73 @@ func (p problems) refuse(field, name, repair string) error {
 	return &app.ConfigError{Field: field, Value: name, Problem: strings.Join(p, "; "), Repair: repair}
 }
 
-// checkDurability refuses what loses acknowledged events or breaks the fence.
-func (s *Storage) checkDurability(cfg jetstream.StreamConfig) error {
-	var broken, unsafe problems
-	broken.add(cfg.Sealed, "it is sealed")
-	broken.add(cfg.NoAck, "no_ack: publishes are not acknowledged")
-	broken.add(cfg.Mirror != nil || len(cfg.Sources) > 0, "it is fed by another stream")
-	broken.add(cfg.Retention == jetstream.WorkQueuePolicy, "its retention is a work queue, which one reader empties for all others")
-	unsafe.add(cfg.Retention == jetstream.InterestPolicy, "retention %s drops events without a consumer", cfg.Retention)
-	unsafe.add(cfg.Storage != jetstream.FileStorage, "memory storage forgets at a restart")
-	unsafe.add(cfg.MaxMsgsPerSubject > 0, "max_msgs_per_subject %d drops history", cfg.MaxMsgsPerSubject)
-	unsafe.add(cfg.PersistMode == jetstream.AsyncPersistMode, "persist_mode async acknowledges before it writes")
-	if err := broken.refuse("stream", s.Config.Stream, "choose another --stream or change this one"); err != nil {
-		return err
-	}
-	if !s.Config.AllowUnsafeStream {
-		return unsafe.refuse("stream", s.Config.Stream, "change the stream, or accept the loss with --allow-unsafe-stream")
-	}
-	if len(unsafe) > 0 {
-		s.Log.Warn("the stream can lose acknowledged events", zap.String("stream", s.Config.Stream), zap.Strings("because", unsafe))
-	}
-	return nil
+// checkStream refuses settings of the stream that change, drop or reject events.
+func (s *Storage) checkStream() error {
+	return s.refuse("stream", s.Config.Stream, s.streamFindings(), "choose another --stream or change this one",
+		"change the stream, or accept the loss with --allow-unsafe-stream")
 }
 
-func bucketProblems(cfg jetstream.StreamConfig) (p problems) {
-	p.add(cfg.MaxAge != 0, "ttl %s makes entries vanish", cfg.MaxAge)
-	p.add(cfg.Retention != jetstream.LimitsPolicy, "retention %s, want limits", cfg.Retention)
-	p.add(len(cfg.Sources) > 0 || cfg.Mirror != nil, "it is fed by another stream")
-	p.add(cfg.Sealed, "it is sealed")
-	p.add(cfg.MaxMsgSize > 0, "a limit of %d bytes for a value would refuse apps", cfg.MaxMsgSize)
-	p.add(cfg.MaxMsgs > 0 || cfg.MaxBytes > 0, "a limit (%d entries, %d bytes) would refuse or drop apps", cfg.MaxMsgs, cfg.MaxBytes)
-	return p
+// checkBucket refuses settings of the bucket that change, drop or reject entries.
+func (s *Storage) checkBucket() error {
+	return s.refuse("bucket", s.Config.Bucket, s.bucketFindings(), "choose another --bucket or change this one",
+		"change the bucket, or accept the loss with --allow-unsafe-stream")
+}
+
+func (s *Storage) streamFindings() []finding {
+	return s.configured(s.Stream.Config, s.Subjects.Events()).check(ofStream)
+}
+
+func (s *Storage) bucketFindings() []finding {
+	return s.configured(s.Bucket.Config, subjects.BucketFilter(s.Config.Bucket)).check(ofBucket)
+}
+
+// refuse returns the refused settings as an error, else the unsafe ones unless they are allowed.
+func (s *Storage) refuse(field, name string, found []finding, repair, accept string) error {
+	var broken, risky problems
+	for _, f := range found {
+		switch f.class {
+		case refused:
+			broken.add(true, "%s", f.text)
+			repair = cmp.Or(f.repair, repair)
+		case unsafe:
+			risky.add(!s.Config.AllowUnsafeStream, "%s", f.text)
+		}
+	}
+	if err := broken.refuse(field, name, repair); err != nil {
+		return err
+	}
+	return risky.refuse(field, name, accept)
+}
+
+// logStream logs the settings of the stream that operators should know of.
+func (s *Storage) logStream() {
+	s.logSettings("stream", s.Config.Stream, s.streamFindings(), s.unknownStream)
+}
+
+// logBucket logs the settings of the bucket that operators should know of.
+func (s *Storage) logBucket() {
+	s.logSettings("bucket", s.Config.Bucket, s.bucketFindings(), s.unknownBucket)
+}
+
+func (s *Storage) logSettings(field, name string, found []finding, unknown []string) {
+	var risky, notes []string
+	for _, f := range found {
+		switch f.class {
+		case unsafe:
+			risky = append(risky, f.text)
+		case noted:
+			notes = append(notes, f.text)
+		}
+	}
+	if len(risky) > 0 {
+		s.Log.Warn("settings that can lose acknowledged messages", zap.String(field, name), zap.Strings("because", risky))
+	}
+	if len(notes) > 0 {
+		s.Log.Info("settings to know of", zap.String(field, name), zap.Strings("settings", notes))
+	}
+	if len(unknown) > 0 {
+		s.Log.Warn("settings that this version of appbridge does not know", zap.String(field, name), zap.Strings("settings", unknown))
+	}
 }
 
 func ackMeaning(cfg jetstream.StreamConfig) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
@@ -35,50 +36,53 @@ func (c Checkpoint) CheckTails(stream, bucket *jetstream.StreamInfo) error {
 	return cmp.Or(CheckTail(stream.Config.Name, stream.State.LastSeq, c.Stream), CheckTail(bucket.Config.Name, bucket.State.LastSeq, c.Bucket))
 }
 
-// Present checks that stream and bucket are unchanged and fit. It returns ErrUnread without an
-// answer.
+// Present checks that stream and bucket are there and fit. It returns ErrUnread without an answer.
+// Their settings are checked at each call: one may have changed between the checks of the start and
+// the first call.
 func (s *Storage) Present(ctx context.Context) (stream, bucket *jetstream.StreamInfo, err error) {
-	if stream, err = s.still(ctx, s.Stream); err != nil {
+	stream, unknownStream, err := s.still(ctx, s.Stream)
+	if err != nil {
 		return nil, nil, err
 	}
-	if bucket, err = s.still(ctx, s.Bucket); err != nil {
+	bucket, unknownBucket, err := s.still(ctx, s.Bucket)
+	if err != nil {
 		return nil, nil, err
 	}
-	if before := s.Stream.Config; !sameConfig(stream.Config, before) {
-		s.Stream = stream
+	size := s.Stream.Config.MaxMsgSize
+	if !sameConfig(stream.Config, s.Stream.Config) || !slices.Equal(unknownStream, s.unknownStream) {
+		s.Stream, s.unknownStream = stream, unknownStream
 		s.Log.Info("the stream's configuration has changed", zap.String("stream", s.Config.Stream))
-		if err := s.InspectStream(); err != nil {
-			return nil, nil, err
-		}
-		if stream.Config.MaxMsgSize != before.MaxMsgSize {
-			return nil, nil, fmt.Errorf("%w: stream %s", ErrSizeChanged, s.Config.Stream)
-		}
+		s.logStream()
 	}
-	if !sameConfig(bucket.Config, s.Bucket.Config) {
-		s.Bucket = bucket
+	if !sameConfig(bucket.Config, s.Bucket.Config) || !slices.Equal(unknownBucket, s.unknownBucket) {
+		s.Bucket, s.unknownBucket = bucket, unknownBucket
 		s.Log.Info("the bucket's configuration has changed", zap.String("bucket", s.Config.Bucket))
-		if err := s.InspectBucket(); err != nil {
-			return nil, nil, err
-		}
+		s.logBucket()
+	}
+	if err := cmp.Or(s.InspectStream(), s.InspectBucket()); err != nil {
+		return nil, nil, err
+	}
+	if stream.Config.MaxMsgSize != size {
+		return nil, nil, fmt.Errorf("%w: stream %s", ErrSizeChanged, s.Config.Stream)
 	}
 	return stream, bucket, nil
 }
 
-func (s *Storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
-	now, err := s.Info(ctx, known.Config.Name)
+func (s *Storage) still(ctx context.Context, known *jetstream.StreamInfo) (*jetstream.StreamInfo, []string, error) {
+	now, unknown, err := s.read(ctx, known.Config.Name)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnread, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnread, err)
 	case now == nil:
-		return nil, fmt.Errorf("%w: %s", ErrGone, known.Config.Name)
+		return nil, nil, fmt.Errorf("%w: %s", ErrGone, known.Config.Name)
 	}
 	if err := CheckTail(known.Config.Name, now.State.LastSeq, known.State.LastSeq); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !now.Created.Equal(known.Created) {
-		return nil, fmt.Errorf("%w: %s is another one than before", ErrGone, known.Config.Name)
+		return nil, nil, fmt.Errorf("%w: %s is another one than before", ErrGone, known.Config.Name)
 	}
-	return now, nil
+	return now, unknown, nil
 }
 
 // sameConfig compares all but the metadata, which bridges and servers write.

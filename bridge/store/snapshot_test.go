@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/encodertest"
@@ -64,19 +63,6 @@ func TestEntryWithin(t *testing.T) {
 				t.Error("the event itself was changed")
 			}
 		})
-	}
-}
-
-// What a bucket may not have.
-func TestBucketProblems(t *testing.T) {
-	fit := jetstream.StreamConfig{Retention: jetstream.LimitsPolicy, MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1}
-	if got := bucketProblems(fit); len(got) > 0 {
-		t.Errorf("got %v", got)
-	}
-	limited := fit
-	limited.MaxMsgSize = 8192
-	if got := bucketProblems(limited); len(got) != 1 || !strings.Contains(got[0], "8192 bytes") {
-		t.Errorf("got %v", got)
 	}
 }
 

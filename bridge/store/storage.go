@@ -6,9 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,6 +43,8 @@ type Storage struct {
 	ID string
 	// The newest state that was read; nil if the stream or the bucket does not exist.
 	Stream, Bucket *jetstream.StreamInfo
+	// Of their configurations: the settings that the client library does not know.
+	unknownStream, unknownBucket []string
 }
 
 // New returns a Storage that has read nothing yet.
@@ -54,11 +54,17 @@ func New(js jetstream.JetStream, s subjects.Subjects, cfg Config, log *zap.Logge
 
 // Info is LookUp of a stream that may be missing; nil means that there is none.
 func (s *Storage) Info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	_, info, err := LookUp(ctx, s.JS, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
-	}
+	info, _, err := s.read(ctx, name)
 	return info, err
+}
+
+// read is Info, with the settings that the client library does not know.
+func (s *Storage) read(ctx context.Context, name string) (*jetstream.StreamInfo, []string, error) {
+	info, unknown, err := readInfo(ctx, s.JS, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil, nil
+	}
+	return info, unknown, err
 }
 
 // existing is Info of a stream that has to exist.
@@ -72,10 +78,10 @@ func (s *Storage) existing(ctx context.Context, name string) (*jetstream.StreamI
 
 // LookUp reads the configuration and state of stream and bucket.
 func (s *Storage) LookUp(ctx context.Context) (err error) {
-	if s.Stream, err = s.Info(ctx, s.Config.Stream); err != nil {
+	if s.Stream, s.unknownStream, err = s.read(ctx, s.Config.Stream); err != nil {
 		return err
 	}
-	s.Bucket, err = s.Info(ctx, subjects.BucketStream(s.Config.Bucket))
+	s.Bucket, s.unknownBucket, err = s.read(ctx, subjects.BucketStream(s.Config.Bucket))
 	return err
 }
 
@@ -124,21 +130,19 @@ func (s *Storage) Inspect(ctx context.Context) error {
 
 // InspectStream checks the configuration of the stream that was read.
 func (s *Storage) InspectStream() error {
-	cfg := s.Stream.Config
-	if got, want := cfg.Subjects, []string{s.Subjects.Events()}; !slices.Equal(got, want) {
-		wrong := problems{fmt.Sprintf("it holds the subjects %s, want %s", strings.Join(got, ", "), want[0])}
-		return wrong.refuse("stream", s.Config.Stream, "choose another --stream, or the --prefix that belongs to it")
-	}
-	if err := s.checkDurability(cfg); err != nil {
+	if err := s.checkStream(); err != nil {
 		return err
 	}
-	return s.CheckCluster("stream", s.Config.Stream, cfg)
+	return s.CheckCluster("stream", s.Config.Stream, s.Stream.Config)
 }
 
 // InspectBucket checks the configuration of the bucket that was read.
 func (s *Storage) InspectBucket() error {
+	if err := s.checkBucket(); err != nil {
+		return err
+	}
 	cfg := s.Bucket.Config
-	unfit := bucketProblems(cfg)
+	var unfit problems
 	unfit.add(cfg.Metadata[subjects.MetadataClusterUID] == "" && s.Bucket.State.Msgs > 0,
 		"it holds %d entries that appbridge did not write", s.Bucket.State.Msgs)
 	of := cfg.Metadata[subjects.MetadataStream]

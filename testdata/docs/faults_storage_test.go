@@ -112,6 +112,7 @@ func storageFaults() []fault {
 		stream(unsafe, "async", func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }),
 		repaired(stream(unsafe, "history", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 })),
 		repaired(entries("ttl", func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Hour, time.Minute })),
+		entries("memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
 		entries("retention", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }),
 		entries("sourced", func(c *jetstream.StreamConfig) { c.Sources = sources }),
 		entries("sealed", func(c *jetstream.StreamConfig) { c.Sealed = true }),
