@@ -63,7 +63,7 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	if err := st.Establish(ctx, known); err != nil {
 		return nil, err
 	}
-	if made {
+	if made || st.Bucket.State.Msgs == 0 {
 		snap.Last = st.Bucket.State.LastSeq
 	}
 	if err := s.heal(ctx, missing, snap); err != nil {

@@ -37,6 +37,7 @@
 //	appbridge-lost-ranges     1040-1047,2101-2101
 //	appbridge-lost-pending    3307-3350
 //	appbridge-reset-sequence  1047
+//	appbridge-first-sequence  5121
 //
 // Both name the cluster whose history they hold. appbridge-stream, on the bucket alone, names the
 // stream that it reflects.
@@ -52,6 +53,9 @@
 //
 // appbridge-reset-sequence is on both once an operator has accepted that the cluster's history was
 // reset (etcd restored from a backup): events up to it belong to the history that is over.
+//
+// appbridge-first-sequence is on a stream that was made in place of a missing one, also on the
+// bucket's: no message has a lower sequence.
 //
 // # Subjects
 //

@@ -20,6 +20,8 @@ const (
 	MetadataStreamID    = "appbridge-stream-id"    // the identity of the event stream
 	// MetadataResetSequence holds the sequence of the last event before a reset of the cluster.
 	MetadataResetSequence = "appbridge-reset-sequence"
+	// MetadataFirstSequence holds where a stream begins that was made in place of a missing one.
+	MetadataFirstSequence = "appbridge-first-sequence"
 	MetadataLostRanges    = "appbridge-lost-ranges"  // on the stream: as of FormatLostRanges
 	MetadataLostPending   = "appbridge-lost-pending" // on the stream: a LostRange being filled
 )

@@ -345,6 +345,7 @@ func TestServerTakesMetadata(t *testing.T) {
 		subjects.MetadataClusterName:   strings.Repeat("n", subjects.MaxClusterNameBytes),
 		subjects.MetadataStream:        subjects.DefaultStream,
 		subjects.MetadataResetSequence: "1047",
+		subjects.MetadataFirstSequence: "5121",
 		subjects.MetadataStreamID:      "pX2mVQkQGm3rXo0dJq8b1w",
 		subjects.MetadataLostRanges:    subjects.FormatLostRanges(ranges),
 		subjects.MetadataLostPending:   ranges[0].String(),

@@ -27,10 +27,16 @@ func (s *Storage) Establish(ctx context.Context, known Checkpoint) (err error) {
 			return err
 		}
 	}
+	if err := s.carryStream(ctx); err != nil {
+		return err
+	}
 	if s.Bucket == nil {
 		if s.Bucket, err = s.createBucket(ctx, known.Bucket); err != nil {
 			return err
 		}
+	}
+	if err := s.carryBucket(ctx); err != nil {
+		return err
 	}
 	if name := s.OtherName(s.Stream.Config); name != "" {
 		s.Log.Warn("the cluster name has changed: new events have another ce-source",
@@ -70,29 +76,12 @@ func (s *Storage) createBucket(ctx context.Context, known uint64) (*jetstream.St
 		History:     1,
 		Storage:     jetstream.FileStorage,
 		Replicas:    s.Config.Replicas,
-		Metadata:    s.bucketMetadata(),
+		Metadata:    beginAt(s.bucketMetadata(), known),
 	}); err != nil {
 		return nil, s.explainCreate("create bucket "+s.Config.Bucket, err)
 	}
 	s.Log.Info("created the bucket", zap.String("bucket", s.Config.Bucket))
-	if known > 0 {
-		if err := s.carryEmptyBucket(ctx, known); err != nil {
-			return nil, err
-		}
-	}
 	return s.existing(ctx, subjects.BucketStream(s.Config.Bucket))
-}
-
-// carryEmptyBucket has the stream of a bucket without messages go on behind sequence to.
-func (s *Storage) carryEmptyBucket(ctx context.Context, to uint64) error {
-	stream, _, err := LookUp(ctx, s.JS, subjects.BucketStream(s.Config.Bucket))
-	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
-	}
-	if err != nil {
-		return fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
-	}
-	return nil
 }
 
 func (s *Storage) createStream(ctx context.Context, known uint64) (*jetstream.StreamInfo, error) {
@@ -108,21 +97,16 @@ func (s *Storage) createStream(ctx context.Context, known uint64) (*jetstream.St
 		MaxBytes:    cmp.Or(s.Config.MaxBytes, -1),
 		Duplicates:  DuplicateWindow,
 		AllowDirect: true,
-		Metadata:    s.metadata(),
+		Metadata:    beginAt(s.metadata(), known),
 	}
 	if s.Config.MaxAge > 0 && s.Config.MaxAge < DuplicateWindow {
 		cfg.Duplicates = s.Config.MaxAge
-	}
-	if known > 0 {
-		// Positions never step back: consumers keep theirs.
-		cfg.FirstSeq = known + 1
 	}
 	stream, err := s.JS.CreateStream(ctx, cfg)
 	if err != nil {
 		return nil, s.explainCreate("create stream "+s.Config.Stream, err)
 	}
-	s.Log.Info("created the stream", zap.String("stream", s.Config.Stream), zap.Uint64("firstSequence", known+1),
-		zap.Int("replicas", cfg.Replicas))
+	s.Log.Info("created the stream", zap.String("stream", s.Config.Stream), zap.Int("replicas", cfg.Replicas))
 	return stream.CachedInfo(), nil
 }
 

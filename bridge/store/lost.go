@@ -47,7 +47,7 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 	if !known.SameHistory(s.Checkpoint()) {
 		known, reached = Checkpoint{}, 0
 	}
-	if s.Bucket != nil && bucketLast < known.Bucket {
+	if s.Bucket != nil && bucketLast < known.Bucket && (s.Bucket.State.Msgs > 0 || begun(s.Bucket) < known.Bucket) {
 		l.Bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
 	}
 	if s.Stream == nil {
@@ -61,7 +61,7 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 	switch {
 	case last >= highest && unfinished:
 		l.Stream = pending // filled, but there is no notice yet
-	case last >= highest:
+	case begun(s.Stream) >= highest:
 	case s.madeByHand(), position > max(last, known.Stream)+farAhead:
 		return Loss{}, s.otherHistory("it reflects sequence %d, but stream %s ends at %d",
 			highest, s.Config.Stream, last)

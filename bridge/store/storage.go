@@ -130,7 +130,7 @@ func (s *Storage) Inspect(ctx context.Context) error {
 
 // InspectStream checks the configuration of the stream that was read.
 func (s *Storage) InspectStream() error {
-	if err := s.checkStream(); err != nil {
+	if err := cmp.Or(s.checkStream(), checkFirst("stream", s.Config.Stream, s.Stream)); err != nil {
 		return err
 	}
 	return s.CheckCluster("stream", s.Config.Stream, s.Stream.Config)
@@ -138,7 +138,7 @@ func (s *Storage) InspectStream() error {
 
 // InspectBucket checks the configuration of the bucket that was read.
 func (s *Storage) InspectBucket() error {
-	if err := s.checkBucket(); err != nil {
+	if err := cmp.Or(s.checkBucket(), checkFirst("bucket", s.Config.Bucket, s.Bucket)); err != nil {
 		return err
 	}
 	cfg := s.Bucket.Config

@@ -17,7 +17,7 @@ const troubleshooting = "docs/troubleshooting.md"
 // errorSources are the files with the errors that can end a start, by glob.
 var errorSources = []string{
 	"cmd/appbridge/*.go", "cmd/appbridge/config/[cfkl]*.go", "bridge/natsconn/*.go", "bridge/kube/errors.go", "bridge/watch/clusteruid.go",
-	"bridge/store/durability.go", "bridge/store/create.go", "bridge/store/storage.go", "bridge/app/history.go", "bridge/bridge.go", "bridge/session.go",
+	"bridge/store/durability.go", "bridge/store/create.go", "bridge/store/carry.go", "bridge/store/storage.go", "bridge/app/history.go", "bridge/bridge.go", "bridge/session.go",
 }
 
 // errorsWithoutEntry are texts of those files that docs/troubleshooting.md need not show, with the
@@ -41,6 +41,7 @@ var errorsWithoutEntry = map[string]string{
 	"it holds no PEM block":            "the form of a wrong value",
 	"is not the name of a namespace":   "the form of a wrong value",
 	"carry bucket ":                    "the reason of `waiting for JetStream`",
+	"carry stream ":                    "the reason of `waiting for JetStream`",
 	"read sequence ":                   "the reason of `waiting for JetStream`",
 	"asking for rights":                "the API server does not forbid the review without ending the check",
 	"wrong form":                       "marks an error, is not printed",

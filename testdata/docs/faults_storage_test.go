@@ -69,11 +69,17 @@ func of(cfg *jetstream.StreamConfig) {
 	}
 }
 
+// edited are metadata with a first sequence that is none.
+func edited(cfg *jetstream.StreamConfig) {
+	cfg.Metadata = map[string]string{subjects.MetadataFirstSequence: "many"}
+}
+
 // storageFaults are causes in JetStream.
 func storageFaults() []fault {
 	const (
 		other    = "Another cluster's stream or bucket"
 		unusable = "Stream that cannot be used"
+		first    = "First sequence that cannot be"
 		unsafe   = "Stream that can lose events"
 		kv       = "Bucket that cannot be used"
 		apart    = "Bucket and stream do not belong together"
@@ -107,6 +113,8 @@ func storageFaults() []fault {
 		repaired(stream(unusable, "no ack", func(c *jetstream.StreamConfig) { c.NoAck = true })),
 		stream(unusable, "sourced", func(c *jetstream.StreamConfig) { c.Sources = sources }),
 		stream(unusable, "work queue", func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }),
+		repaired(stream(first, "stream", edited)),
+		{name: "bucket", section: first, code: 1, cause: made(bucket(edited))},
 		stream(unsafe, "interest", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }),
 		stream(unsafe, "memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
 		stream(unsafe, "async", func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }),
