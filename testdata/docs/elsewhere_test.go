@@ -14,6 +14,7 @@ type elsewhere struct{ file, reason string }
 // file without a reason has to name the page.
 var runElsewhere = map[string]elsewhere{
 	"README.md#Try it":                    {".ci/run", "CI runs the demo and the tests as steps of their own"},
+	"docs/compatibility.md#NATS":          {"testdata/compat/storage_test.go", ""},
 	"docs/runbook.md#*":                   {"bridge/e2e/runbook_test.go", ""},
 	"docs/troubleshooting.md#*":           {"testdata/docs/troubleshooting_test.go", ""},
 	"docs/logs.md#Read an app's logs":     {"logsvc/e2e/readme_test.go", ""},
