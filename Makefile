@@ -7,6 +7,12 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Everything is built in one way, servers and tools too, so that Go compiles a package once for all of
+# them. The module files of the tools have the versions of Kubernetes' modules that go.mod has, for
+# the same reason.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+
 VERSION  ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 REVISION ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null || echo unknown)
 # The time of the commit stands for every time in an image or an archive.
@@ -19,6 +25,7 @@ FUZZTIME ?= 30s
 TESTFLAGS ?=
 # Images and releases are built by this Go on every machine, or their digests would differ.
 RELEASE_GO := go1.26.8
+PLATFORMS  ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 
 # What lies below testdata is invisible to ./... and is named.
 PACKAGES        := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos histories bench))
@@ -27,12 +34,15 @@ LINT_PACKAGES   := $(PACKAGES) $(DEPLOY_PACKAGES) $(addprefix ./testdata/,compat
 
 # The version is stamped by name, so Go need not ask git, which refuses in a clone
 # that another user owns.
-go-build = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(REVISION)"
-golangci-lint = go tool -modfile=.ci/golangci-lint.mod golangci-lint
-helm = go tool -modfile=$(CURDIR)/.ci/helm.mod helm
+go-build = go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(REVISION)"
+# `go tool` does not know -trimpath.
+tool = go run -modfile=$(CURDIR)/.ci/$(1).mod
+golangci-lint = $(call tool,golangci-lint) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+lint = $(golangci-lint) run --config=$(CURDIR)/.golangci.yaml
+helm = $(call tool,helm) helm.sh/helm/v3/cmd/helm
 dist = GOWORK=off GOTOOLCHAIN=$(RELEASE_GO) go run -C .ci/dist .
 dist-flags = --root "$(CURDIR)" --version "$(VERSION)" --revision "$(REVISION)" --created "$(SOURCE_DATE_EPOCH)"
-generate = go tool -modfile=.ci/buf.mod buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
+generate = $(call tool,buf) github.com/bufbuild/buf/cmd/buf generate subjects/appv1 --template subjects/appv1/buf.gen.yaml
 
 .PHONY: help
 help: ## List the targets
@@ -45,6 +55,14 @@ build: ## Build bin/appbridge, a static binary
 .PHONY: cluster-bin
 cluster-bin: ## Build kube-apiserver, kubectl, etcd, nats-server, kwok, the nats CLI, promtool and a jq once, into the user's cache folder
 	@bin=$$(testdata/cluster/build.sh); echo "servers and tools: $$bin"
+
+# For CI. The module files of Prometheus name the clients of every cloud, which are left out of it.
+.PHONY: modules
+modules: ## Download the modules that the servers, the tools and the tests are built from
+	go mod download
+	@for mod in $(filter-out .ci/compose.mod .ci/prom%.mod,$(wildcard .ci/*.mod)); do go mod download -modfile="$$mod"; done
+	@cd testdata/cluster && for mod in *.mod; do go mod download -modfile="$$mod"; done
+	@for dir in .ci/dist testdata/contract testdata/examples testdata/cluster/knative; do GOWORK=off go -C "$$dir" mod download; done
 
 .PHONY: knative-bin
 knative-bin: ## Build Knative's reconcilers and webhooks and kube-controller-manager once, into the user's cache folder
@@ -115,13 +133,12 @@ deploy-test: cluster-bin ## Run the tests of what is installed and read: chart, 
 	GOWORK=off GOTOOLCHAIN=$(RELEASE_GO) go test -C .ci/dist -vet=off -count=1 -timeout=30m $(TESTFLAGS) .
 
 # Not part of `make test`: who changes nothing that Knative sees need not build it. One package at a
-# time, since each starts a Knative. The program is checked here too, with the flags that it is built
-# with: `make lint` would compile all of Knative.
+# time, since each starts a Knative. The program is checked here too: `make lint` would compile all of
+# Knative.
 .PHONY: knative-test
 knative-test: cluster-bin knative-bin ## Run the tests on Knative's own reconcilers and webhooks, and lint the program that runs them
 	$(go-test) -p 1 -v -count=1 -timeout=30m $(TESTFLAGS) ./testdata/knative/... ./testdata/testenv/knative/...
-	cd testdata/cluster/knative && CGO_ENABLED=0 GOWORK=off GOFLAGS=-trimpath \
-		go tool -modfile=../../../.ci/golangci-lint.mod golangci-lint run --config=../../../.golangci.yaml .
+	cd testdata/cluster/knative && GOWORK=off $(lint) .
 
 # The versions of nats-server that docs/compatibility.md names: those with a module file, and the one
 # that go.mod requires.
@@ -156,7 +173,7 @@ fuzz: ## Fuzz every parser for FUZZTIME (30s) each
 # in the same rounds. bin/bench.out has the figures of each round.
 BENCH_ARGS ?=
 BENCH_BASE ?=
-benchstat = go tool -modfile=.ci/benchstat.mod benchstat
+benchstat = $(call tool,benchstat) golang.org/x/perf/cmd/benchstat
 
 .PHONY: bench
 bench: cluster-bin build ## Measure against a plain informer (BENCH_ARGS="--apps 1000,20000,100000") and against a commit (BENCH_BASE)
@@ -178,12 +195,11 @@ bench-go: ## Run the benchmarks of Go: decoding, conversion, encoding, log lines
 
 # The wire's names are spelled out in package subjects alone: one place to read, one to change.
 .PHONY: lint
-lint: ## Run go vet, golangci-lint and the check for wire names outside package subjects
-	go vet $(LINT_PACKAGES)
-	$(golangci-lint) run $(LINT_PACKAGES)
-	cd testdata/contract && go vet ./... && go tool -modfile=../../.ci/golangci-lint.mod golangci-lint run --config=../../.golangci.yaml ./...
-	cd testdata/examples && go vet ./... && go tool -modfile=../../.ci/golangci-lint.mod golangci-lint run --config=../../.golangci.yaml ./...
-	cd .ci/dist && go vet . && go tool -modfile=../golangci-lint.mod golangci-lint run --config=../../.golangci.yaml .
+lint: ## Run golangci-lint, which has the checks of go vet, and the check for wire names outside package subjects
+	$(lint) $(LINT_PACKAGES)
+	cd testdata/contract && $(lint) ./...
+	cd testdata/examples && $(lint) ./...
+	cd .ci/dist && $(lint) .
 	@found=$$(grep -rnE --include='*.go' --exclude='*_test.go' '["`][^"`]*(flyte\.apps|\$$KV\.|Flyte-[A-Z]|Nats-[A-Z])' cmd bridge $(wildcard logsvc) \
 		| grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true); \
 	[ -z "$$found" ] || { printf '%s\n' "$$found" "make lint: use the constants and builders of package subjects instead" >&2; exit 1; }
@@ -235,7 +251,7 @@ dist: ## Write the binaries, the image archive, the chart, the manifest and SHA2
 	@[ -z "$$(git status --porcelain 2>/dev/null)" ] || { git status --short >&2; echo "make dist: the tree differs from its commit: commit or stash these files (make build and make image take a tree as it is)" >&2; exit 1; }
 	@[ "$(VERSION)" != dev ] && [ "$(REVISION)" != unknown ] && [ "$(SOURCE_DATE_EPOCH)" != 0 ] || { echo "make dist: git names no commit of this folder: set VERSION, REVISION and SOURCE_DATE_EPOCH" >&2; exit 1; }
 	@rm -rf dist
-	$(dist) release $(dist-flags) --out "$(CURDIR)/dist"
+	$(dist) release $(dist-flags) --platforms "$(PLATFORMS)" --out "$(CURDIR)/dist"
 	@cat dist/SHA256SUMS
 
 .PHONY: compose-test

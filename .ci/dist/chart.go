@@ -25,9 +25,9 @@ func (s source) chart(ctx context.Context, out string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	helm := exec.CommandContext(ctx, "go", "tool", "-modfile=.ci/helm.mod", "helm", "package", chartDir,
+	helm := exec.CommandContext(ctx, "go", "run", "-trimpath", "-modfile=.ci/helm.mod", "helm.sh/helm/v3/cmd/helm", "package", chartDir,
 		"--app-version", s.version, "--version", chartVersion(s.version), "--destination", dir)
-	helm.Dir = s.root
+	helm.Dir, helm.Env = s.root, append(os.Environ(), "CGO_ENABLED=0")
 	if err := runs(helm); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // The variants of the Helm chart: values of its folder ci, or its defaults.
@@ -48,9 +49,8 @@ func rendered(t *testing.T, variant string) string {
 		return string(text)
 	}
 	const chart = "deploy/chart/appbridge"
-	args := []string{"tool", "-modfile=.ci/helm.mod", "helm", "template", "appbridge", chart, "--namespace", chartNamespace}
-	args = append(args, "--values", chart+"/ci/"+variant+"-values.yaml")
-	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd := exec.CommandContext(t.Context(), suite.Tool(t, root, "helm"), "template", "appbridge", chart,
+		"--namespace", chartNamespace, "--values", chart+"/ci/"+variant+"-values.yaml")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {

@@ -124,7 +124,7 @@ func composeCommand(t *testing.T) []string {
 		}
 	}
 	t.Log("no compose is installed: building the pinned one")
-	return []string{"go", "tool", "-modfile=.ci/compose.mod", "github.com/docker/compose/v2/cmd"}
+	return []string{suite.Tool(t, root, "compose")}
 }
 
 func (p *project) try(ctx context.Context, args ...string) (string, error) {
@@ -247,7 +247,7 @@ func buildImages(t *testing.T) {
 	}
 	// As the published image: that user, and a folder that a new volume takes over from it.
 	buildImage(t, imageOf(t, "prom/prometheus"),
-		buildProgram(t, "prometheus", "-modfile=.ci/prometheus.mod", "-tags=netgo,remove_all_sd", "github.com/prometheus/prometheus/cmd/prometheus"),
+		buildProgram(t, "prometheus", "-modfile=.ci/prometheus.mod", "-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/prometheus"),
 		`USER 65534:65534
 COPY --chown=65534:65534 data /prometheus
 CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -10,19 +11,27 @@ import (
 // tools are paths by name.
 var tools sync.Map
 
-// Tool is the path of a tool that a file of .ci, below root, pins. The first use builds it.
+// Tool is the path of the tool that the file NAME.mod of .ci, below root, pins. The first use builds
+// it, as make builds it (`go tool` knows no -trimpath), and Go's cache keeps it.
 func Tool(tb testing.TB, root, name string) string {
 	tb.Helper()
 	if path, ok := tools.Load(name); ok {
 		return path.(string)
 	}
-	cmd := exec.CommandContext(tb.Context(), "go", "tool", "-n", "-modfile=.ci/"+name+".mod", name)
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		tb.Fatalf("go tool %s: %v", name, err)
+	var path string
+	// A run that links removes what it linked. The next one finds it in the cache.
+	for range 2 {
+		cmd := exec.CommandContext(tb.Context(), "go", "run", "-trimpath", "-modfile=.ci/"+name+".mod", "-exec", "echo", "tool")
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+		out, err := cmd.Output()
+		if err != nil {
+			tb.Fatalf("build the tool %s: %v", name, err)
+		}
+		path = strings.TrimSpace(string(out))
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
 	}
-	path := strings.TrimSpace(string(out))
 	tools.Store(name, path)
 	return path
 }
