@@ -25,6 +25,7 @@ FUZZTIME ?= 30s
 TESTFLAGS ?=
 # Images and releases are built by this Go on every machine, or their digests would differ.
 RELEASE_GO := go1.26.8
+comma := ,
 PLATFORMS  ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 
 # What lies below testdata is invisible to ./... and is named.
@@ -63,6 +64,13 @@ modules: ## Download the modules that the servers, the tools and the tests are b
 	@for mod in $(filter-out .ci/compose.mod .ci/prom%.mod,$(wildcard .ci/*.mod)); do go mod download -modfile="$$mod"; done
 	@cd testdata/cluster && for mod in *.mod; do go mod download -modfile="$$mod"; done
 	@for dir in .ci/dist testdata/contract testdata/examples testdata/cluster/knative; do GOWORK=off go -C "$$dir" mod download; done
+
+.PHONY: ahead
+ahead: ## Compile what the later steps of CI need: for the platforms of a release, and Knative
+	@for platform in $(subst $(comma), ,$(PLATFORMS)); do \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} go list -export -deps ./cmd/appbridge >/dev/null; \
+	done
+	$(MAKE) knative-bin
 
 .PHONY: knative-bin
 knative-bin: ## Build Knative's reconcilers and webhooks and kube-controller-manager once, into the user's cache folder
