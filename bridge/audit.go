@@ -38,6 +38,7 @@ func (b *Bridge) newStorageAudit(namespaces []string) *audit.StoragePart {
 		s.Log = zap.NewNop() // the session logs what is wrong with their configuration
 		return s
 	}
+	target.Shape = nil // the session compares it, and knows which one is newer
 	return &audit.StoragePart{Target: target, Session: b.audited}
 }
 

@@ -46,6 +46,7 @@ type Bridge struct {
 	conn       *watch.Connection
 	lease      lease
 	memory     memory // what the sessions hand on
+	repairs    bool   // for Verify: it claims no shape
 
 	// auditor compares while the bridge runs; nil if it does not.
 	auditor atomic.Pointer[audit.Auditor]
@@ -197,6 +198,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 	defer func() {
 		b.source.Disconnect()
 		b.memory.pending.Store(nil)
+		b.memory.claim = nil
 		b.metrics.publisher.Pending(0, 0)
 	}()
 	cause := "start"
@@ -211,6 +213,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 		}
 		cause = next
 		if cause == causeOtherWriter {
+			b.noteOtherWriter()
 			// A leader that was paused may have lost the Lease, and does not know before its
 			// next renewal.
 			if deposed := b.leads(stop, k); errors.Is(deposed, errDeposed) || errors.Is(deposed, errExpired) {
@@ -242,7 +245,7 @@ const causeOtherWriter = "other_writer"
 func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause string, over bool) {
 	var other *publisher.OtherWriterError
 	switch {
-	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isTerminal(err):
+	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isTerminal(err), isOtherShape(err):
 		return "", true
 	case errors.Is(err, store.ErrGone):
 		b.memory.doubts.forgetFound()

@@ -74,6 +74,9 @@ type Config struct {
 	// this replica in it.
 	LeaderElect                         bool
 	LeaseNamespace, LeaseName, Identity string
+	// StandAside is for how long a replica does not compete for the Lease after it found that a bridge
+	// with other options had begun to lead later; zero: ten minutes.
+	StandAside time.Duration
 
 	FlushTimeout time.Duration // bounds how long a shutdown waits for what is queued
 }

@@ -23,11 +23,12 @@ import (
 func (b *Bridge) lead(stop context.Context, k *watch.Cluster) error {
 	if !b.cfg.LeaderElect {
 		b.metrics.leader.Set(1)
-		defer b.metrics.leader.Set(0)
-		return b.sessions(context.WithoutCancel(stop), stop, k)
+		err := b.sessions(context.WithoutCancel(stop), stop, k)
+		b.metrics.leader.Set(0)
+		return b.yield(stop, err)
 	}
 	for stop.Err() == nil {
-		if err := b.term(stop, k); err != nil {
+		if err := b.yield(stop, b.term(stop, k)); err != nil {
 			return err
 		}
 	}

@@ -69,6 +69,11 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 		if err := acknowledged.CheckTails(stream, bucket); err != nil {
 			return err
 		}
+		looked := known
+		looked.Stream = stream
+		if err := s.checkShape(ctx, looked); err != nil {
+			return err
+		}
 		s.memory.checked.Store(reconnects)
 		if cfg := stream.Config; stream.State.Msgs < messages && cfg.MaxAge == 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgs <= 0 {
 			s.log.Warn("messages were removed from the stream; their apps go on without them",

@@ -26,7 +26,7 @@ const (
 type leasePhase int
 
 const (
-	leaseUnused  leasePhase = iota // no leader election, or it has not begun
+	leaseUnused  leasePhase = iota // no leader election, it has not begun, or the bridge stands aside
 	leaseWanted                    // the bridge competes for the Lease
 	leaseGranted                   // client-go has reported that the bridge leads
 )

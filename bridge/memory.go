@@ -25,6 +25,10 @@ type memory struct {
 	checked  atomic.Uint64
 	removed  []subjects.LostRange // ranges that were reported as removed from the stream
 	reported store.Loss           // the loss that was reported last and is not healed yet
+
+	claim        *store.Claim // of this term of leadership; nil before its first session
+	otherWriters int          // sessions that ended with events of another writer
+	rival        sync.Once    // another bridge was reported
 }
 
 // removedRanges is how many reported ranges a bridge remembers over its sessions.

@@ -34,7 +34,11 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if missing.Stream.To > 0 {
+	if missing.Stream.To == 0 {
+		if err := s.checkShape(ctx, *st); err != nil {
+			return nil, err
+		}
+	} else {
 		// What the entries of the lost range reflect cannot be compared with the stream.
 		s.bucket.Lost = append(s.bucket.Lost, missing.Stream)
 		if snap, err = s.loadBucket(ctx); err != nil {
@@ -56,11 +60,17 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 		}
 		s.reportLoss(missing)
 	}
+	if missing.Stream.To > 0 {
+		s.memory.claim.Forget() // the metadata may be those of an earlier time
+	}
 	known := s.acknowledged.Adopt(st.Checkpoint())
 	s.acknowledged.NoteStream(snap.Position)
 	known.Stream = max(s.acknowledged.Reached(), snap.Position) // what was sent may have been delivered
 	made := st.Bucket == nil
 	if err := st.Establish(ctx, known); err != nil {
+		return nil, err
+	}
+	if err := s.claimShape(ctx); err != nil {
 		return nil, err
 	}
 	if made || st.Bucket.State.Msgs == 0 {

@@ -49,6 +49,8 @@ type session struct {
 	auditNow        func(why string)            // have stream and bucket audited
 	publishes       func(*session)              // the session has a queue and a publisher
 	newEncoder      func(maxSize func() int) *app.Encoder
+	foundRival      func() // another bridge publishes with the same options
+	repairs         bool   // that of its bridge
 
 	acknowledged *store.Acknowledged // that of memory
 	storage      *store.Storage
@@ -72,6 +74,9 @@ type session struct {
 func (b *Bridge) newSession(k *watch.Cluster) *session {
 	bucket := b.newBucket(b.writes)
 	bucket.Known = b.source.State
+	if b.memory.claim == nil {
+		b.memory.claim = b.newClaim()
+	}
 	return &session{
 		cfg: b.cfg, subjects: b.subjects, nc: b.nc, appends: b.appends, log: b.log, metrics: b.metrics,
 		source: b.source, kube: k, memory: &b.memory, acknowledged: &b.memory.acknowledged,
@@ -79,6 +84,7 @@ func (b *Bridge) newSession(k *watch.Cluster) *session {
 		status: &b.status, checkConnection: b.checkConnection,
 		leads:     func(ctx context.Context) error { return b.leads(ctx, k) },
 		auditSoon: b.auditSoon, auditNow: b.auditNow, publishes: b.publishing.Store, newEncoder: b.newEncoder,
+		foundRival: b.warnRival, repairs: b.repairs,
 	}
 }
 
@@ -281,7 +287,7 @@ func (s *session) stopWith(ctx, stop context.Context) error {
 func await[T any](ctx context.Context, s *session, what string, op func(context.Context) (T, error)) (result T, err error) {
 	report := retry.Log{Logger: s.log}
 	err = retry.Do(ctx, func() (err error) {
-		if result, err = op(ctx); errors.As(err, new(*app.ConfigError)) {
+		if result, err = op(ctx); errors.As(err, new(*app.ConfigError)) || isOtherShape(err) {
 			return retry.Permanent(err)
 		}
 		return err

@@ -54,7 +54,7 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 			if err != nil {
 				return err
 			}
-			once.clusterUID = b.clusterUID
+			once.clusterUID, once.repairs = b.clusterUID, true
 			if lease.Name != "" {
 				// No sequence that a bridge has seen acknowledged may be used again.
 				if err := audit.UntilAnswered(ctx, log, opts.Timeout, "Kubernetes", func(ctx context.Context) error { return once.readCheckpoint(ctx, k, lease) }); err != nil {
@@ -72,6 +72,7 @@ func (b *Bridge) target(namespaces []string) *audit.Target {
 		JetStream: b.js, Subjects: b.subjects,
 		ClusterName: b.cfg.ClusterName, Stream: b.cfg.Stream, Bucket: b.cfg.Bucket,
 		Watched: app.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
+		Shape: b.cfg.shape(),
 		Encoder: func(maxSize int64) *app.Encoder {
 			return b.newEncoder(func() int { return store.MaxMessage(b.nc, maxSize) })
 		},

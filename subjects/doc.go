@@ -38,6 +38,8 @@
 //	appbridge-lost-pending    3307-3350
 //	appbridge-reset-sequence  1047
 //	appbridge-first-sequence  5121
+//	appbridge-shape           base-domain=apps.example.com;encoding=json;ingress-port=0;pod-conditions=false;scheme=https
+//	appbridge-shape-of        V5QX3KD2YTMHR6WJ4NEBZ7GLCA
 //
 // Both name the cluster whose history they hold. appbridge-stream, on the bucket alone, names the
 // stream that it reflects.
@@ -56,6 +58,12 @@
 //
 // appbridge-first-sequence is on a stream that was made in place of a missing one, also on the
 // bucket's: no message has a lower sequence.
+//
+// The stream alone has the options of the bridge that began to lead last, as far as they decide how
+// an App looks: names of options in order, with URL-encoded values. appbridge-shape-of is a random
+// text, another one for each claim to the shape; a bridge that runs already answers the claim of
+// another with the same shape by that text, a dash and a random text. A bridge that finds a shape other than its
+// own, written after it began to lead, stops publishing. Older versions of appbridge write neither.
 //
 // # Subjects
 //

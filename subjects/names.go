@@ -24,6 +24,10 @@ const (
 	MetadataFirstSequence = "appbridge-first-sequence"
 	MetadataLostRanges    = "appbridge-lost-ranges"  // on the stream: as of FormatLostRanges
 	MetadataLostPending   = "appbridge-lost-pending" // on the stream: a LostRange being filled
+	// MetadataShape, on the stream, has the options that decide how an App looks, of the bridge that
+	// began to lead last; MetadataShapeOf the random text of the term in which they were written.
+	MetadataShape   = "appbridge-shape"
+	MetadataShapeOf = "appbridge-shape-of"
 )
 
 // Limits of names.

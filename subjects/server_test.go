@@ -349,6 +349,8 @@ func TestServerTakesMetadata(t *testing.T) {
 		subjects.MetadataStreamID:      "pX2mVQkQGm3rXo0dJq8b1w",
 		subjects.MetadataLostRanges:    subjects.FormatLostRanges(ranges),
 		subjects.MetadataLostPending:   ranges[0].String(),
+		subjects.MetadataShape:         "base-domain=apps.example.com;encoding=json;ingress-port=0;pod-conditions=false;scheme=https",
+		subjects.MetadataShapeOf:       "V5QX3KD2YTMHR6WJ4NEBZ7GLCA",
 	}
 	s := newSubjects(t, subjects.DefaultPrefix)
 	for _, cfg := range []jetstream.StreamConfig{

@@ -52,7 +52,7 @@ func (v *Verifier) repair(ctx context.Context) error {
 func undecided(differences []Difference, now *sides) error {
 	for _, d := range differences {
 		switch {
-		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
+		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceOtherShape, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
 		case d.Kind == store.MismatchAhead && now.entries[d.id].Sequence() > now.end():
 			// A bridge fills what the stream lost; only the entry has its extent.
 		default:

@@ -41,6 +41,7 @@ const (
 	DifferenceOtherCluster  DifferenceKind = "other_cluster" // it belongs to another cluster
 	DifferenceClusterName   DifferenceKind = "cluster_name"  // this cluster, under another name
 	DifferenceUnfit         DifferenceKind = "unfit"         // a bridge would refuse it
+	DifferenceOtherShape    DifferenceKind = "other_shape"   // its events are published with other options
 	DifferenceHistory       DifferenceKind = "history"       // the cluster is older
 )
 

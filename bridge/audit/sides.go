@@ -51,6 +51,8 @@ type Target struct {
 	Storage func() *store.Storage
 	// Entries makes and purges entries as the projector does.
 	Entries *store.Bucket
+	// Shape has the options that decide how an App looks; nil: the stream's are not compared.
+	Shape store.Shape
 	// Encoder makes the events for a stream that takes messages of maxSize bytes, if that is not 0.
 	Encoder func(maxSize int64) *app.Encoder
 }
@@ -116,6 +118,12 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 		}
 	}
 	if st.Stream != nil {
+		if len(s.blocked) > 0 || t.Shape == nil {
+			return nil
+		}
+		if err := t.Shape.Compare(st.Stream); err != nil {
+			s.blocked = append(s.blocked, whole(DifferenceOtherShape, SideStream, "%v", err))
+		}
 		return nil
 	}
 	other, err := st.Holder(ctx)

@@ -149,12 +149,13 @@ func TestPodConditions(t *testing.T) {
 	// The option turned off and on.
 	off := w.cfg
 	off.PodConditions = false
-	w.finds(off, "one other_app")
+	w.finds(off, "other_shape")
 	must[any](t)(nil, w.start(off).stop())
 	at = w.reasons(at, "  found")
 	w.findsNothing(off, 0)
 	w.set("second", second, testenv.PodServing())
 	must[any](t)(nil, w.start(off).stop())
+	must[any](t)(nil, w.start(w.cfg).stop())
 	w.reasons(at)
 	w.set("second", second, testenv.PodWaiting("CrashLoopBackOff", "Error", 4))
 	if got := w.repair(w.cfg, "vision.development.one"); !slices.Equal(got, []string{"updated one"}) {

@@ -399,8 +399,8 @@ func TestVerifyBucketBehind(t *testing.T) {
 	}
 }
 
-// TestVerifyBaseDomain: another configuration makes every live app differ, and
-// a repair publishes it.
+// TestVerifyBaseDomain: in a stream of an older version, which has no shape, another configuration
+// makes every live app differ, and a repair publishes it.
 func TestVerifyBaseDomain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -413,6 +413,10 @@ func TestVerifyBaseDomain(t *testing.T) {
 	w.waitFor(0, "created one", "created gone", "deleted gone")
 	must[any](t)(nil, r.stop())
 	w.findsNothing(cfg, 0)
+	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) {
+		delete(c.Metadata, subjects.MetadataShape)
+		delete(c.Metadata, subjects.MetadataShapeOf)
+	})
 	cfg.App.BaseDomain = "example.org"
 	report := w.finds(cfg, "one other_app")
 	if got := fmt.Sprint(report.Differences); !strings.Contains(got, "URL") || !strings.Contains(got, "example.org") {

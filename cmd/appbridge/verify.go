@@ -26,9 +26,9 @@ and prints every difference. It changes nothing without --repair, which can be s
 command line only.
 
 It takes the same flags, variables (--nats-url: APPBRIDGE_NATS_URL) and configuration file as
-serve and ignores what only serve needs. Give it the options of the bridges: another
---base-domain or --encoding makes every app differ. For a server that runs inside of a
-bridge (--nats-embedded) set --nats-url to the address it listens on.`,
+serve and ignores what only serve needs. Give it the options of the bridges: with another
+--base-domain or --encoding it compares no app. For a server that runs inside of a bridge
+(--nats-embedded) set --nats-url to the address it listens on.`,
 	}, `Exit codes: 0 when there is no difference, or none any more, 1 when there are differences,
 on a failure or when the report could not be written, 2 when the configuration is wrong, 130
 when a signal interrupted the comparison.`, exitAtOnce(exitInterrupted), verifyAndPrint)

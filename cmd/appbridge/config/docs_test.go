@@ -96,7 +96,8 @@ pending-bytes: 512Mi
 - **One file and one environment serve all commands**: ` + "`verify`, `logs` and `watch`" + ` take what their sections list and
   do not look at the rest.
 - **Several bridges on one stream** need the same ` + "`--base-domain`, `--scheme`, `--ingress-port`, `--encoding` and `--pod-conditions`" + `:
-  they shape the messages, and a bridge that takes over would publish again what looks different to it.
+  they shape the messages. The one that began to lead last publishes what looks different to it; one with other values stops
+  publishing ([operate.md](operate.md#several-replicas)).
   Any of them answers a request: the options of app operations have to be the same as well.
 `)
 	renderTable(&b, options)

@@ -260,7 +260,7 @@ func TestEveryFieldHasAnOption(t *testing.T) {
 		}
 		fields[changed[0]] = o.name
 	}
-	noOptions := []string{".Kube", ".App", ".Lines", ".Config.App", ".Config.Identity", ".Config.WatchLimits", ".Deploy.Policy.OwnServiceAccount"}
+	noOptions := []string{".Kube", ".App", ".Lines", ".Config.App", ".Config.Identity", ".Config.StandAside", ".Config.WatchLimits", ".Deploy.Policy.OwnServiceAccount"}
 	for name := range leaves(reflect.ValueOf(Config{})) {
 		if fields[name] == "" && !slices.Contains(noOptions, name) {
 			t.Errorf("%s has no option", name)
@@ -314,7 +314,8 @@ func TestBridgeConfig(t *testing.T) {
 	got := reflect.ValueOf(cfg.Bridge("me"))
 	for i := range got.NumField() {
 		// The limits of watches have no options: what their defaults follow from is the API server's.
-		if name := got.Type().Field(i).Name; name != "WatchLimits" && got.Field(i).IsZero() {
+		// Tests alone shorten how long a replica stands aside.
+		if name := got.Type().Field(i).Name; name != "WatchLimits" && name != "StandAside" && got.Field(i).IsZero() {
 			t.Errorf("field %s of the bridge's configuration is not filled", got.Type().Field(i).Name)
 		}
 	}
