@@ -1,9 +1,12 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
+	"github.com/appbridge/appbridge/testdata/chaos/audit"
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
@@ -169,15 +173,19 @@ func TestStorageDeleted(t *testing.T) {
 	r.waitReady()
 }
 
-// Two bridges without election do not harm the order: the fence holds.
+// Two bridges without election do not harm the order: the fence holds. Every version that etcd held
+// is in the stream, once, and none behind a newer one.
 func TestTwoBridges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	history := must[*testenv.History](t)(w.History(t.Context(), w.namespace))
 	cfg := w.config()
 	a, b := w.start(cfg), w.start(cfg)
 	if err := w.begin(20, 4, 6, every(1, "")).Wait(); err != nil {
 		t.Fatal(err)
 	}
+	last := w.create(w.app("last"))
+	must[any](t)(nil, history.WaitFor(t.Context(), must[int64](t)(strconv.ParseInt(last.ResourceVersion, 10, 64))))
 	for name, r := range map[string]*running{"first": a, "second": b} {
 		eventually(t, "no lag in the "+name, func() error {
 			if lag := r.metric("appbridge_snapshot_lag_events"); lag != 0 {
@@ -205,6 +213,13 @@ func TestTwoBridges(t *testing.T) {
 	if a.metric("appbridge_fence_conflicts_total")+b.metric("appbridge_fence_conflicts_total") == 0 {
 		t.Error("the two never met: this test tests nothing")
 	}
+	must[any](t)(nil, history.Stop())
+	var messages []audit.Message
+	for sequence, m := range w.messages(cfg.Stream) {
+		messages = append(messages, audit.Message{Subject: m.Subject, Sequence: sequence, Header: m.Header, Data: m.Data, Stored: m.Time})
+	}
+	slices.SortFunc(messages, func(a, b audit.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	w.judge(history.Changes(), messages, nil, false)
 }
 
 // With election one publishes and the other stands by, and takes over at once

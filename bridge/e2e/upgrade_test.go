@@ -404,14 +404,14 @@ func (t term) has(sequence uint64) bool {
 	return t.first <= sequence && (sequence <= t.last || t.last == 0)
 }
 
-// checkUpgrade audits a run, and the status headers of each term.
-func (w *world) checkUpgrade(versions []testenv.Change, messages []audit.Message, gaps []audit.Gap, terms []term) {
+// judge audits a run: every version is in the stream, once and in order, but for those in gaps.
+func (w *world) judge(versions []testenv.Change, messages []audit.Message, gaps []audit.Gap, older bool) {
 	t := w.t
 	t.Helper()
 	in := audit.Input{
 		Events: messages, Gaps: gaps, Subjects: must[subjects.Subjects](t)(subjects.New(subjects.DefaultPrefix)),
 		Bucket: subjects.DefaultBucket, ClusterName: "test", App: kservice.Config{BaseDomain: "apps.example.com"},
-		Older: true,
+		Older: older,
 	}
 	for _, c := range versions {
 		in.Changes = append(in.Changes, audit.Change(c))
@@ -431,7 +431,13 @@ func (w *world) checkUpgrade(versions []testenv.Change, messages []audit.Message
 			t.Fatalf("message %d has sequence %d", want, m.Sequence)
 		}
 	}
+}
 
+// checkUpgrade audits a run, and the status headers of each term.
+func (w *world) checkUpgrade(versions []testenv.Change, messages []audit.Message, gaps []audit.Gap, terms []term) {
+	t := w.t
+	t.Helper()
+	w.judge(versions, messages, gaps, true)
 	words := map[[2]string]string{} // by uid and version
 	for _, c := range versions {
 		if c.Kind != audit.KindService || c.Deleted {
