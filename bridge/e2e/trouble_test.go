@@ -188,8 +188,8 @@ func TestTwoBridges(t *testing.T) {
 	must[any](t)(nil, history.WaitFor(t.Context(), must[int64](t)(strconv.ParseInt(last.ResourceVersion, 10, 64))))
 	for name, r := range map[string]*running{"first": a, "second": b} {
 		eventually(t, "no lag in the "+name, func() error {
-			if lag := r.metric("appbridge_snapshot_lag_events"); lag != 0 {
-				return fmt.Errorf("%v events", lag)
+			if lag, pending := r.metric("appbridge_snapshot_lag_events"), r.metric("appbridge_changes_pending"); lag != 0 || pending != 0 {
+				return fmt.Errorf("%v events, and %v changes are pending", lag, pending)
 			}
 			return nil
 		})
@@ -220,6 +220,20 @@ func TestTwoBridges(t *testing.T) {
 	}
 	slices.SortFunc(messages, func(a, b audit.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	w.judge(history.Changes(), messages, nil, false)
+}
+
+// Two bridges that start at one time: the stream is made by the other one while the first looks for
+// it, which is no reason to end.
+func TestStartTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gate := w.natsGate()
+	looked := gate.holdAt("$JS.API.STREAM.NAMES")
+	first := w.launchAt(gate.url(), w.config(), nil)
+	reached(t, "the first looks for the stream of the subjects", looked)
+	w.start(w.config())
+	gate.release()
+	first.waitReady()
 }
 
 // With election one publishes and the other stands by, and takes over at once

@@ -72,6 +72,7 @@ func NewQueue(c QueueConfig) *Queue {
 		full:     make(chan struct{}),
 	}
 	close(q.emptied)
+	q.metrics.Pending(0, 0) // what the queue before this one held is carried over, or published
 	return q
 }
 

@@ -99,6 +99,8 @@ func (s *Storage) Holder(ctx context.Context) (string, error) {
 		return "", nil
 	case err != nil:
 		return "", Unavailable("look up the stream of "+s.Subjects.Events(), err)
+	case name == s.Config.Stream:
+		return "", fmt.Errorf("stream %s was made a moment ago", name) // by another bridge
 	}
 	return name, nil
 }

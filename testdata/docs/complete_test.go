@@ -43,6 +43,7 @@ var errorsWithoutEntry = map[string]string{
 	"carry bucket ":                    "the reason of `waiting for JetStream`",
 	"carry stream ":                    "the reason of `waiting for JetStream`",
 	"read sequence ":                   "the reason of `waiting for JetStream`",
+	"stream %s was made":               "the reason of `waiting for JetStream`",
 	"asking for rights":                "the API server does not forbid the review without ending the check",
 	"wrong form":                       "marks an error, is not printed",
 }
