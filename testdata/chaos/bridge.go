@@ -80,7 +80,7 @@ func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
 	if w.audits {
 		b.args = append(b.args, "--audit-interval", w.cfg.audit.String())
 	}
-	if opts.bridges > 1 {
+	if opts.bridges > 1 && !opts.rivals {
 		b.args = append(b.args, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", leaseName)
 	}
 	return b, nil

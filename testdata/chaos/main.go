@@ -146,6 +146,10 @@ func run(ctx context.Context, cfg settings, stdout io.Writer) error {
 	chosen := scenarios()[cfg.scenario]
 	out := newScreen(stdout)
 	out.line("chaos: scenario %s, seed %d (again with CHAOS_SEED=%d)", cfg.scenario, cfg.seed, cfg.seed)
+	chosen.world.rivals = cfg.rivals
+	if cfg.rivals {
+		out.line("the bridges elect no leader")
+	}
 	var all outcome
 	for _, servers := range cfg.servers {
 		opts := chosen.world

@@ -32,6 +32,7 @@ type settings struct {
 	faults   *regexp.Regexp // only those with such a name, in random; nil: all
 	audit    time.Duration  // the bridges' --audit-interval
 	projects int            // hostile ones, in hostile
+	rivals   bool           // in random: the bridges elect no leader
 	keep     bool
 }
 
@@ -39,7 +40,7 @@ type settings struct {
 // that is not given.
 func readSettings(args []string, getenv func(string) string) (settings, error) {
 	var cfg settings
-	var seed, servers, faults string
+	var seed, servers, faults, elect string
 	var seconds int
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(os.Stderr)
@@ -56,6 +57,7 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 	flags.StringVar(&faults, "faults", "", "in random and mute: only the faults whose names match this regular expression (default: all)")
 	flags.DurationVar(&cfg.audit, "audit-interval", 0, "the interval of the bridges' audits (default 5s; in cost 60s)")
 	flags.IntVar(&cfg.projects, "projects", 2, "projects that the hostile clients of the scenario hostile belong to")
+	flags.StringVar(&elect, "elect", "", "in random: whether the bridges elect a leader, true or false (default: the seed decides, one in four does not)")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the logs also when nothing was found")
 	var bad error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -82,6 +84,14 @@ func readSettings(args []string, getenv func(string) string) (settings, error) {
 			return settings{}, fmt.Errorf("seed %q: want a number", seed)
 		}
 		cfg.seed = n
+	}
+	switch elect {
+	case "": // one that chooses faults may need the Lease for them
+		cfg.rivals = cfg.scenario == "random" && faults == "" && cfg.seed%4 == 3
+	case "true", "false":
+		cfg.rivals = cfg.scenario == "random" && elect == "false"
+	default:
+		return settings{}, fmt.Errorf("elect %q: want true or false", elect)
 	}
 	if faults != "" {
 		only, err := regexp.Compile(faults)

@@ -26,7 +26,8 @@ const (
 // worldOptions say what there is in a world.
 type worldOptions struct {
 	servers int  // NATS servers
-	bridges int  // more than one elect a leader
+	bridges int  // more than one elect a leader, unless they are rivals
+	rivals  bool // all bridges publish
 	idle    bool // nobody writes by itself
 	lean    bool // nothing is recorded: there is too much of it
 	// direct has bridges reach NATS and the API server without proxies.
@@ -61,6 +62,7 @@ type world struct {
 	view        *view
 	calm        *quiet
 	audits      bool // the bridges can compare while they run
+	rivals      bool // they elect no leader
 
 	cancel context.CancelFunc
 	spawn  func(func(context.Context)) // in the background, until close
@@ -84,7 +86,7 @@ type world struct {
 // newWorld starts everything and returns when a bridge leads and the load is on.
 func newWorld(ctx context.Context, cfg settings, opts worldOptions, out *screen) (w *world, err error) {
 	out.heading("Starting a Kubernetes API server, %s and %s", many(opts.servers, "NATS server"), many(opts.bridges, "bridge"))
-	w = &world{cfg: cfg, out: out, planted: map[string]bool{}}
+	w = &world{cfg: cfg, out: out, planted: map[string]bool{}, rivals: opts.rivals}
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.spawn = func(do func(context.Context)) { w.ending.Go(func() { do(background) }) }
@@ -242,7 +244,8 @@ func (w *world) led(ctx context.Context) string {
 	return why
 }
 
-// leading is the one bridge that leads and is ready; nil and why there is none.
+// leading is the one bridge that leads and is ready, of rivals the first one; nil and why there is
+// none.
 func (w *world) leading(ctx context.Context) (*bridge, string) {
 	var leader *bridge
 	why := "nobody leads"
@@ -252,6 +255,7 @@ func (w *world) leading(ctx context.Context) (*bridge, string) {
 		case !s.answered && b.running() != nil:
 			return nil, fmt.Sprintf("bridge %s does not answer", b.name)
 		case !s.leads():
+		case leader != nil && w.rivals:
 		case leader != nil:
 			return nil, "two bridges lead"
 		case !s.ready:
