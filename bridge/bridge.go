@@ -247,6 +247,8 @@ func (b *Bridge) causeOfNext(err error, lead, stop context.Context) (cause strin
 	switch {
 	case stop.Err() != nil, lead.Err() != nil, b.nc.IsClosed(), errors.Is(err, errStopped), b.isTerminal(err), isOtherShape(err):
 		return "", true
+	case errors.As(err, new(*store.AlteredError)):
+		return "altered", false
 	case errors.Is(err, store.ErrGone):
 		b.memory.doubts.forgetFound()
 		return "storage_gone", false

@@ -62,6 +62,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 			return err
 		}
 		s.checked.note(nil)
+		s.memory.altered.configured(stream.Config)
 		if limit := stream.Config.MaxMsgSize; s.live.Load() && limit != s.publisher.MaxMsgSize() {
 			// It was changed and changed back, and events were refused in between.
 			return fmt.Errorf("%w: stream %s", store.ErrSizeChanged, s.cfg.Stream)

@@ -16,6 +16,7 @@ import (
 type memory struct {
 	acknowledged store.Acknowledged // by stream and bucket, over all sessions
 	doubts       doubts
+	altered      altered
 	// pending is the queue of the last session that was live, also after its end: what it holds is
 	// still to be published. Nil while this bridge does not lead.
 	pending atomic.Pointer[publisher.Queue]

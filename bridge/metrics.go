@@ -18,6 +18,7 @@ type metrics struct {
 	rejected      *prometheus.CounterVec
 	lostSequences *prometheus.CounterVec
 	resyncs       *prometheus.CounterVec
+	altered       prometheus.Counter
 	leader        prometheus.Gauge
 	projector     *projector.Metrics
 	publisher     *publisher.Metrics
@@ -39,6 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		rejected:      vec("objects_left_out_total", "Versions of Knative Services that were not published, by reason.", "reason"),
 		lostSequences: vec("lost_sequences_total", "Acknowledged sequences that the stream, or the bucket's stream, no longer had.", "storage"),
 		resyncs:       vec("resyncs_total", "Comparisons of the cluster with what was published, by cause.", "cause"),
+		altered:       promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "appbridge_altered_events_total", Help: "Sessions that ended because an acknowledged event did not come back from the stream as it was sent."}),
 		leader:        promauto.With(reg).NewGauge(prometheus.GaugeOpts{Name: "appbridge_leader", Help: "1 while this replica publishes, else 0."}),
 	}
 	m.projector = projector.NewMetrics(reg)

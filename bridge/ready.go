@@ -14,6 +14,9 @@ func (b *Bridge) Ready() error {
 	if err := b.disconnected(); err != nil {
 		return err
 	}
+	if err := b.memory.altered.reason(); err != nil {
+		return err
+	}
 	if s := b.publishing.Load(); s != nil {
 		if err := s.publisher.Unfit(); err != nil {
 			return err

@@ -25,6 +25,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
+const logAltered = "an acknowledged event did not come back as it was sent; publishing waits"
+
 // errStopped ends a session that was asked to stop and has flushed.
 var errStopped = errors.New("stopped")
 
@@ -118,6 +120,11 @@ func (s *session) run(lead, stop context.Context) error {
 		s.group.Go(func() error { return s.stopWith(ctx, stop) })
 	}
 	ended := s.group.Wait()
+	if found, ok := errors.AsType[*store.AlteredError](cmp.Or(err, ended, context.Cause(ctx))); ok {
+		s.log.Error(logAltered, zap.Error(found))
+		s.metrics.altered.Inc()
+		s.memory.altered.note(found, s.storage.Stream.Config)
+	}
 	if s.projector != nil {
 		removed := s.projector.RemovedRanges()
 		s.memory.removed = removed[max(0, len(removed)-removedRanges):]
@@ -133,6 +140,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	s.publishFrom = s.storage.Stream.State.LastSeq
+	s.memory.altered.configured(s.storage.Stream.Config)
 	s.memory.doubts.mark(snap, s.subjects)
 
 	s.status.set("reading the stream past the bucket")
@@ -217,6 +225,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 	finish := func() {
 		if left.Add(-1) == 0 {
 			s.status.set("")
+			s.memory.altered.clear()
 			s.memory.lived.Store(true)
 		}
 	}
@@ -260,6 +269,8 @@ func (s *session) newPublisher() *publisher.Publisher {
 		NATS: s.nc, Appends: s.appends, Stream: s.cfg.Stream, Subjects: s.subjects, NewEncoder: s.newEncoder,
 		Queue: s.queue, Known: s.acknowledged, Log: s.log, Metrics: s.metrics.publisher,
 		State: state, MaxMsgSize: s.storage.Stream.Config.MaxMsgSize, Lost: s.bucket.Lost,
+		Hold:       s.memory.altered.wait,
+		Verified:   s.memory.altered.clear,
 		Leads:      s.leads,
 		Published:  s.published().PublishedOf,
 		Sent:       s.projector.NoteSent,

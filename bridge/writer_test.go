@@ -50,6 +50,7 @@ func (r *rig) next() *writer {
 		r.t.Fatal(err)
 	}
 	p := publisher.New(publisher.Config{
+		Hold: func(context.Context) error { return nil }, Verified: func() {},
 		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: r.encoder.Subjects,
 		NewEncoder: func(maxSize func() int) *app.Encoder {
 			e := testEncoder()

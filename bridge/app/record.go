@@ -160,6 +160,16 @@ func ReadEventHeader(kind subjects.EventKind, sequence uint64, h nats.Header) (*
 	return r, nil
 }
 
+// CheckSubject returns an error for headers that name another app than the subject of their message:
+// the message was sent to another subject than the stream has it on. Older events name none.
+func CheckSubject(id subjects.AppID, h nats.Header) error {
+	named := h.Get(subjects.CESubject)
+	if key, err := id.Key(); err != nil || named != "" && named != key {
+		return fmt.Errorf("header %s is %q, on a subject of app %s", subjects.CESubject, named, id)
+	}
+	return nil
+}
+
 // ReadEvent reads a message of the stream.
 func ReadEvent(kind subjects.EventKind, sequence uint64, h nats.Header, data []byte) (*Record, error) {
 	r, err := ReadEventHeader(kind, sequence, h)

@@ -19,6 +19,9 @@ const (
 	// memoryBytes bounds what a memory holds. At a window of 256 appends it is full only while the
 	// bucket is far behind.
 	memoryBytes = 16 << 20
+	// maxReceipts bounds the events whose place in the stream is known until they come back. What is
+	// acknowledged beyond that is not compared.
+	maxReceipts = 1 << 14
 	// ackTime is how long a delivered message waits for an acknowledgement that is under way.
 	ackTime = 500 * time.Millisecond
 )
@@ -37,6 +40,7 @@ type eventCache struct {
 
 	mu         sync.Mutex
 	events     []remembered  // in the order of the stream
+	receipts   []receipt     // likewise; over all connections
 	bytes      int           // of events
 	connection uint64        // the number of the connection over which the newest append was sent
 	from       uint64        // the first sequence that was sent over it
@@ -44,6 +48,12 @@ type eventCache struct {
 	answered   uint64        // the highest that one has got
 	projected  uint64        // what is up to here is not needed
 	changed    chan struct{} // closed when answered rises; nil while nothing waits
+}
+
+// receipt is an event that the stream has acknowledged at a sequence.
+type receipt struct {
+	sequence    uint64
+	subject, id string
 }
 
 // remembered is an event that the stream has.
@@ -72,6 +82,9 @@ func (m *eventCache) noteSent(sequence, connection uint64) {
 func (m *eventCache) noteStored(sequence uint64, ev *app.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if ev != nil && sequence > max(m.projected, m.answered) && len(m.receipts) < maxReceipts {
+		m.receipts = append(m.receipts, receipt{sequence, ev.Msg.Subject, ev.Msg.Header.Get(subjects.CEID)})
+	}
 	if ev != nil && m.from > 0 && sequence >= m.from && sequence > max(m.projected, m.answered) {
 		if size := ev.Msg.Size(); m.bytes+size <= m.limit {
 			m.bytes += size
@@ -145,6 +158,23 @@ func (m *eventCache) forget(sequence uint64) {
 		n++
 	}
 	m.events = m.events[n:]
+	n = 0
+	for n < len(m.receipts) && m.receipts[n].sequence <= sequence {
+		n++
+	}
+	m.receipts = m.receipts[n:]
+}
+
+// receiptsIn returns what was acknowledged at the sequences from to to, limit at most.
+func (m *eventCache) receiptsIn(from, to uint64, limit int) []receipt {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(m.receipts, from, func(r receipt, sequence uint64) int { return cmp.Compare(r.sequence, sequence) })
+	var found []receipt
+	for ; i < len(m.receipts) && m.receipts[i].sequence <= to && len(found) < limit; i++ {
+		found = append(found, m.receipts[i])
+	}
+	return found
 }
 
 // clear drops all events: a projection that starts over reads the stream alone.
@@ -154,10 +184,12 @@ func (m *eventCache) clear() {
 	m.events, m.bytes = nil, 0
 }
 
+func (e remembered) bodySize() string { return strconv.Itoa(e.size) }
+
 // is reports whether the event and a delivered message are the same.
 func (e remembered) is(d *delivery) bool {
 	size := d.header[subjects.HeaderMessageSize]
-	return e.subject == d.subject && len(size) == 1 && size[0] == strconv.Itoa(e.size) &&
+	return e.subject == d.subject && len(size) == 1 && size[0] == e.bodySize() &&
 		carriesAll(d.header, e.header) && carriesAll(e.header, d.header)
 }
 

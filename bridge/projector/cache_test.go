@@ -63,21 +63,22 @@ func TestBodiesFromMemory(t *testing.T) {
 		stored  stored
 		fetched int
 	}
+	const altered = -1 // the stream has another message than it acknowledged: the projection ends
 	const unanswered = "no acknowledgement"
 	tests := []test{
 		{"the same event", func(p *Projector, ev *app.Event, at uint64) { p.NoteStored(at, ev) }, 0},
 		{"other headers of JetStream", set(subjects.HeaderExpectedLastSequence, "7"), 0},
-		{"a header more", set(subjects.HeaderSynthesized, subjects.FlagTrue), 1},
-		{"a header of CloudEvents more", set("ce-extension", "x"), 1},
-		{"a value more", set(subjects.HeaderUID, "u1", "u2"), 1},
+		{"a header more", set(subjects.HeaderSynthesized, subjects.FlagTrue), altered},
+		{"a header of CloudEvents more", set("ce-extension", "x"), altered},
+		{"a value more", set(subjects.HeaderUID, "u1", "u2"), altered},
 		{"another subject", func(p *Projector, ev *app.Event, at uint64) {
 			ev.Msg.Subject = strings.Replace(ev.Msg.Subject, "updated", "created", 1)
 			p.NoteStored(at, ev)
-		}, 1},
+		}, altered},
 		{"another size", func(p *Projector, ev *app.Event, at uint64) {
 			ev.Msg.Data = append(slices.Clone(ev.Msg.Data), ' ')
 			p.NoteStored(at, ev)
-		}, 1},
+		}, altered},
 		{"another sequence", func(p *Projector, ev *app.Event, at uint64) {
 			p.NoteSent(at + 1)
 			p.NoteStored(at+1, ev)
@@ -111,7 +112,7 @@ func TestBodiesFromMemory(t *testing.T) {
 	r := newRig(t)
 	for name := range r.event("2", &app.Record{Sequence: 1, Kind: subjects.Created, UID: "u1", Status: "PENDING"}).Msg.Header {
 		if store.Carried(name) {
-			tests = append(tests, test{"another " + name, set(name, "x"), 1}, test{"without " + name, set(name), 1})
+			tests = append(tests, test{"another " + name, set(name, "x"), altered}, test{"without " + name, set(name), altered})
 		}
 	}
 	for _, test := range tests {
@@ -123,6 +124,21 @@ func TestBodiesFromMemory(t *testing.T) {
 			p.memory.wait = suite.Patience
 			if test.name == unanswered {
 				p.memory.wait = 50 * time.Millisecond
+			}
+			if test.fetched == altered {
+				ended := make(chan error, 1)
+				go func() { ended <- p.Run(t.Context(), snap) }()
+				r.reflects(p, first.Sequence)
+				ev := r.event("2", first)
+				last := r.announced(p, ev, func(at uint64) { test.stored(p, r.poisoned(ev), at) })
+				err, ok := errors.AsType[*store.AlteredError](<-ended)
+				if !ok || err.Sequence != last.Sequence {
+					t.Errorf("got %v, want that of sequence %d", err, last.Sequence)
+				}
+				if at := p.Position(); at != first.Sequence {
+					t.Errorf("the bucket reflects sequence %d, want %d", at, first.Sequence)
+				}
+				return
 			}
 			r.run(p, snap)
 			r.reflects(p, first.Sequence)

@@ -1,9 +1,11 @@
 package projector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,6 +20,7 @@ type delivery struct {
 	sequence uint64
 	subject  string
 	header   nats.Header
+	size     string // of the body
 	end      bool // the stream held nothing behind it
 
 	ready chan struct{} // closed once the rest is known
@@ -33,6 +36,7 @@ type delivery struct {
 func (p *Projector) newDelivery(msg jetstream.Msg, meta *jetstream.MsgMetadata) (d *delivery, complete bool) {
 	d = &delivery{
 		sequence: meta.Sequence.Stream, subject: msg.Subject(), header: msg.Headers(), end: meta.NumPending == 0,
+		size: msg.Headers().Get(subjects.HeaderMessageSize),
 		ready: make(chan struct{}),
 	}
 	if p.subjects.IsLost(d.subject) || p.subjects.IsNotice(d.subject) {
@@ -42,6 +46,7 @@ func (p *Projector) newDelivery(msg jetstream.Msg, meta *jetstream.MsgMetadata) 
 	if err == nil {
 		d.app = id
 		_, err = app.ReadEventHeader(kind, d.sequence, d.header)
+		err = cmp.Or(err, app.CheckSubject(id, d.header))
 	}
 	d.foreign = err
 	return d, err != nil
@@ -63,7 +68,7 @@ func (p *Projector) complete(ctx context.Context, d *delivery) {
 		d.err = err
 	default:
 		// What the leader has counts, also where it is not what was delivered.
-		d.subject, d.header = m.Subject, m.Header
+		d.subject, d.header, d.size = m.Subject, m.Header, strconv.Itoa(len(m.Data))
 		d.app, _, _ = p.subjects.ParseEvent(m.Subject)
 		d.record, d.foreign = m.Record(p.subjects)
 	}

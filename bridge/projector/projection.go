@@ -257,6 +257,9 @@ func (p *projection) process(ctx context.Context, d *delivery, t *tail) error {
 	if d.err != nil {
 		return d.err
 	}
+	if err := p.compareDelivered(ctx, d); err != nil {
+		return err
+	}
 	if err := t.reach(ctx, d.sequence); err != nil {
 		return err
 	}

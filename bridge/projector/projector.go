@@ -173,7 +173,7 @@ func (p *Projector) Run(ctx context.Context, snap *store.Snapshot) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: %w", store.ErrGone, err)
 		}
-		if errors.Is(err, errEntryLost) || errors.Is(err, ErrRemoved) || errors.Is(err, store.ErrLostTail) {
+		if errors.As(err, new(*store.AlteredError)) || errors.Is(err, errEntryLost) || errors.Is(err, ErrRemoved) || errors.Is(err, store.ErrLostTail) {
 			return err
 		}
 		if p.written.Load() > before {

@@ -63,6 +63,9 @@ func (t *tail) reach(ctx context.Context, sequence uint64) error {
 	if from == sequence {
 		return nil
 	}
+	if err := t.compareUndelivered(ctx, from, sequence-1); err != nil {
+		return err
+	}
 	return t.removed(from, sequence-1)
 }
 
@@ -93,6 +96,9 @@ func (t *tail) idle(ctx context.Context) error {
 		}
 		return nil
 	case newest > t.at:
+		if err := t.compareUndelivered(ctx, t.at+1, newest); err != nil {
+			return err
+		}
 		if t.quiet++; t.quiet >= store.MaxIdle {
 			return fmt.Errorf("%w: it stands at sequence %d of %d of stream %s", store.ErrReplicaBehind, t.at, newest, t.stream)
 		}

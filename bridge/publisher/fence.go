@@ -183,8 +183,10 @@ func afterLast(fence uint64, last origin, at uint64) step {
 // whose previous event or foreign message has the sequence previous.
 func afterOriginal(previous uint64, original origin, at uint64) step {
 	switch {
-	case original == originNone:
-		return stepNewID // it was removed: the same state is another event at this place of the history
+	case original == originNone, original == originNoApp, original == originForeign:
+		// It was removed, or is no event of the app, under the event's own id: the same state is another
+		// event at this place of the history.
+		return stepNewID
 	case at > previous && original == originThis:
 		return stepDone // stored by an earlier try, or by another bridge
 	default:
@@ -216,5 +218,5 @@ func (e *OtherWriterError) Error() string {
 
 // endsSession reports whether only another session can go on after an error.
 func endsSession(err error) bool {
-	return errors.As(err, new(*OtherWriterError)) || errors.Is(err, store.ErrLostTail) || errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrClosed)
+	return errors.As(err, new(*OtherWriterError)) || errors.As(err, new(*store.AlteredError)) || errors.Is(err, store.ErrLostTail) || errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrClosed)
 }

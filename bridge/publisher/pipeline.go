@@ -49,7 +49,11 @@ func (f *flight) answered(ack *jetstream.PubAck, err error) {
 func (p *Publisher) pipeline(ctx context.Context, encoded <-chan *flight) error {
 	for {
 		var next <-chan *flight
-		if len(p.flights) < p.window {
+		window := p.window
+		if !p.verified {
+			window = 1
+		}
+		if len(p.flights) < window {
 			if len(p.again) > 0 {
 				f := p.again[0]
 				p.again = p.again[1:]
@@ -75,6 +79,9 @@ func (p *Publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 			if f.stored == 0 || f.stored != p.accounted+1 {
 				return fmt.Errorf("unexpected acknowledgement for app %s: sequence %d (duplicate: %t), want %d",
 					f.id, ack.Sequence, ack.Duplicate, p.accounted+1)
+			}
+			if err := p.verify(ctx, f); err != nil {
+				return err
 			}
 			p.flights = p.flights[1:]
 			p.accounted = f.stored
@@ -128,6 +135,28 @@ func (p *Publisher) launch(ctx context.Context, f *flight) error {
 	p.known.NoteSent(p.chain)
 	f.ok, f.failed = future.Ok(), future.Err()
 	p.flights = append(p.flights, f)
+	return nil
+}
+
+// verify reads the first event of a session back from the stream's leader: the acknowledgement does
+// not say what the stream has. The rest is compared as the projector reads it.
+func (p *Publisher) verify(ctx context.Context, f *flight) error {
+	if p.verified {
+		return nil
+	}
+	m, err := store.OrNone(store.MessageAt(ctx, p.js, p.cfg.Stream, f.stored))
+	if err != nil {
+		return fmt.Errorf("read an event of app %s back: %w", f.id, err)
+	}
+	if _, of, _ := identify(m, f.ev, p.cfg.Subjects); of != originThis && of != originNone { // it may be removed by now
+		altered := &store.AlteredError{Sequence: f.stored, Subject: f.ev.Msg.Subject, ID: f.ev.Msg.Header.Get(subjects.CEID), Found: m}
+		// The change stays in the queue, for the next session.
+		p.known.NoteStream(f.stored)
+		p.flights, p.accounted = p.flights[1:], f.stored
+		return altered
+	}
+	p.verified = true
+	p.cfg.Verified()
 	return nil
 }
 

@@ -47,6 +47,10 @@ type Config struct {
 	MaxMsgSize int32                // of the stream; 0 or less: no limit
 	Lost       []subjects.LostRange // the ranges that the stream has lost
 
+	// Hold blocks until something may be published.
+	Hold func(context.Context) error
+	// Verified is called once the first event has come back as it was sent.
+	Verified func()
 	// Leads returns nil if this bridge is the one that publishes.
 	Leads func(context.Context) error
 	// Published reads the last event of an app that the queue does not know.
@@ -92,6 +96,7 @@ type Publisher struct {
 	flights   []*flight // sent and not answered, oldest first
 	window    int       // how many of them there may be, publishWindow at most
 	again     []*flight // to be sent again, before anything new
+	verified  bool      // an event has come back as it was sent; until then one is sent at a time
 }
 
 // NewJetStream is a JetStream client for a publisher. It gives up on an acknowledgement after
@@ -142,6 +147,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 // send appends what is encoded. When the pipeline stops it finds out what was stored and goes on;
 // it returns an error only if another session has to follow.
 func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
+	if p.cfg.Hold(ctx) != nil {
+		return nil
+	}
 	pause := retry.NewPause()
 	for {
 		reached := p.accounted

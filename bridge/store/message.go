@@ -142,7 +142,10 @@ type Message struct {
 
 // Record reads the message as an event.
 func (m *Message) Record(s subjects.Subjects) (*app.Record, error) {
-	_, kind, err := s.ParseEvent(m.Subject)
+	id, kind, err := s.ParseEvent(m.Subject)
+	if err == nil {
+		err = app.CheckSubject(id, m.Header)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,59 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// compareDelivered returns an AlteredError for a message at a sequence at which the stream has acknowledged
+// another one to this session.
+func (p *Projector) compareDelivered(ctx context.Context, d *delivery) error {
+	for _, r := range p.memory.receiptsIn(d.sequence, d.sequence, 1) {
+		if !d.removed && !p.isAcknowledged(r, d.subject, d.header, d.size) {
+			return p.compareStored(ctx, r)
+		}
+	}
+	return nil
+}
+
+// compareUndelivered does so for the events at the sequences from to to, which the consumer does not
+// deliver: it may have a filter that another subject does not match.
+func (p *Projector) compareUndelivered(ctx context.Context, from, to uint64) error {
+	for _, r := range p.memory.receiptsIn(from, to, store.ReadWindow) {
+		if err := p.compareStored(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareStored compares an acknowledged event with what the stream's leader has at its sequence. One
+// that is removed, or in a range that another bridge has named as lost, is no other.
+func (p *Projector) compareStored(ctx context.Context, r receipt) error {
+	m, err := p.fetch(ctx, r.sequence)
+	switch {
+	case errors.Is(err, store.ErrNoMessage):
+		return nil
+	case err != nil:
+		return err
+	case p.isAcknowledged(r, m.Subject, m.Header, strconv.Itoa(len(m.Data))), p.subjects.IsLost(m.Subject), p.subjects.IsNotice(m.Subject):
+		return nil
+	}
+	return &store.AlteredError{Sequence: r.sequence, Subject: r.subject, ID: r.id, Found: m}
+}
+
+// isAcknowledged reports whether a message is the event that was acknowledged, with all of its headers
+// and its size as far as they are kept.
+func (p *Projector) isAcknowledged(r receipt, subject string, h nats.Header, size string) bool {
+	if subject != r.subject || h.Get(subjects.CEID) != r.id {
+		return false
+	}
+	e, kept := p.memory.at(r.sequence, p.connection())
+	return !kept || carriesAll(h, e.header) && carriesAll(e.header, h) && size == e.bodySize()
+}
