@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,13 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 func (a auditedSession) Followed() uint64             { return a.s.projector.Delivered() }
 func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.Known() }
 func (a auditedSession) Present() []subjects.AppID    { return a.s.source.Present() }
+func (a auditedSession) Blocked() string {
+	if err := cmp.Or(a.s.memory.altered.reason(), a.s.publisher.Unfit()); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
 func (a auditedSession) Rewrite(ids []subjects.AppID) { a.s.projector.Distrust(false, ids...) }
 func (a auditedSession) Purge(ids []subjects.AppID)   { a.s.projector.Disown(ids...) }
 
@@ -124,7 +132,11 @@ func (a auditedSession) Believe(ids []subjects.AppID) map[subjects.AppID]audit.B
 		for _, id := range ids {
 			r, pending := a.s.queue.Published(id)
 			now, present := v.States()[id]
-			beliefs[id] = audit.Belief{Record: r, State: now, Present: present, Pending: pending || v.Awaits(id)}
+			b := audit.Belief{Record: r, State: now, Present: present, Pending: pending || v.Awaits(id)}
+			if since := a.s.queue.Since(id); !since.IsZero() && a.s.publisher.Trouble() == nil {
+				b.Queued, b.Waits = true, "a change waits for the stream since "+since.UTC().Format(time.RFC3339Nano)
+			}
+			beliefs[id] = b
 		}
 	})
 	keys, written := a.s.projector.KeyStates(ids)

@@ -34,6 +34,7 @@ const (
 	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers lack an object
 	DifferenceRemovedEvent DifferenceKind = "removed_event" // the last event of an app
 	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
+	DifferencePending      DifferenceKind = "pending"       // a change waits, and nothing is in its way that readiness reports
 
 	// Of a stream or a bucket as a whole.
 	DifferenceStreamMissing DifferenceKind = "stream_missing"

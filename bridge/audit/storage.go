@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -20,6 +21,8 @@ import (
 type StoragePart struct {
 	Target  *Target
 	Session func() Session // nil if none is live
+
+	waiting waiting
 }
 
 // Active reports whether a session is live.
@@ -37,8 +40,10 @@ func (a *StoragePart) ends(ctx context.Context, s Session) (stream, bucket *jets
 	return storage.Stream, storage.Bucket, fits(storage.Stream, storage.Bucket)
 }
 
-// Screen compares the headers of all messages of stream and bucket with the session's beliefs.
-func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) {
+// Screen compares the headers of all messages of stream and bucket with the session's beliefs. An app
+// that waits for the same over more than two rounds is a suspect.
+func (a *StoragePart) Screen(ctx context.Context, pace *Pace) (suspects []string, err error) {
+	defer func() { a.waiting.end(err == nil) }()
 	s, t := a.Session(), a.Target
 	if s == nil {
 		return nil, ErrInactive
@@ -62,7 +67,7 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) ([]string, error) 
 	for _, ids := range [][]subjects.AppID{published, s.Present()} {
 		for id, b := range s.Believe(ids) {
 			screened := b.expected(id)
-			if b.doubtful(t.Watched) {
+			if b.doubtful(t.Watched) || a.waiting.note(screened.Key, b.Waits) {
 				screen.suspect(screened.Key)
 			}
 			if b.Record != nil && len(beliefs) < cap(beliefs) {
@@ -139,12 +144,21 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 	if a.Session() != s {
 		return looked, ErrInactive
 	}
+	var stuckApps []Difference
 	for _, id := range ids {
 		b := before[id]
 		last := sd.events[id].Sequence()
-		if b != after[id] || b.Pending || last > followed || b.Record != nil && last > b.Record.Fence() {
-			key, _ := id.Key() // it was parsed from one
-			looked.Changing[key] = true
+		key, _ := id.Key() // it was parsed from one
+		what := b.Waits
+		if !b.Pending && (last > followed || b.Record != nil && last > b.Record.Fence()) {
+			what = fmt.Sprintf("the stream has a later event, at %d", last)
+		}
+		stuck := what != "" && b == after[id] && a.waiting.note(key, what)
+		if stuck && b.Queued {
+			stuckApps = append(stuckApps, about(id, DifferencePending, SideStream, "%s; %s", what, cmp.Or(s.Blocked(), "the stream accepts other events")))
+		}
+		if b != after[id] || stuck && b.Queued || !stuck && (b.Pending || what != "") {
+			looked.Changing[key] = !stuck
 			delete(sd.events, id)
 			delete(sd.entries, id)
 			continue
@@ -155,6 +169,7 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 		}
 	}
 	differences, _ := a.Target.judge(sd)
+	differences = append(differences, stuckApps...)
 	looked.Findings = slices.DeleteFunc(differences, func(d Difference) bool {
 		return d.App != nil && a.tolerates(d, before[d.id], sd.entries[d.id], sd.events[d.id])
 	})
@@ -193,7 +208,7 @@ func (a *StoragePart) Repair(ctx context.Context, findings []Difference) error {
 	for _, d := range findings {
 		id, err := subjects.ParseKey(d.Subject())
 		switch {
-		case err != nil:
+		case err != nil, d.Kind == DifferencePending: // it is published once that is possible
 		case d.Kind == DifferenceGhostEntry:
 			ghosts = append(ghosts, id)
 		default:
@@ -223,6 +238,8 @@ type Session interface {
 	Present() []subjects.AppID
 	// Believe returns what the session believes of apps; the zero Belief of an unknown one.
 	Believe(ids []subjects.AppID) map[subjects.AppID]Belief
+	// Blocked is why nothing, or nothing of some apps, is published at present, "" if there is no reason.
+	Blocked() string
 	// Rewrite has the entries of apps compared with their last events and written if they differ.
 	Rewrite(ids []subjects.AppID)
 	// Purge has the entries of apps purged that were never published.
@@ -237,6 +254,10 @@ type Belief struct {
 	State   app.State   // zero if the cluster does not have the app
 	Present bool        // the cluster has the app
 	Pending bool        // a change of the app is in progress
+	Queued  bool        // that change waits for the stream
+	// Waits is what a pending app waits for, always in the same words; "" while that takes as long as
+	// NATS needs, which readiness reports.
+	Waits string
 	Key     projector.KeyState
 }
 
@@ -244,6 +265,9 @@ type Belief struct {
 // bucket reflects the stream.
 func (b Belief) WithKey(key projector.KeyState, written uint64) Belief {
 	r := b.Record
+	if !b.Pending && written >= r.Stands() {
+		b.Waits = fmt.Sprintf("the bucket's key at %d reflects %d, the last event is at %d", key.Entry, key.Event, r.Stands())
+	}
 	b.Pending = b.Pending || written < r.Stands() || key.Touched > r.Fence()
 	key.Touched = 0 // it changes without the key
 	b.Key = key
@@ -252,6 +276,9 @@ func (b Belief) WithKey(key projector.KeyState, written uint64) Belief {
 		b.Pending = b.Pending || key.Entry == 0 || !key.Exists || key.Event != r.Stands()
 	} else {
 		b.Pending = b.Pending || r != nil && key.Known && key.Exists
+	}
+	if !b.Pending {
+		b.Waits = ""
 	}
 	return b
 }

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +145,18 @@ func TestDeleteThatDoesNotFit(t *testing.T) {
 	r.completes(2)
 	service(w.Failed(ctx, other, "Broken", "it is"))
 	w.waitFor(3, "updated other")
+	// What waits unchanged is a finding at last, and it names what it waits for.
+	want := []string{long.Name + " pending stream"}
+	eventually(t, "the audit finds what waits", func() error {
+		if got := r.findings(); !slices.Equal(got, want) {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	if detail := fmt.Sprint(r.logs.FilterMessage(auditFound).All()[0].ContextMap()["detail"]); !strings.Contains(detail, "max_msg_size of stream FLYTE_APPS is 3000 bytes") {
+		t.Errorf("it does not say what for: %s", detail)
+	}
+	r.completes(2)
 	if got := r.metric("appbridge_resyncs_total"); got != 2 {
 		t.Errorf("%v sessions, want no other for one app", got)
 	}
@@ -153,6 +166,9 @@ func TestDeleteThatDoesNotFit(t *testing.T) {
 	r.waitReady()
 	r.completes(2)
 	w.converged(append(w.events(0)[:4:4], events...))
+	if got := r.findings(); !slices.Equal(got, want) {
+		t.Errorf("the audit found %q, want %q", got, want)
+	}
 }
 
 // A limit below every event: nothing can be published, and the bridge is not ready, by the name of the

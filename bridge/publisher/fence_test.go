@@ -186,8 +186,8 @@ func TestFenceAfterReading(t *testing.T) {
 		{"this very state, before the fence", originThis, 5, 5, stepMoveFence, stepEndSession},
 		{"this event", originThis, 5, 6, stepDone, stepDone},
 		{"another event", originOther, 5, 6, stepEndSession, stepEndSession},
-		{"no event", originForeign, 5, 6, stepMoveFence, stepEndSession},
-		{"no app's subject", originNoApp, 5, 6, stepMoveFence, stepEndSession},
+		{"no event", originForeign, 5, 6, stepMoveFence, stepNewID},
+		{"no app's subject", originNoApp, 5, 6, stepMoveFence, stepNewID},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := afterLast(test.fence, test.of, test.at); got != test.last {

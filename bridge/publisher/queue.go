@@ -332,6 +332,16 @@ func (q *Queue) Published(id subjects.AppID) (r *app.Record, pending bool) {
 	return a.record, q.isFull() || a.underWay || len(a.changes) > 0
 }
 
+// Since returns when the oldest pending change of an app was observed, zero if there is none.
+func (q *Queue) Since(id subjects.AppID) (since time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a := q.apps[id]; a != nil && len(a.changes) > 0 {
+		since = a.changes[0].Observed
+	}
+	return since
+}
+
 // close wakes every next. Pending changes are kept, and more may be added: the next session takes
 // them over.
 func (q *Queue) close() { q.ready.ShutDown() }
