@@ -112,9 +112,9 @@ func (a auditedSession) Anchor() func(stream, bucket *jetstream.StreamInfo) erro
 	}
 }
 
-func (a auditedSession) Followed() uint64             { return a.s.projector.Delivered() }
-func (a auditedSession) Published() []subjects.AppID  { return a.s.queue.Known() }
-func (a auditedSession) Present() []subjects.AppID    { return a.s.source.Present() }
+func (a auditedSession) Followed() uint64            { return a.s.projector.Delivered() }
+func (a auditedSession) Published() []subjects.AppID { return a.s.queue.Known() }
+func (a auditedSession) Present() []subjects.AppID   { return a.s.source.Present() }
 func (a auditedSession) Blocked() string {
 	if err := cmp.Or(a.s.memory.altered.reason(), a.s.publisher.Unfit()); err != nil {
 		return err.Error()

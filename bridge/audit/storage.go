@@ -258,7 +258,7 @@ type Belief struct {
 	// Waits is what a pending app waits for, always in the same words; "" while that takes as long as
 	// NATS needs, which readiness reports.
 	Waits string
-	Key     projector.KeyState
+	Key   projector.KeyState
 }
 
 // WithKey adds what the projector knows of the app's key. written is the sequence up to which the

@@ -45,6 +45,14 @@ func (p *Projector) compareStored(ctx context.Context, r receipt) error {
 	case p.isAcknowledged(r, m.Subject, m.Header, strconv.Itoa(len(m.Data))), p.subjects.IsLost(m.Subject), p.subjects.IsNotice(m.Subject):
 		return nil
 	}
+	// A stream that has lost its tail gives sequences out again, and that has another name.
+	info, err := p.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	if err := store.CheckTail(p.stream, info.State.LastSeq, p.known.Checkpoint().Stream); err != nil {
+		return err
+	}
 	return &store.AlteredError{Sequence: r.sequence, Subject: r.subject, ID: r.id, Found: m}
 }
 

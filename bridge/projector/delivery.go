@@ -21,7 +21,7 @@ type delivery struct {
 	subject  string
 	header   nats.Header
 	size     string // of the body
-	end      bool // the stream held nothing behind it
+	end      bool   // the stream held nothing behind it
 
 	ready chan struct{} // closed once the rest is known
 	// app is whose event it should be, zero for a message that is not on the subject of an app.
@@ -36,7 +36,7 @@ type delivery struct {
 func (p *Projector) newDelivery(msg jetstream.Msg, meta *jetstream.MsgMetadata) (d *delivery, complete bool) {
 	d = &delivery{
 		sequence: meta.Sequence.Stream, subject: msg.Subject(), header: msg.Headers(), end: meta.NumPending == 0,
-		size: msg.Headers().Get(subjects.HeaderMessageSize),
+		size:  msg.Headers().Get(subjects.HeaderMessageSize),
 		ready: make(chan struct{}),
 	}
 	if p.subjects.IsLost(d.subject) || p.subjects.IsNotice(d.subject) {
