@@ -221,10 +221,7 @@ func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
 	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}
-	id, of, r := identify(m, f.ev, p.cfg.Subjects)
-	if id != f.id {
-		of = originNone // a subject transform stored it elsewhere: no consumer gets it as the app's event
-	}
+	_, of, r := identify(m, f.ev, p.cfg.Subjects)
 	switch afterOriginal(f.prev.Fence(), of, at) {
 	case stepDone:
 		f.found(r)
