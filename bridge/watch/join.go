@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,28 +43,33 @@ const (
 	PhaseListing                  // a list is needed, or under way, or being delivered
 )
 
-// markName is the name of an object that no API server has: the mark of the end of a list.
-const markName = "*end of list*"
+// markName begins the names of objects that no API server has: the marks of the ends of lists. The
+// number of the list follows.
+const markName = "*end of list* "
 
-// markOf returns what makes the marks of an informer.
-func markOf(kind, namespace string) func(version string) runtime.Object {
-	return func(version string) runtime.Object {
-		meta := metav1.ObjectMeta{Namespace: namespace, Name: markName, ResourceVersion: version}
-		switch kind {
-		case KindService:
-			return &kservice.Service{ObjectMeta: meta}
-		case KindRevision:
-			return &kservice.Revision{ObjectMeta: meta}
-		default:
-			return &corev1.Pod{ObjectMeta: meta}
-		}
+// mark makes the mark of the list that was received last.
+func (s *Source) mark(kind, namespace, version string) runtime.Object {
+	meta := metav1.ObjectMeta{Namespace: namespace, ResourceVersion: version}
+	s.mu.Lock()
+	if _, i := s.member(kind, namespace); i != nil {
+		meta.Name = markName + strconv.Itoa(i.lists)
+	}
+	s.mu.Unlock()
+	switch kind {
+	case KindService:
+		return &kservice.Service{ObjectMeta: meta}
+	case KindRevision:
+		return &kservice.Revision{ObjectMeta: meta}
+	default:
+		return &corev1.Pod{ObjectMeta: meta}
 	}
 }
 
 // joining are the options of the ListerWatcher of an informer that feeds the source.
 func (s *Source) joining(kind, namespace string) Options {
 	return Options{
-		Kind: kind, Namespace: namespace, Mark: markOf(kind, namespace),
+		Kind: kind, Namespace: namespace,
+		Mark:   func(version string) runtime.Object { return s.mark(kind, namespace, version) },
 		Listed: func(version string) { s.Listed(kind, namespace, version) },
 		Phase:  func(phase Phase) { s.Phase(kind, namespace, phase) },
 	}
@@ -80,8 +87,10 @@ type join struct {
 type member struct {
 	phase    Phase
 	known    bool     // it has delivered a list
+	lists    int      // that were received
+	again    bool     // another list is needed or under way since the last was received
 	applying bool     // the objects of a list take effect
-	deferred []func() // the callbacks since the list was received; nil: none was
+	deferred []func() // the callbacks since a list was received; nil: all is delivered
 }
 
 // lists reports whether the informer of a kind lists.
@@ -167,11 +176,14 @@ func (s *Source) Phase(kind, namespace string, phase Phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j, i := s.member(kind, namespace)
-	if i == nil || i.phase == PhaseListing {
+	if i == nil {
 		return
 	}
-	i.phase = phase
-	s.settle(j)
+	i.again = i.again || phase == PhaseListing
+	if i.phase != PhaseListing {
+		i.phase = phase
+		s.settle(j)
+	}
 }
 
 // Listed notes that an informer is about to deliver the result of a list.
@@ -179,17 +191,20 @@ func (s *Source) Listed(kind, namespace, version string) {
 	s.Shown.Listed(kind, version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, i := s.member(kind, namespace); i != nil && i.deferred == nil {
-		i.phase, i.deferred = PhaseListing, []func(){}
+	if _, i := s.member(kind, namespace); i != nil {
+		i.phase, i.again = PhaseListing, false
+		i.lists++
+		i.deferred = append([]func(){}, i.deferred...)
 	}
 }
 
 // deliver runs the effect of a callback, now or at the end of the list. mu must be locked.
 func (s *Source) deliver(kind string, at types.NamespacedName, effect func()) {
 	j := s.joinOf(at.Namespace)
+	list, isMark := strings.CutPrefix(at.Name, markName)
 	switch {
-	case at.Name == markName:
-		s.listEnds(kind, at.Namespace)
+	case isMark:
+		s.listEnds(kind, at.Namespace, list)
 	case j != nil && j.informers[kind] != nil && j.informers[kind].deferred != nil:
 		j.informers[kind].deferred = append(j.informers[kind].deferred, effect)
 	default:
@@ -197,10 +212,11 @@ func (s *Source) deliver(kind string, at types.NamespacedName, effect func()) {
 	}
 }
 
-// listEnds lets the objects of a list take effect. mu must be locked.
-func (s *Source) listEnds(kind, namespace string) {
+// listEnds lets the objects of a list take effect, unless another was received since. mu must be
+// locked.
+func (s *Source) listEnds(kind, namespace, list string) {
 	j, i := s.member(kind, namespace)
-	if i == nil || i.deferred == nil {
+	if i == nil || i.deferred == nil || list != strconv.Itoa(i.lists) {
 		return
 	}
 	effects := i.deferred
@@ -208,7 +224,10 @@ func (s *Source) listEnds(kind, namespace string) {
 	for _, effect := range effects {
 		effect()
 	}
-	i.applying, i.known, i.phase = false, true, PhaseWatching
+	i.applying, i.known = false, true
+	if !i.again {
+		i.phase = PhaseWatching
+	}
 	s.settle(j)
 }
 

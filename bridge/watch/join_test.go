@@ -47,15 +47,16 @@ func (r *joinRig) list(kind, version string, deliver func()) {
 	r.Phase(kind, "flyte", PhaseListing)
 	r.Listed(kind, "flyte", version)
 	deliver()
-	r.mark(kind, version)
+	r.end(kind, r.mark(kind, "flyte", version))
 }
 
-func (r *joinRig) mark(kind, version string) {
+// end delivers a mark.
+func (r *joinRig) end(kind string, mark any) {
 	h := r.services
 	if kind == KindRevision {
 		h = r.revisions
 	}
-	h.OnDelete(markOf(kind, "flyte")(version))
+	h.OnDelete(mark)
 }
 
 func (r *joinRig) expect(t *testing.T, what string, want ...string) {
@@ -183,7 +184,14 @@ func TestListTakesEffectAtOnce(t *testing.T) {
 	if r.State(watchedID).Service.UID != "u1" {
 		t.Error("half of a list took effect")
 	}
-	r.mark(KindService, "20")
-	r.expect(t, "the list", "12 x3 of rev-1@9 listed")
+	first := r.mark(KindService, "flyte", "20")
+	r.Listed(KindService, "flyte", "30") // before the informer has delivered the one before
+	r.end(KindService, first)
+	r.expect(t, "another list was received")
+	second = second.DeepCopy()
+	second.ResourceVersion = "25"
+	r.services.OnUpdate(nil, second)
+	r.end(KindService, r.mark(KindService, "flyte", "30"))
+	r.expect(t, "the list", "25 x3 of rev-1@9 listed")
 	r.Close()
 }
