@@ -236,6 +236,36 @@ func TestStartTogether(t *testing.T) {
 	first.waitReady()
 }
 
+// A bridge reads the last event of an app that it does not know, and finds that another one has just
+// published the state that it was about to publish. The state is published once.
+func TestTwoBridgesCreateAnApp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	w.start(cfg)
+	w.create(w.app("zero"))
+	w.waitFor(0, "created zero")
+	gate := w.natsGate()
+	late := w.startAt(gate, cfg)
+	reads := gate.holdAt("$JS.API.STREAM.MSG.GET." + cfg.Stream)
+	w.create(w.app("one"))
+	reached(t, "the second reads the last event of the app", reads)
+	w.waitFor(0, "created zero", "created one")
+	gate.release()
+	eventually(t, "the second finds the event of the other one", func() error {
+		if late.metricOf("appbridge_resyncs_total", "cause", "other_writer") == 0 {
+			return errNotYet
+		}
+		return late.bridge.Ready()
+	})
+	w.create(w.app("two"))
+	events := w.waitFor(0, "created zero", "created one", "created two")
+	must[any](t)(nil, late.stop())
+	w.endsAt(events[2].sequence)
+	w.checkHeaders(events)
+	w.converged(events)
+}
+
 // With election one publishes and the other stands by, and takes over at once
 // when the first leaves.
 func TestLeaderElection(t *testing.T) {

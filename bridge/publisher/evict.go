@@ -46,17 +46,20 @@ func (q *Queue) Evict(written uint64) {
 
 // noteRead sets the last event of an unread app that is under way, and returns its record. A
 // foreign message that was found meanwhile counts for the fence. ours is false for an event of
-// another bridge: it is behind what is accounted for.
+// another bridge: it is behind what is accounted for. The pending changes do not follow it, so that
+// the app stays unread: the next session compares.
 func (q *Queue) noteRead(id subjects.AppID, r *app.Record) (known *app.Record, ours bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ours = r.Previous() <= q.reached
+	if r.Previous() > q.reached {
+		return r, false
+	}
 	a := q.apps[id]
 	if foreign := a.record.Fence(); a.unread && foreign > r.Fence() {
 		r = r.Behind(foreign)
 	}
 	a.record, a.unread = r, false
-	return r, ours
+	return r, true
 }
 
 // WaitingFor lists the apps with pending changes that have no record in records. With all it lists
