@@ -17,6 +17,10 @@ func history(stream, bucket uint64) store.Checkpoint {
 	return store.Checkpoint{StreamID: "s1", ClusterUID: "c1", StreamName: "S", BucketName: "b", Stream: stream, Bucket: bucket}
 }
 
+func readLease(a *store.Acknowledged, c store.Checkpoint) {
+	a.ReadLease(store.LeaseCheckpoint{Checkpoint: c})
+}
+
 func TestAcknowledged(t *testing.T) {
 	t.Parallel()
 	ours, other := history(10, 20), history(50, 50)
@@ -29,12 +33,14 @@ func TestAcknowledged(t *testing.T) {
 		do    func(*store.Acknowledged)
 		want  store.Checkpoint
 	}{
-		{"a checkpoint when nothing is known", store.Checkpoint{}, func(a *store.Acknowledged) { a.Merge(ours) }, ours},
-		{"no checkpoint", ours, func(a *store.Acknowledged) { a.Merge(store.Checkpoint{}) }, ours},
-		{"an older checkpoint", ours, func(a *store.Acknowledged) { a.Merge(history(5, 25)) }, history(10, 25)},
-		{"a checkpoint of another stream, for a standby", ours, func(a *store.Acknowledged) { a.Merge(other) }, other},
-		{"a checkpoint of another stream, for a leader", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)); a.Merge(other) }, ours},
-		{"a checkpoint of another stream, for one that led", ours, func(a *store.Acknowledged) { a.Adopt(ours); a.Release(); a.Merge(other) }, other},
+		{"a checkpoint when nothing is known", store.Checkpoint{}, func(a *store.Acknowledged) { readLease(a, ours) }, ours},
+		{"no checkpoint", ours, func(a *store.Acknowledged) { readLease(a, store.Checkpoint{}) }, ours},
+		{"an older checkpoint", ours, func(a *store.Acknowledged) { readLease(a, history(5, 25)) }, history(10, 25)},
+		{"a checkpoint of another stream, for a standby", ours, func(a *store.Acknowledged) { readLease(a, other) }, other},
+		{"a checkpoint of another stream, for a leader", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)); readLease(a, other) }, ours},
+		{"a checkpoint of another stream, for one that led", ours, func(a *store.Acknowledged) { a.Adopt(ours); a.Release(); readLease(a, other) }, other},
+		{"a higher checkpoint, for a leader", ours, func(a *store.Acknowledged) { a.Adopt(ours); readLease(a, history(90, 90)) }, ours},
+		{"a checkpoint that was corrected", ours, func(a *store.Acknowledged) { readLease(a, history(90, 90)); readLease(a, history(11, 20)) }, history(11, 20)},
 		{"the same stream again", ours, func(a *store.Acknowledged) { a.Adopt(history(0, 0)) }, ours},
 		{"another stream", ours, func(a *store.Acknowledged) { a.Adopt(fresh) }, fresh},
 		{"acknowledgements", ours, func(a *store.Acknowledged) { a.NoteStream(11); a.NoteStream(9); a.NoteBucket(21) }, history(11, 21)},
@@ -84,7 +90,8 @@ func TestCheckpointInLease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := &store.Acknowledged{Now: history(7, 8)}
+	first := &store.Acknowledged{}
+	first.Adopt(history(7, 8))
 	renew(first)
 	renew(&store.Acknowledged{})
 	second := &store.Acknowledged{}
@@ -104,7 +111,12 @@ func TestCheckpointInLease(t *testing.T) {
 		t.Errorf("the checkpoint of another stream gives %+v, %v", trial.Checkpoint(), err)
 	}
 	stored.lease.Annotations[checkpointAnnotation] = "{"
-	third := &store.Acknowledged{}
+	third := &store.Acknowledged{Now: history(7, 8)}
+	renew(third)
+	if stored.lease.Annotations[checkpointAnnotation] != "{" {
+		t.Error("a replica that has compared nothing overwrites a damaged annotation")
+	}
+	third = &store.Acknowledged{}
 	if _, err := replica(third).Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || third.Checkpoint() != (store.Checkpoint{}) {
 		t.Errorf("a damaged annotation gives %+v, %v", third.Checkpoint(), err)
 	}

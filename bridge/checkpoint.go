@@ -3,9 +3,11 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -36,8 +38,11 @@ type checkpointLease struct {
 
 func (l checkpointLease) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
 	lease, err := l.LeaseInterface.Get(ctx, name, opts)
-	if err == nil {
+	switch {
+	case err == nil:
 		l.read(lease)
+	case apierrors.IsNotFound(err):
+		l.leases.known.ReadLease(store.LeaseCheckpoint{})
 	}
 	return lease, err
 }
@@ -50,28 +55,35 @@ func (l checkpointLease) Update(ctx context.Context, lease *coordinationv1.Lease
 	return l.LeaseInterface.Update(ctx, l.annotated(lease), opts)
 }
 
+// read notes the Lease's checkpoint. One of another cluster, stream or bucket is none.
 func (l checkpointLease) read(lease *coordinationv1.Lease) {
-	text := lease.Annotations[checkpointAnnotation]
-	if text == "" {
+	c := store.LeaseCheckpoint{
+		Source: fmt.Sprintf("the annotation %s of Lease %s/%s", checkpointAnnotation, lease.Namespace, lease.Name),
+		Value:  lease.Annotations[checkpointAnnotation],
+	}
+	if c.Value != "" {
+		c.Err = json.Unmarshal([]byte(c.Value), &c.Checkpoint)
+		of := l.leases.of
+		of.StreamID = c.StreamID
+		if c.Err == nil && !c.SameHistory(of) {
+			c.Checkpoint = store.Checkpoint{}
+		}
+	}
+	if l.leases.known.ReadLease(c) {
 		return
 	}
-	var w store.Checkpoint
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
-		l.leases.log.Warn("the Lease's annotation cannot be read", zap.String("annotation", checkpointAnnotation), zap.String("value", text), zap.Error(err))
-		return
-	}
-	of := l.leases.of
-	of.StreamID = w.StreamID
-	if w.SameHistory(of) {
-		l.leases.known.Merge(w)
+	now := l.leases.known.Checkpoint()
+	if c.Err != nil || c.Stream > now.Stream || c.Bucket > now.Bucket {
+		l.leases.log.Warn("another client changed the Lease's annotation; it is written again",
+			zap.String("annotation", checkpointAnnotation), zap.String("value", c.Value), zap.Error(c.Err))
 	}
 }
 
-// annotated is the Lease with the present checkpoint. A bridge that knows of no acknowledgement
-// leaves the annotation as it is.
+// annotated is the Lease with the present checkpoint. A bridge that has not compared stream and
+// bucket with the Lease's checkpoint leaves it as it is.
 func (l checkpointLease) annotated(lease *coordinationv1.Lease) *coordinationv1.Lease {
-	now := l.leases.known.Checkpoint()
-	if now.StreamID == "" {
+	now, ours := l.leases.known.ToLease()
+	if !ours {
 		return lease
 	}
 	text, err := json.Marshal(now)

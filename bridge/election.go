@@ -104,6 +104,7 @@ func (b *Bridge) term(stop context.Context, k *watch.Cluster) error {
 		defer close(ended)
 		elector.Run(ctx)
 	}()
+	defer b.memory.acknowledged.Release() // after giving the Lease back, which writes the checkpoint
 	defer func() {
 		cancel()
 		<-ended
@@ -148,7 +149,6 @@ func (b *Bridge) serveTerm(lead, stop context.Context, k *watch.Cluster) error {
 	defer checking.Wait()
 	defer end(nil)
 	err := b.sessions(lead, stop, k)
-	b.memory.acknowledged.Release()
 	if err == nil && stop.Err() == nil {
 		b.log.Warn("lost the Lease", zap.NamedError("cause", b.lease.held(b.cfg.Identity)))
 	}

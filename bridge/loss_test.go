@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func (r *rig) session(known store.Checkpoint, log *zap.Logger) *session {
 		subjects: r.storage.Subjects, nc: r.nc, js: r.js, writes: r.js, appends: r.js, log: log,
 		metrics: testMetrics(), clusterUID: testCluster, source: watch.NewSource(log, encodertest.Keeper, func(string) {}),
 	}
-	b.memory.acknowledged.Merge(known)
+	readLease(&b.memory.acknowledged, known)
 	return b.newSession(nil)
 }
 
@@ -43,6 +44,11 @@ func (r *rig) session(known store.Checkpoint, log *zap.Logger) *session {
 func (r *rig) renew(s *session) {
 	b := &Bridge{cfg: s.cfg, subjects: s.subjects, nc: s.nc, js: r.js, log: s.log, clusterUID: testCluster}
 	s.storage, s.bucket = b.newStorage(), b.newBucket(r.js)
+}
+
+func fill(ctx context.Context, st *store.Storage, to uint64) error {
+	_, err := st.Fill(ctx, subjects.LostRange{From: 2, To: to}, func() {})
+	return err
 }
 
 // One acknowledgement of a filler is lost, as when the stream's leader dies and the connection does
@@ -61,7 +67,7 @@ func TestFillWithoutAnAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- far.storage.Fill(ctx, 20) }()
+	go func() { done <- fill(ctx, far.storage, 20) }()
 	select {
 	case err := <-done:
 		t.Log("ended:", err)
@@ -81,7 +87,7 @@ func TestFillOnAClosedConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- far.storage.Fill(ctx, 1_000_000) }()
+	go func() { done <- fill(ctx, far.storage, 1_000_000) }()
 	r.poll("fillers are under way", func() bool { return r.lastSequence() >= 50 })
 	far.nc.Close()
 	select {
@@ -108,7 +114,7 @@ func TestFillInterruptedAtItsEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- far.storage.Fill(ctx, to) }()
+	go func() { done <- fill(ctx, far.storage, to) }()
 	r.poll("the last filler is stored", func() bool { return r.lastSequence() == to })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -124,14 +130,14 @@ func TestFillInterruptedAtItsEnd(t *testing.T) {
 	if got := fillers(); got != to-1 {
 		t.Fatalf("the stream holds %d fillers, want %d: this test tests nothing", got, to-1)
 	}
-	if err := r.storage.Fill(t.Context(), to); err != nil {
+	if _, err := r.session(store.Checkpoint{}, zap.NewNop()).open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := fillers(); got > 0 {
 		t.Errorf("the stream still holds %d fillers", got)
 	}
-	if got := r.lastSequence(); got != to {
-		t.Errorf("the stream ends at %d, want %d", got, to)
+	if got := r.lastSequence(); got != to+1 {
+		t.Errorf("the stream ends at %d, want %d and the notice", got, to)
 	}
 }
 
@@ -150,7 +156,7 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 40_000})
+		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 40_000}, func() {})
 		done <- err
 	}()
 	r.poll("fillers are under way", func() bool { return r.lastSequence() >= 2000 })
@@ -292,8 +298,8 @@ func TestStandbyWithAnOldIdentity(t *testing.T) {
 	standby := &store.Acknowledged{}
 	old, now := history(100, 100), history(20, 30)
 	old.StreamID = "old"
-	standby.Merge(old)
-	standby.Merge(now) // the Lease as the leader writes it by now
+	readLease(standby, old)
+	readLease(standby, now) // the Lease as the leader writes it by now
 	if got := standby.Checkpoint(); got != now {
 		t.Errorf("the standby goes by %+v, the Lease holds %+v", got, now)
 	}
@@ -351,31 +357,6 @@ func confirmsTheBucket(t *testing.T) (inTime bool) {
 	return true
 }
 
-// The stream's metadata name a lost range that is above the stream's end: they survived a rollback
-// of the messages, as with one replica in a cluster of servers. Those sequences were used.
-func TestMetadataAboveTheEnd(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.publishApps(10)
-	r.project()
-	if err := r.storage.LookUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if r.storage.Stream, err = r.storage.Mark(t.Context(), "stream", r.storage.Stream, map[string]string{
-		subjects.MetadataLostRanges: subjects.FormatLostRanges([]subjects.LostRange{{From: 12, To: 20}}),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	s := r.session(store.Checkpoint{}, zap.NewNop())
-	if _, err := s.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.lastSequence(); got < 20 {
-		t.Errorf("the stream goes on at %d, 20 was used before", got+1)
-	}
-}
-
 // A stream from which nobody may purge.
 func TestFillWhereNothingCanBePurged(t *testing.T) {
 	t.Parallel()
@@ -386,7 +367,7 @@ func TestFillWhereNothingCanBePurged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := r.storage.Fill(t.Context(), 20); err == nil {
+		if err := fill(t.Context(), r.storage, 20); err == nil {
 			return
 		} else {
 			t.Logf("try %d: %v", i, err)
@@ -421,7 +402,16 @@ func (r *rig) healedWell(to uint64) {
 	if info.State.LastSeq <= to {
 		r.t.Errorf("the stream ends at %d", info.State.LastSeq)
 	}
-	if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || !strings.Contains(m[subjects.MetadataLostRanges], strconv.FormatUint(to, 10)) {
+	if err := r.storage.LookUp(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.storage.ReadLosses(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+	if got, want := r.storage.Lost(), (subjects.LostRange{From: 11, To: to}); len(got) != 1 || got[0] != want {
+		r.t.Errorf("the stream names the lost ranges %v, want %v", got, want)
+	}
+	if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || m[subjects.MetadataLostRanges] != "" {
 		r.t.Errorf("the metadata are %v", m)
 	}
 }
@@ -492,9 +482,12 @@ func TestTwoHealAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Log(info.State.LastSeq, info.State.Subjects, info.Config.Metadata)
-		if m := info.Config.Metadata; m[subjects.MetadataLostPending] != "" || !strings.Contains(m[subjects.MetadataLostRanges], "5000") || info.State.Subjects[r.storage.Subjects.Lost()] > 0 {
-			t.Errorf("the metadata are %v; the stream holds %v", m, info.State.Subjects)
+		if err := r.storage.ReadLosses(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(info.State.LastSeq, info.State.Subjects, r.storage.Lost())
+		if !slices.Contains(r.storage.Lost(), subjects.LostRange{From: 11, To: 5000}) || info.State.Subjects[r.storage.Subjects.Lost()] > 0 {
+			t.Errorf("the lost ranges are %v; the stream holds %v", r.storage.Lost(), info.State.Subjects)
 		}
 	}
 }

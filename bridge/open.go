@@ -19,12 +19,18 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	if err := st.Inspect(ctx); err != nil {
 		return nil, err
 	}
+	if err := st.ReadLosses(ctx); err != nil {
+		return nil, err
+	}
 	snap, err := s.loadBucket(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// Again: another bridge may have gone on while the bucket was read.
 	if err := st.LookUp(ctx); err != nil {
+		return nil, err
+	}
+	if err := st.ReadLosses(ctx); err != nil {
 		return nil, err
 	}
 	if err := st.Identify(s.acknowledged.Checkpoint(), snap.Position); err != nil {
@@ -55,17 +61,17 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 		s.memory.reported.Bucket = subjects.LostRange{}
 	}
 	if missing != (store.Loss{}) {
-		if err := st.ConfirmLoss(ctx, snap.Last); err != nil {
+		if err := st.ConfirmLoss(ctx, store.TailConfirm, snap.Last); err != nil {
 			return nil, err
 		}
-		s.reportLoss(missing)
 	}
 	if missing.Stream.To > 0 {
 		s.memory.claim.Forget() // the metadata may be those of an earlier time
 	}
-	known := s.acknowledged.Adopt(st.Checkpoint())
-	s.acknowledged.NoteStream(snap.Position)
-	known.Stream = max(s.acknowledged.Reached(), snap.Position) // what was sent may have been delivered
+	own, lease, reached := s.acknowledged.Known(st.Checkpoint())
+	known := st.Checkpoint()
+	// What was sent may have been delivered.
+	known.Stream, known.Bucket = max(reached, lease.Stream, snap.Position, st.Accepted()), max(own.Bucket, lease.Bucket)
 	made := st.Bucket == nil
 	if err := st.Establish(ctx, known); err != nil {
 		return nil, err
@@ -79,6 +85,8 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	if err := s.heal(ctx, missing, snap); err != nil {
 		return nil, err
 	}
+	known.Stream = max(own.Stream, lease.Stream, snap.Position)
+	s.acknowledged.Adopt(st.AsOfNotice(known))
 	return snap, nil
 }
 
@@ -92,42 +100,59 @@ func (s *session) loadBucket(ctx context.Context) (*store.Snapshot, error) {
 }
 
 // reportLoss names what is lost, once for each range.
-func (s *session) reportLoss(missing store.Loss) {
-	for _, l := range []struct {
-		lost, reported *subjects.LostRange
-		storage, text  string
-		name           zap.Field
-	}{
-		{&missing.Stream, &s.memory.reported.Stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream)},
-		{&missing.Bucket, &s.memory.reported.Bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket)},
-	} {
-		if l.lost.To == 0 || l.reported.Contains(l.lost.From) && l.reported.Contains(l.lost.To) {
-			continue // an earlier try to heal it was interrupted
-		}
-		*l.reported = *l.lost
-		s.metrics.lostSequences.WithLabelValues(l.storage).Add(float64(l.lost.To - l.lost.From + 1))
-		s.log.Error(l.text, l.name, zap.Uint64("from", l.lost.From), zap.Uint64("to", l.lost.To))
+func (s *session) reportLoss(lost subjects.LostRange, reported *subjects.LostRange, storage, text string, name zap.Field) {
+	if isReported(lost, *reported) {
+		return // an earlier try to heal it was interrupted
 	}
+	*reported = lost
+	s.metrics.lostSequences.WithLabelValues(storage).Add(float64(lost.To - lost.From + 1))
+	s.log.Error(text, name, zap.Uint64("from", lost.From), zap.Uint64("to", lost.To))
 }
 
+func isReported(lost, reported subjects.LostRange) bool {
+	return reported.Contains(lost.From) && reported.Contains(lost.To)
+}
+
+// heal repairs stream and bucket. It names a loss once an append proves that the end is too short.
 func (s *session) heal(ctx context.Context, missing store.Loss, snap *store.Snapshot) error {
 	if lost := missing.Stream; lost.To > 0 {
 		s.status.set(fmt.Sprintf("the stream lost acknowledged events %s; filling the range", lost))
-		noticed, err := s.storage.HealStream(ctx, lost)
-		if err != nil {
-			return err
+		report := func() {
+			s.reportLoss(lost, &s.memory.reported.Stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream))
 		}
-		s.acknowledged.NoteStream(noticed)
+		noticed, err := s.storage.HealStream(ctx, lost, report)
+		if err != nil {
+			return s.refused(ctx, err, isReported(lost, s.memory.reported.Stream), snap.Last, report)
+		}
 		s.log.Info("the lost range is filled", zap.Stringer("lost", lost), zap.Uint64("notice", noticed))
 		s.memory.reported.Stream = subjects.LostRange{}
+	} else if err := s.storage.RemoveFillers(ctx); err != nil {
+		return err
 	}
 	if lost := missing.Bucket; lost.To > 0 {
 		s.status.set(fmt.Sprintf("the bucket lost acknowledged entries %s; carrying it past them", lost))
-		if err := s.storage.HealBucket(ctx, snap, lost.To); err != nil {
-			return err
+		report := func() {
+			s.reportLoss(lost, &s.memory.reported.Bucket, storageBucket, "the bucket lost acknowledged entries", zap.String("bucket", s.cfg.Bucket))
+		}
+		if err := s.storage.HealBucket(ctx, snap, lost.To, report); err != nil {
+			return s.refused(ctx, err, isReported(lost, s.memory.reported.Bucket), snap.Last, report)
 		}
 		snap.Last = lost.To
 		s.memory.reported.Bucket = subjects.LostRange{}
 	}
 	return nil
+}
+
+// refused names a loss that cannot be healed, since the stream or the bucket takes no message: no
+// append will prove it. It waits until a leader that was cut off would have stepped down.
+func (s *session) refused(ctx context.Context, err error, reported bool, bucketLast uint64, report func()) error {
+	if !store.IsRefused(err) || reported {
+		return err
+	}
+	s.status.set(err.Error())
+	if changed := s.storage.ConfirmLoss(ctx, store.RefusedConfirm, bucketLast); changed != nil {
+		return changed
+	}
+	report()
+	return err
 }

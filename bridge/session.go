@@ -303,7 +303,11 @@ func await[T any](ctx context.Context, s *session, what string, op func(context.
 		}
 		return err
 	}, func(err error, _ time.Duration) {
-		s.status.set(fmt.Sprintf("waiting for %s: %v", what, err))
+		if errors.As(err, new(*store.OutsideError)) {
+			s.status.set(err.Error()) // an operator has to act
+		} else {
+			s.status.set(fmt.Sprintf("waiting for %s: %v", what, err))
+		}
 		report.Warn("waiting for "+what, err)
 	})
 	return result, err

@@ -34,8 +34,6 @@
 //	appbridge-cluster-name    production
 //	appbridge-stream          FLYTE_APPS
 //	appbridge-stream-id       pX2mVQkQGm3rXo0dJq8b1w
-//	appbridge-lost-ranges     1040-1047,2101-2101
-//	appbridge-lost-pending    3307-3350
 //	appbridge-reset-sequence  1047
 //	appbridge-first-sequence  5121
 //	appbridge-shape           base-domain=apps.example.com;encoding=json;ingress-port=0;pod-conditions=false;scheme=https
@@ -48,10 +46,6 @@
 // marked. A stream that replaces a missing one, or is restored from a backup, keeps it. Stream and
 // bucket with different identities do not belong together; one without it, from an older version of
 // appbridge, fits any.
-//
-// The stream alone names the newest ranges of sequences that it lost, oldest loss first, and the
-// range of which there is no notice yet (see Messages of the stream itself). Both ends belong to a
-// range. See [ParseLostRanges] and [ParseLostRange].
 //
 // appbridge-reset-sequence is on both once an operator has accepted that the cluster's history was
 // reset (etcd restored from a backup): events up to it belong to the history that is over.
@@ -259,8 +253,9 @@
 //	flyte.apps.events.lost      a filler
 //	flyte.apps.events.notice    a notice of loss
 //
-// Fillers are purged at once, and a reader skips one. A gap in the sequences is no loss, since
-// retention and purges make gaps too. A notice names the first and the last lost sequence:
+// Fillers are purged, the newest once there is a notice, and a reader skips one. A gap in the
+// sequences is no loss, since retention and purges make gaps too. A notice, and each filler in front
+// of it, names the first and the last lost sequence:
 //
 //	Flyte-Lost-From   1040
 //	Flyte-Lost-To     1047
@@ -277,11 +272,13 @@
 //   - reads the bucket again if it keeps the state of apps: an app that existed only inside the
 //     range has no event, and the bucket does not have it. An entry or a marker with a
 //     Flyte-Event-Sequence in the range is about to be replaced: the reader reads again until there
-//     is none.
+//     is none, or the stream has the event of each.
 //
 // A reader with the filter of a project receives no notice, unless it adds flyte.apps.events.notice
-// as a second filter. The metadata of the stream name the newest ranges for a reader that was
-// not there. See [ParseNotice].
+// as a second filter. A reader that was not there finds the notices in the stream. Older
+// versions of appbridge also named the newest ranges, and the one of which there was no notice yet,
+// in the metadata appbridge-lost-ranges and appbridge-lost-pending of the stream. See [ParseNotice],
+// [ParseLostRanges] and [ParseLostRange].
 //
 // # Errors
 //

@@ -22,12 +22,13 @@ const (
 	MetadataResetSequence = "appbridge-reset-sequence"
 	// MetadataFirstSequence holds where a stream begins that was made in place of a missing one.
 	MetadataFirstSequence = "appbridge-first-sequence"
-	MetadataLostRanges    = "appbridge-lost-ranges"  // on the stream: as of FormatLostRanges
-	MetadataLostPending   = "appbridge-lost-pending" // on the stream: a LostRange being filled
 	// MetadataShape, on the stream, has the options that decide how an App looks, of the bridge that
 	// began to lead last; MetadataShapeOf the random text of the term in which they were written.
 	MetadataShape   = "appbridge-shape"
 	MetadataShapeOf = "appbridge-shape-of"
+	// Older versions wrote these to the stream; its notices of loss have the ranges.
+	MetadataLostRanges  = "appbridge-lost-ranges"  // as of FormatLostRanges
+	MetadataLostPending = "appbridge-lost-pending" // a LostRange being filled
 )
 
 // Limits of names.

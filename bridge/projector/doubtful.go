@@ -29,7 +29,7 @@ type doubtful struct {
 	// fields below are those of a suspect, which has none.
 	damaged *app.Record
 	known   bool         // the projector had written the key before
-	held    *store.Entry // nil: the key is gone
+	held    *store.Entry // nil: the key is gone; also of a damaged record that has an entry
 	other   bool         // the stream has another app's event at the entry's sequence, and none of this app
 }
 
@@ -58,7 +58,7 @@ func (p *Projector) readDoubtful(ctx context.Context, snap *store.Snapshot, susp
 }
 
 func (p *Projector) read(ctx context.Context, d *doubtful) error {
-	if d.damaged == nil {
+	if d.damaged == nil || d.damaged.Held != nil {
 		m, err := store.OrNone(p.bucket.Last(ctx, d.id))
 		if err != nil {
 			return err
@@ -135,6 +135,10 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 		p.restored(d.id, lastRecord(d.last))
 		if d.damaged.Entry == 0 && p.bucket.KeepsNoMarker(d.last, time.Now()) {
 			p.forget(d.id, false)
+			return nil
+		}
+		if d.held != nil && p.bucket.Mismatch(d.id, d.last, d.held, time.Now()) == nil {
+			p.trust(d) // the stream has the entry's event, although a notice names its sequence
 			return nil
 		}
 	} else {

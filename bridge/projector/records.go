@@ -48,7 +48,7 @@ func (p *Projector) apply(d *delivery) entry {
 	case p.subjects.IsLost(d.subject):
 		return entry{}
 	case p.subjects.IsNotice(d.subject):
-		p.notice(d.sequence, d.header.Get(subjects.HeaderLostFrom), d.header.Get(subjects.HeaderLostTo))
+		p.notice(d.sequence, d.header)
 		return entry{}
 	case d.foreign != nil:
 		p.metrics.foreignMessages.Inc()

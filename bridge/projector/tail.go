@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
@@ -147,8 +148,9 @@ func (p *Projector) removed(from, to uint64) error {
 	return err
 }
 
-func (p *Projector) notice(sequence uint64, from, to string) {
-	lost, err := subjects.ParseNotice(from, to)
+func (p *Projector) notice(sequence uint64, header nats.Header) {
+	p.known.NoteNotice(sequence)
+	lost, err := store.ParseNotice(sequence, header)
 	if err != nil {
 		p.log.Warn("cannot parse a notice of loss in the stream", zap.Uint64("sequence", sequence), zap.Error(err))
 		return

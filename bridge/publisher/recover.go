@@ -107,6 +107,14 @@ func (p *Publisher) account(ctx context.Context, last uint64) error {
 			p.queue.noteForeign(id, m.Sequence) // a refused event's fence is moved behind it later
 		case originOther:
 			others[id] = m
+		case originNoApp:
+			switch {
+			case p.cfg.Subjects.IsNotice(m.Subject):
+				p.known.NoteNotice(m.Sequence)
+			case p.cfg.Subjects.IsLost(m.Subject) && m.Header.Get(subjects.HeaderLostFrom) != "":
+				// What is lost, and up to where, is found when the next session begins.
+				return fmt.Errorf("%w: another bridge fills a lost range of stream %s", store.ErrLostTail, p.cfg.Stream)
+			}
 		}
 	}
 	if len(others) > 0 {

@@ -27,13 +27,21 @@ func beginAt(metadata map[string]string, known uint64) map[string]string {
 	return metadata
 }
 
-// begun is the sequence that a stream ends at, or has to be carried to before anything is appended.
+// begun is the sequence that a stream ends at, or that an empty one has to be carried to before
+// anything is appended.
 func begun(info *jetstream.StreamInfo) uint64 {
-	last := info.State.LastSeq
-	if first, err := firstSequence(info); err == nil && first > 0 {
-		last = max(last, first-1)
+	if info.State.Msgs > 0 {
+		return info.State.LastSeq
 	}
-	return last
+	return max(info.State.LastSeq, beforeFirst(info))
+}
+
+// beforeFirst is the sequence behind which the metadata of a stream have it begin, 0 without one.
+func beforeFirst(info *jetstream.StreamInfo) uint64 {
+	if first, err := firstSequence(info); err == nil && first > 0 {
+		return first - 1
+	}
+	return 0
 }
 
 // firstSequence is the first sequence that the metadata of a stream have, 0 without one. It is an
@@ -58,14 +66,15 @@ func checkFirst(field, name string, info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// carryStream carries a stream that was just made behind the sequences that were acknowledged.
+// carryStream carries an empty stream behind the sequences that were acknowledged. One with messages
+// that ends earlier has lost its tail.
 func (s *Storage) carryStream(ctx context.Context) error {
 	to := begun(s.Stream)
 	if s.Stream.State.LastSeq >= to {
 		return nil
 	}
-	if err := s.Fill(ctx, to); err != nil {
-		return fmt.Errorf("carry stream %s past sequence %d: %w", s.Config.Stream, to, err)
+	if err := s.carryEmpty(ctx, "stream", s.Config.Stream, to); err != nil {
+		return err
 	}
 	s.Log.Info("the stream goes on behind what was acknowledged", zap.String("stream", s.Config.Stream), zap.Uint64("firstSequence", to+1))
 	return s.ReadStream(ctx)
@@ -74,24 +83,24 @@ func (s *Storage) carryStream(ctx context.Context) error {
 // carryBucket is carryStream of the bucket's stream. One with entries is carried by HealBucket.
 func (s *Storage) carryBucket(ctx context.Context) (err error) {
 	to := begun(s.Bucket)
-	if s.Bucket.State.LastSeq >= to || s.Bucket.State.Msgs > 0 {
+	if s.Bucket.State.LastSeq >= to {
 		return nil
 	}
-	if err := s.carryEmptyBucket(ctx, to); err != nil {
+	if err := s.carryEmpty(ctx, "bucket", s.Bucket.Config.Name, to); err != nil {
 		return err
 	}
 	s.Bucket, err = s.existing(ctx, s.Bucket.Config.Name)
 	return err
 }
 
-// carryEmptyBucket has the stream of a bucket without messages go on behind sequence to.
-func (s *Storage) carryEmptyBucket(ctx context.Context, to uint64) error {
-	stream, err := s.JS.Stream(ctx, subjects.BucketStream(s.Config.Bucket))
+// carryEmpty has a stream without messages go on behind sequence to.
+func (s *Storage) carryEmpty(ctx context.Context, what, name string, to uint64) error {
+	stream, err := s.JS.Stream(ctx, name)
 	if err == nil {
 		err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
 	}
 	if err != nil {
-		return fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
+		return fmt.Errorf("carry %s %s past sequence %d: %w", what, name, to, err)
 	}
 	return nil
 }

@@ -132,16 +132,27 @@ func (s *Storage) explainCreate(what string, err error) error {
 }
 
 // Mark writes metadata that a stream lacks. An empty value removes the key.
+//
+// The server replaces the whole configuration and compares nothing: what another client changes
+// between the read and the update is undone. So only a session's start, and an operator's
+// --accept-reset, write metadata, and only those that a stream lacks.
 func (s *Storage) Mark(ctx context.Context, what string, info *jetstream.StreamInfo, metadata map[string]string) (*jetstream.StreamInfo, error) {
-	missing := maps.Clone(metadata)
-	maps.DeleteFunc(missing, func(k, v string) bool { return info.Config.Metadata[k] == v })
-	if len(missing) == 0 {
+	lacks := func(of *jetstream.StreamInfo) map[string]string {
+		missing := maps.Clone(metadata)
+		maps.DeleteFunc(missing, func(k, v string) bool { return of.Config.Metadata[k] == v })
+		return missing
+	}
+	if len(lacks(info)) == 0 {
 		return info, nil
 	}
 	// Read again: the configuration may have changed since.
 	now, err := s.existing(ctx, info.Config.Name)
 	if err != nil {
 		return nil, err
+	}
+	missing := lacks(now)
+	if len(missing) == 0 {
+		return now, nil
 	}
 	cfg := now.Config
 	cfg.Metadata = map[string]string{}

@@ -22,7 +22,7 @@ var ErrNoLeader = errors.New("the stream has no leader")
 // A leader that was cut off from its group answers for about 10 s more. So an end that is too short
 // is proven only by an append that expects it.
 func LookUp(ctx context.Context, js jetstream.JetStream, name string, opts ...jetstream.StreamInfoOpt) (jetstream.Stream, *jetstream.StreamInfo, error) {
-	handle, err := js.Stream(ctx, name)
+	handle, err := js.Stream(ctx, name) //nolint:forbidigo // this is LookUp
 	if err != nil {
 		return nil, nil, Unavailable("look up stream "+name, err)
 	}

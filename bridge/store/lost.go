@@ -1,11 +1,9 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"math"
 	"strconv"
 	"time"
 
@@ -21,17 +19,9 @@ const (
 	// TailConfirm is how long a stream has to end before what it acknowledged to count as lost: a
 	// leader that was just elected may not have applied everything yet.
 	TailConfirm = time.Second
-	// farAhead is how far the bucket may be ahead of everything else that is known. Entries beyond
-	// that are not of this stream, or were made up.
-	farAhead = 1_000_000
-	// fillChunk is how many fillers a stream holds at most at one time.
-	fillChunk = 10_000
-	// fillerBytes is what a filler takes of a stream's limit, with some room.
-	fillerBytes = 512
-	// WriteWindow is how many writes may be unacknowledged.
-	WriteWindow = 256
-	// lostRanges is how many ranges the stream's metadata keep.
-	lostRanges = 16
+	// RefusedConfirm is how long if the stream refuses fillers, so that no append proves its end. A
+	// leader that was cut off from its group steps down after about 10 s.
+	RefusedConfirm = 20 * time.Second
 )
 
 // Loss is what stream and bucket lack of what they acknowledged.
@@ -40,63 +30,249 @@ type Loss struct {
 	Bucket subjects.LostRange // of sequences of the bucket's stream
 }
 
-// LossOf compares what was acknowledged with what exists. position is the highest in the bucket.
-func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64) (Loss, error) {
-	var l Loss
-	known, reached := acknowledged.Checkpoint(), acknowledged.Reached()
-	if !known.SameHistory(s.Checkpoint()) {
-		known, reached = Checkpoint{}, 0
+// losses is what the stream itself has of its losses.
+type losses struct {
+	notices []notice           // oldest first
+	filler  uint64             // sequence of the newest filler, 0 without one
+	filling subjects.LostRange // of the newest filler, if there is no notice behind it; else zero
+	pending subjects.LostRange // that an older version was filling, according to the metadata
+}
+
+// notice is a notice of loss in the stream.
+type notice struct {
+	sequence uint64
+	lost     subjects.LostRange
+}
+
+// ParseNotice reads the notice of loss that the stream has at sequence. Its range ends before it.
+func ParseNotice(sequence uint64, header nats.Header) (subjects.LostRange, error) {
+	lost, err := subjects.ParseNotice(header.Get(subjects.HeaderLostFrom), header.Get(subjects.HeaderLostTo))
+	if err == nil && lost.To >= sequence {
+		return subjects.LostRange{}, fmt.Errorf("%w: the range %s does not end before the notice", subjects.ErrMalformed, lost)
 	}
-	if s.Bucket != nil && bucketLast < known.Bucket && (s.Bucket.State.Msgs > 0 || begun(s.Bucket) < known.Bucket) {
-		l.Bucket = subjects.LostRange{From: bucketLast + 1, To: known.Bucket}
+	return lost, err
+}
+
+// ReadLosses reads from the stream's leader which ranges the stream has lost, and which of them is
+// not filled yet.
+func (s *Storage) ReadLosses(ctx context.Context) error {
+	var found losses
+	if s.Stream == nil {
+		s.losses = found
+		return nil
+	}
+	// The filler first: a notice that is appended meanwhile is then behind it.
+	filler, err := OrNone(LastMessage(ctx, s.JS, s.Config.Stream, s.Subjects.Lost()))
+	if err != nil {
+		return err
+	}
+	if err := NewReader(s.JS, s.Config.Stream, s.Subjects).EachMessage(ctx, s.Subjects.Notice(), 1, math.MaxUint64, func(m *Message) {
+		lost, err := ParseNotice(m.Sequence, m.Header)
+		if err != nil {
+			s.Log.Warn("cannot parse a notice of loss in the stream", zap.Uint64("sequence", m.Sequence), zap.Error(err))
+			return
+		}
+		found.notices = append(found.notices, notice{m.Sequence, lost})
+	}); err != nil {
+		return err
+	}
+	if filler != nil {
+		found.filler = filler.Sequence
+		found.filling = fillingOf(filler, found.newest())
+	}
+	if found.pending, err = s.pendingRange(ctx, found); err != nil {
+		return err
+	}
+	s.losses = found
+	return nil
+}
+
+// fillingOf is the range that the newest filler names, zero if there is a notice behind the filler.
+// The fillers of older versions name none.
+func fillingOf(filler *Message, noticed uint64) subjects.LostRange {
+	lost, err := subjects.ParseNotice(filler.Header.Get(subjects.HeaderLostFrom), filler.Header.Get(subjects.HeaderLostTo))
+	if err != nil || noticed > filler.Sequence || lost.From > filler.Sequence {
+		return subjects.LostRange{}
+	}
+	if lost.To < filler.Sequence || lost.To-filler.Sequence > farAhead {
+		lost.To = filler.Sequence
+	}
+	return lost
+}
+
+// pendingRange is the range that the metadata name as being filled. Only older versions write it.
+// It is zero if a notice names the range, or if the stream has the range's first event after all.
+func (s *Storage) pendingRange(ctx context.Context, found losses) (subjects.LostRange, error) {
+	value := metadataOf(s.Stream, subjects.MetadataLostPending)
+	if value == "" {
+		return subjects.LostRange{}, nil
+	}
+	pending, err := subjects.ParseLostRange(value)
+	if err != nil {
+		s.Log.Warn("cannot parse the stream's metadata", zap.String("key", subjects.MetadataLostPending), zap.Error(err))
+		return subjects.LostRange{}, nil
+	}
+	if found.covers(pending) {
+		return subjects.LostRange{}, nil
+	}
+	m, err := OrNone(MessageAt(ctx, s.JS, s.Config.Stream, pending.From))
+	if err != nil {
+		return subjects.LostRange{}, err
+	}
+	if m != nil && !s.Subjects.IsLost(m.Subject) {
+		s.Log.Warn("the range that the stream's metadata name as lost exists", zap.String("key", subjects.MetadataLostPending), zap.Stringer("range", pending))
+		return subjects.LostRange{}, nil
+	}
+	return pending, nil
+}
+
+// newest is the sequence of the newest notice, noNotice without one.
+func (l losses) newest() uint64 {
+	if len(l.notices) == 0 {
+		return noNotice
+	}
+	return l.notices[len(l.notices)-1].sequence
+}
+
+// covers reports whether one notice names the whole range.
+func (l losses) covers(r subjects.LostRange) bool {
+	for _, n := range l.notices {
+		if n.lost.From <= r.From && r.To <= n.lost.To {
+			return true
+		}
+	}
+	return false
+}
+
+// Lost are the ranges that the stream is known to have lost, oldest loss first, as of ReadLosses.
+func (s *Storage) Lost() (ranges []subjects.LostRange) {
+	for _, n := range s.losses.notices {
+		ranges = MergeRanges(ranges, []subjects.LostRange{n.lost})
+	}
+	for _, r := range []subjects.LostRange{s.losses.filling, s.losses.pending} {
+		if r.To > 0 {
+			ranges = MergeRanges(ranges, []subjects.LostRange{r})
+		}
+	}
+	return ranges
+}
+
+// LossOf compares what was acknowledged with what exists, and with what ReadLosses found. position is
+// the highest in the bucket. The range of the stream begins at the first end that anyone saw: one that
+// is being filled, or was filled by a bridge that knew less of it, keeps its begin.
+//
+// It returns an *OutsideError if a value that was read from outside cannot be.
+func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64) (Loss, error) {
+	own, lease, reached := acknowledged.Known(s.Checkpoint())
+	if err := s.checkOutside(own, lease, position, bucketLast); err != nil {
+		return Loss{}, err
+	}
+	var l Loss
+	if to := max(own.Bucket, lease.Bucket); s.Bucket != nil && bucketLast < to && begun(s.Bucket) < to {
+		l.Bucket = subjects.LostRange{From: bucketLast + 1, To: to}
 	}
 	if s.Stream == nil {
 		return l, nil // it is created behind what was acknowledged
 	}
-	pending, unfinished := s.pendingRange()
-	highest, last := max(position, known.Stream), s.Stream.State.LastSeq
-	for _, r := range s.Lost() {
-		highest = max(highest, r.To) // the metadata may outlive the messages
+	last, highest := s.Stream.State.LastSeq, max(own.Stream, lease.Stream, s.Accepted())
+	if position > last && (s.madeByHand() || position > max(last, highest)+farAhead) {
+		return Loss{}, s.otherHistory("it reflects sequence %d, but stream %s ends at %d", position, s.Config.Stream, last)
 	}
-	switch {
-	case last >= highest && unfinished:
-		l.Stream = pending // filled, but there is no notice yet
-	case begun(s.Stream) >= highest:
-	case s.madeByHand(), position > max(last, known.Stream)+farAhead:
-		return Loss{}, s.otherHistory("it reflects sequence %d, but stream %s ends at %d",
-			highest, s.Config.Stream, last)
-	default:
+	if highest = max(highest, position, beforeFirst(s.Stream)); highest > begun(s.Stream) {
+		if s.madeByHand() {
+			return Loss{}, s.otherHistory("it reflects sequence %d, but stream %s ends at %d", highest, s.Config.Stream, last)
+		}
 		// What was not acknowledged may have been delivered all the same.
 		l.Stream = subjects.LostRange{From: last + 1, To: max(highest, reached)}
-		if unfinished {
-			l.Stream.From = min(l.Stream.From, pending.From)
+	}
+	for _, r := range append(s.losses.unnamed(own, lease.Checkpoint), s.losses.filling, s.losses.pending) {
+		switch {
+		case r.To == 0:
+		case l.Stream.To == 0:
+			l.Stream = r
+		default:
+			l.Stream = subjects.LostRange{From: min(l.Stream.From, r.From), To: max(l.Stream.To, r.To)}
 		}
 	}
 	return l, nil
 }
 
-// pendingRange is the lost range of which there is no notice yet.
-func (s *Storage) pendingRange() (subjects.LostRange, bool) {
-	pending, err := subjects.ParseLostRange(metadataOf(s.Stream, subjects.MetadataLostPending))
-	return pending, err == nil
-}
-
-// Lost are the ranges that the stream is known to have lost, oldest first.
-func (s *Storage) Lost() []subjects.LostRange {
-	ranges, err := subjects.ParseLostRanges(metadataOf(s.Stream, subjects.MetadataLostRanges))
-	if err != nil {
-		s.Log.Warn("cannot parse the stream's metadata", zap.String("key", subjects.MetadataLostRanges), zap.Error(err))
-	}
-	if pending, ok := s.pendingRange(); ok {
-		ranges = MergeRanges(ranges, []subjects.LostRange{pending})
+// unnamed are the ranges that were lost of what checkpoints know, and that no notice names to their
+// end. A checkpoint has another message where the stream has a notice that the checkpoint is not as
+// of: another bridge has healed the same loss, and it knew less. What it appended has sequences that
+// were used before.
+func (l losses) unnamed(checkpoints ...Checkpoint) (ranges []subjects.LostRange) {
+	for _, c := range checkpoints {
+		for _, n := range l.notices {
+			r := subjects.LostRange{From: n.lost.From, To: c.Stream}
+			if c.Notice > 0 && c.Notice < n.sequence && n.sequence <= c.Stream && !l.covers(r) {
+				ranges = append(ranges, r)
+			}
+		}
 	}
 	return ranges
 }
 
-// ConfirmLoss reads the ends of stream and bucket again later; an error: one has changed.
-func (s *Storage) ConfirmLoss(ctx context.Context, bucketLast uint64) error {
+// checkOutside checks the values that others can write: the Lease's checkpoint and metadata.
+func (s *Storage) checkOutside(own Checkpoint, lease LeaseCheckpoint, position, bucketLast uint64) error {
+	e := ends{highest: max(own.Stream, position), bucketLast: max(own.Bucket, bucketLast)}
+	if s.Bucket != nil {
+		e.bucket = s.Config.Bucket
+	}
+	if s.Stream != nil {
+		e.stream, e.highest = s.Config.Stream, max(e.highest, s.Stream.State.LastSeq)
+	}
+	if lease.Err != nil {
+		return lease.outside("it cannot be parsed: "+lease.Err.Error(), e)
+	}
+	if problem := tooHigh(position); problem != "" {
+		return s.otherHistory("it reflects sequence %d: %s", position, problem)
+	}
+	for _, problem := range []string{e.checkStream(lease.Stream), e.checkBucket(lease.Bucket)} {
+		if problem != "" {
+			return lease.outside(problem, e)
+		}
+	}
+	e.highest = max(e.highest, lease.Stream)
+	if pending := s.losses.pending; pending.To > 0 {
+		if problem := e.checkStream(pending.To); problem != "" {
+			return outsideMetadata(subjects.MetadataLostPending, "stream "+s.Config.Stream, pending.String(), problem)
+		}
+	}
+	for name, info := range map[string]*jetstream.StreamInfo{"stream " + s.Config.Stream: s.Stream, "bucket " + s.Config.Bucket: s.Bucket} {
+		value := metadataOf(info, subjects.MetadataResetSequence)
+		if value == "" {
+			continue
+		}
+		problem := "it is no sequence"
+		if sequence, err := strconv.ParseUint(value, 10, 64); err == nil {
+			problem = e.checkStream(sequence)
+		}
+		if problem != "" {
+			return outsideMetadata(subjects.MetadataResetSequence, name, value, problem)
+		}
+	}
+	return nil
+}
+
+func outsideMetadata(key, of, value, problem string) error {
+	return &OutsideError{
+		Source: fmt.Sprintf("the metadata %s of %s", key, of), Value: value, Problem: problem,
+		Repair: "correct it, or remove the key",
+	}
+}
+
+func (c LeaseCheckpoint) outside(problem string, e ends) error {
+	return &OutsideError{
+		Source: c.Source, Value: c.Value, Problem: problem,
+		Repair: fmt.Sprintf("delete the annotation, or set its stream to %d and its bucket to %d if nothing was lost", e.highest, e.bucketLast),
+	}
+}
+
+// ConfirmLoss reads the ends of stream and bucket again after wait; an error: one has changed.
+func (s *Storage) ConfirmLoss(ctx context.Context, wait time.Duration, bucketLast uint64) error {
 	stream := s.Stream
-	if err := retry.Wait(ctx, TailConfirm); err != nil {
+	if err := retry.Wait(ctx, wait); err != nil {
 		return err
 	}
 	if err := s.LookUp(ctx); err != nil {
@@ -109,174 +285,4 @@ func (s *Storage) ConfirmLoss(ctx context.Context, bucketLast uint64) error {
 		return fmt.Errorf("bucket %s has changed meanwhile: reading it again", s.Config.Bucket)
 	}
 	return nil
-}
-
-// HealStream fills the lost sequences, so that no event ever gets one of them, and appends a notice
-// of the loss. It can be interrupted at any point: the next call goes on.
-func (s *Storage) HealStream(ctx context.Context, lost subjects.LostRange) (noticed uint64, err error) {
-	pending := map[string]string{subjects.MetadataLostPending: lost.String()}
-	if s.Stream, err = s.Mark(ctx, "stream", s.Stream, pending); err != nil {
-		return 0, err
-	}
-	if err := s.Fill(ctx, lost.To); err != nil {
-		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.Config.Stream, err)
-	}
-	noticed, err = s.notice(ctx, lost)
-	if err != nil {
-		return 0, fmt.Errorf("append the notice of the lost range %s: %w", lost, err)
-	}
-	// Another bridge may have marked its own range as pending meanwhile: this one counts as well.
-	ranges := MergeRanges(s.Lost(), []subjects.LostRange{lost})
-	ranges = ranges[max(0, len(ranges)-lostRanges):]
-	s.Stream, err = s.Mark(ctx, "stream", s.Stream, map[string]string{
-		subjects.MetadataLostRanges: subjects.FormatLostRanges(ranges), subjects.MetadataLostPending: "",
-	})
-	return noticed, err
-}
-
-// Fill carries the stream's end to sequence to.
-func (s *Storage) Fill(ctx context.Context, to uint64) error {
-	handle, info, err := LookUp(ctx, s.JS, s.Config.Stream)
-	if err != nil {
-		return err
-	}
-	last, cfg := info.State.LastSeq, info.Config
-	purge := func() error {
-		if cfg.DenyPurge {
-			return nil // the fillers stay
-		}
-		return handle.Purge(ctx, jetstream.WithPurgeSubject(s.Subjects.Lost()))
-	}
-	// A call that was interrupted may have left its fillers. One that arrives later makes the first
-	// append fail, since that expects last.
-	if err := purge(); err != nil || last >= to {
-		return err
-	}
-	if _, info, err = LookUp(ctx, s.JS, s.Config.Stream); err != nil {
-		return err
-	}
-	if info.State.Msgs == 0 && !cfg.DenyPurge {
-		return handle.Purge(ctx, jetstream.WithPurgeSequence(to+1))
-	}
-	filler := &nats.Msg{Subject: s.Subjects.Lost(), Header: nats.Header{subjects.HeaderExpectedStream: {s.Config.Stream}}}
-	for last < to {
-		n := min(to-last, roomFor(cfg, info.State))
-		if err := appendChain(ctx, s.JS, filler, last, int(n)); err != nil {
-			return errors.Join(err, purge())
-		}
-		last += n
-		if err := purge(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// roomFor is how many fillers a stream takes without dropping an event, and one at least: a full
-// stream that drops its oldest message does so for the next event as well.
-func roomFor(cfg jetstream.StreamConfig, state jetstream.StreamState) uint64 {
-	room := uint64(fillChunk)
-	if cfg.MaxMsgs > 0 {
-		room = min(room, uint64(max(0, cfg.MaxMsgs-int64(state.Msgs))))
-	}
-	if cfg.MaxBytes > 0 {
-		room = min(room, uint64(max(0, cfg.MaxBytes-int64(state.Bytes)))/fillerBytes)
-	}
-	return max(room, 1)
-}
-
-// notice appends the notice of a lost range, unless the newest is of it, and returns its sequence.
-func (s *Storage) notice(ctx context.Context, lost subjects.LostRange) (uint64, error) {
-	from, to := subjects.FormatNotice(lost)
-	m, err := OrNone(LastMessage(ctx, s.JS, s.Config.Stream, s.Subjects.Notice()))
-	switch {
-	case err != nil:
-		return 0, err
-	case m != nil && m.Header.Get(subjects.HeaderLostFrom) == from && m.Header.Get(subjects.HeaderLostTo) == to:
-		return m.Sequence, nil
-	}
-	if err := s.ReadStream(ctx); err != nil {
-		return 0, err
-	}
-	ack, err := s.JS.PublishMsg(ctx, &nats.Msg{Subject: s.Subjects.Notice(), Header: nats.Header{
-		subjects.HeaderExpectedStream:       {s.Config.Stream},
-		subjects.HeaderExpectedLastSequence: {strconv.FormatUint(s.Stream.State.LastSeq, 10)},
-		subjects.HeaderLostFrom:             {from},
-		subjects.HeaderLostTo:               {to},
-	}}, jetstream.WithRetryAttempts(0))
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
-}
-
-// HealBucket carries the end of the bucket's stream past the sequences that it had acknowledged, so
-// that none is assigned twice: it writes an existing entry again.
-func (s *Storage) HealBucket(ctx context.Context, snap *Snapshot, to uint64) error {
-	if snap.smallest == nil {
-		return s.carryEmptyBucket(ctx, to)
-	}
-	if err := appendChain(ctx, s.JS, snap.smallest, snap.Last, int(to-snap.Last)); err != nil {
-		return fmt.Errorf("carry bucket %s past sequence %d: %w", s.Config.Bucket, to, err)
-	}
-	return nil
-}
-
-// appendChain appends a message n times after sequence last. Each append expects the one before.
-func appendChain(ctx context.Context, js jetstream.JetStream, msg *nats.Msg, last uint64, n int) error {
-	for n > 0 {
-		batch := make([]jetstream.PubAckFuture, 0, min(n, WriteWindow))
-		for range cap(batch) {
-			msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(last, 10))
-			future, err := js.PublishMsgAsync(Addressed(js, msg), jetstream.WithRetryAttempts(0))
-			if err != nil {
-				return err
-			}
-			batch = append(batch, future)
-			last++
-		}
-		for _, future := range batch {
-			select {
-			case <-future.Ok():
-			case err := <-future.Err():
-				return err
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-		n -= len(batch)
-	}
-	return nil
-}
-
-// InRanges reports whether a sequence is in one of the ranges.
-func InRanges(ranges []subjects.LostRange, sequence uint64) bool {
-	return slices.ContainsFunc(ranges, func(r subjects.LostRange) bool { return r.Contains(sequence) })
-}
-
-// MergeRanges appends the ranges that are not there yet.
-func MergeRanges(ranges, more []subjects.LostRange) []subjects.LostRange {
-	for _, r := range more {
-		if !slices.Contains(ranges, r) {
-			ranges = append(ranges, r)
-		}
-	}
-	return ranges
-}
-
-// WithoutRanges returns what is left of a range without others, in order.
-func WithoutRanges(r subjects.LostRange, others []subjects.LostRange) (left []subjects.LostRange) {
-	for _, o := range slices.SortedFunc(slices.Values(others), func(a, b subjects.LostRange) int { return cmp.Compare(a.From, b.From) }) {
-		if o.To < r.From || r.To < o.From {
-			continue
-		}
-		if r.From < o.From {
-			left = append(left, subjects.LostRange{From: r.From, To: o.From - 1})
-		}
-		r.From = o.To + 1
-	}
-	if r.From <= r.To {
-		left = append(left, r)
-	}
-	return left
 }

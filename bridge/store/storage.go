@@ -45,6 +45,8 @@ type Storage struct {
 	Stream, Bucket *jetstream.StreamInfo
 	// Of their configurations: the settings that the client library does not know.
 	unknownStream, unknownBucket []string
+
+	losses losses // as ReadLosses found them
 }
 
 // New returns a Storage that has read nothing yet.

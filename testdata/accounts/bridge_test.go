@@ -95,13 +95,15 @@ func TestBridgeRights(t *testing.T) {
 	}
 }
 
-// unmark takes the stream's id off the bucket: the bridge marks it again.
+// unmark takes the stream's id off stream and bucket: the bridge marks them again.
 func (s *site) unmark(root *client) {
 	s.t.Helper()
-	js, cfg := s.config(root, "KV_flyte-apps")
-	delete(cfg.Metadata, subjects.MetadataStreamID)
-	if _, err := js.UpdateStream(s.t.Context(), cfg); err != nil {
-		s.t.Fatal(err)
+	for _, name := range []string{"FLYTE_APPS", "KV_flyte-apps"} {
+		js, cfg := s.config(root, name)
+		delete(cfg.Metadata, subjects.MetadataStreamID)
+		if _, err := js.UpdateStream(s.t.Context(), cfg); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -228,6 +230,23 @@ func waitFaults() []fault {
 				natsOf(t, s, &server.Options{JetStream: true, JetStreamMaxStore: 64 << 20})
 				s.options["stream-max-bytes"] = "1Gi"
 			},
+		},
+		{
+			name: "annotation", section: "A recorded sequence that cannot be", waits: "cannot be parsed",
+			args: []string{"serve", "--leader-elect", "--lease-namespace", "flyte"}, repairs: true, again: true,
+			cause: func(t *testing.T, s *site) {
+				natsOf(t, s, nil)
+				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "flyte", Name: "appbridge", Annotations: map[string]string{"appbridge.flyte.org/acknowledged": "{"},
+				}}
+				if err := s.world.Client.Create(t.Context(), lease); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		{
+			name: "metadata", section: "A recorded sequence that cannot be", waits: "no sequence",
+			cause: made(events(func(c *jetstream.StreamConfig) { c.Metadata = map[string]string{subjects.MetadataResetSequence: "x"} })),
 		},
 		{
 			name: "missing", section: "No namespace", waits: "there is no such namespace", args: []string{"serve", "--namespaces", "nope"},

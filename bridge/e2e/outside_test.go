@@ -1,0 +1,249 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+const acknowledgedAnnotation = "appbridge.flyte.org/acknowledged"
+
+// annotation is what the Lease says was acknowledged.
+func (w *world) annotation() string {
+	w.t.Helper()
+	lease := &coordinationv1.Lease{}
+	must[any](w.t)(nil, w.Client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "appbridge"}, lease))
+	return lease.Annotations[acknowledgedAnnotation]
+}
+
+// annotate replaces the annotation, "" removes it.
+func (w *world) annotate(change func(was string) string) {
+	w.t.Helper()
+	must[any](w.t)(nil, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		lease := &coordinationv1.Lease{}
+		if err := w.Client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "appbridge"}, lease); err != nil {
+			return err
+		}
+		if value := change(lease.Annotations[acknowledgedAnnotation]); value != "" {
+			lease.Annotations[acknowledgedAnnotation] = value
+		} else {
+			delete(lease.Annotations, acknowledgedAnnotation)
+		}
+		return w.Client.Update(w.t.Context(), lease)
+	}))
+}
+
+// editLease changes fields of the annotation.
+func (w *world) editLease(change func(m map[string]any)) {
+	w.t.Helper()
+	w.annotate(func(was string) string { return edited(w.t, was, change) })
+}
+
+func edited(t *testing.T, was string, change func(m map[string]any)) string {
+	t.Helper()
+	m := map[string]any{}
+	must[any](t)(nil, json.Unmarshal([]byte(was), &m))
+	change(m)
+	return string(must[[]byte](t)(json.Marshal(m)))
+}
+
+func set(key string, value any) func(string, *testing.T) string {
+	return func(was string, t *testing.T) string {
+		return edited(t, was, func(m map[string]any) { m[key] = value })
+	}
+}
+
+// The Lease's annotation names sequences that cannot be: a digit too many, say. The bridge is not
+// ready, names the annotation and the way out, and changes nothing, also not the annotation. It goes on
+// by itself when the annotation is corrected or deleted.
+func TestLeaseEdited(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		edit    func(string, *testing.T) string
+		missing bool // stream and bucket
+		removed bool // the annotation is removed in place of being corrected
+	}{
+		{name: "a digit too many", edit: set("stream", uint64(1_000_000_000_000))},
+		{name: "just too high", edit: set("stream", 1_000_003), removed: true},
+		{name: "the highest number", edit: set("stream", uint64(math.MaxUint64))},
+		{name: "the highest number, of the bucket", edit: set("bucket", uint64(math.MaxUint64)), removed: true},
+		{name: "a bucket's digit too many", edit: set("bucket", uint64(1_000_000_000_000))},
+		{name: "a negative number", edit: set("stream", -5)},
+		{name: "a number that is too large", edit: set("stream", json.Number("18446744073709551616"))},
+		{name: "no JSON", edit: func(string, *testing.T) string { return "{" }, removed: true},
+		{name: "the highest number, where there is no stream", edit: set("stream", uint64(math.MaxUint64)), missing: true},
+		{name: "the highest number, where there is no bucket", edit: set("bucket", uint64(math.MaxUint64)), missing: true, removed: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			svc := w.create(w.app("one"))
+			r := w.start(w.elected("first"))
+			w.failsAgain(svc, 1)
+			must[any](t)(nil, r.stop())
+			was := w.annotation()
+			edited := tc.edit(was, t)
+			w.annotate(func(string) string { return edited })
+			if tc.missing {
+				must[any](t)(nil, w.js.DeleteStream(t.Context(), subjects.DefaultStream))
+				must[any](t)(nil, w.js.DeleteStream(t.Context(), subjects.BucketStream(subjects.DefaultBucket)))
+			}
+			r = w.launch(w.elected("second"), nil)
+			value := fmt.Sprintf("%q", edited)
+			r.waitsFor("annotation "+acknowledgedAnnotation, "Lease "+w.namespace+"/appbridge", value, "delete the annotation")
+			// It holds the Lease, renews it, and leaves the annotation.
+			w.renewed(2)
+			if got := w.annotation(); got != edited {
+				t.Errorf("the annotation was %s, and is %s", edited, got)
+			}
+			if tc.missing {
+				if _, err := w.js.Stream(t.Context(), subjects.DefaultStream); err == nil {
+					t.Error("the stream was made")
+				}
+			} else if now := w.lastSequence(); now != 2 {
+				t.Errorf("the stream ends at %d, want 2", now)
+			}
+			r.waitsFor(value)
+			if tc.removed {
+				was = ""
+			}
+			w.annotate(func(string) string { return was })
+			r.waitReady()
+			w.failsAgain(svc, 1)
+			if tc.missing {
+				return
+			}
+			if now := w.lastSequence(); now != 3 || len(w.named()) > 0 {
+				t.Errorf("the stream ends at %d and names the losses %v; want 3 and none", now, w.named())
+			}
+			w.findsNothing(w.config(), time.Second)
+		})
+	}
+}
+
+// renewed waits until the Lease was renewed some times.
+func (w *world) renewed(times int) {
+	w.t.Helper()
+	last := ""
+	eventually(w.t, "the Lease is renewed", func() error {
+		lease := &coordinationv1.Lease{}
+		if err := w.Client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "appbridge"}, lease); err != nil {
+			return err
+		}
+		if lease.ResourceVersion != last {
+			last = lease.ResourceVersion
+			times--
+		}
+		if times >= 0 {
+			return fmt.Errorf("%d times left", times+1)
+		}
+		return nil
+	})
+}
+
+// Somebody edits the annotation under a bridge that publishes. It knows better, and writes it again.
+func TestLeaseEditedLive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	svc := w.create(w.app("one"))
+	r := w.start(w.elected("me"))
+	w.failsAgain(svc, 1)
+	written := func(when string) {
+		t.Helper()
+		eventually(t, "the annotation is written "+when, func() error {
+			if got := w.annotation(); !strings.Contains(got, `"stream":2,`) {
+				return fmt.Errorf("it is %s", got)
+			}
+			return nil
+		})
+	}
+	written("with a renewal")
+	for _, value := range []any{uint64(1_000_000_000_000), 500, 0, -1, "x"} {
+		w.editLease(func(m map[string]any) { m["stream"] = value })
+		written(fmt.Sprint("again after ", value))
+	}
+	r.waitReady()
+	w.failsAgain(svc, 1)
+	if now := w.lastSequence(); now != 3 || r.metric(lostSequences) > 0 {
+		t.Errorf("the stream ends at %d, %v sequences count as lost; want 3 and none", now, r.metric(lostSequences))
+	}
+	if r.logs.FilterMessage("another client changed the Lease's annotation; it is written again").Len() == 0 {
+		t.Error("it does not log that the annotation was changed")
+	}
+}
+
+// Metadata name sequences that cannot be.
+func TestMetadataEdited(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		key, value, stream string
+	}{
+		{subjects.MetadataResetSequence, "18446744073709551615", subjects.DefaultStream},
+		{subjects.MetadataResetSequence, "1000000000000", subjects.BucketStream(subjects.DefaultBucket)},
+		{subjects.MetadataResetSequence, "-1", subjects.DefaultStream},
+		{subjects.MetadataLostPending, "5-1000000000000", subjects.DefaultStream},
+		{subjects.MetadataLostPending, "3-18446744073709551615", subjects.DefaultStream},
+	} {
+		t.Run(tc.stream+" "+tc.key+" "+tc.value, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			svc := w.create(w.app("one"))
+			r := w.start(w.config())
+			w.failsAgain(svc, 1)
+			must[any](t)(nil, r.stop())
+			edit := func(value string) {
+				w.changeStream(tc.stream, func(c *jetstream.StreamConfig) {
+					if c.Metadata[tc.key] = value; value == "" {
+						delete(c.Metadata, tc.key)
+					}
+				})
+			}
+			edit(tc.value)
+			r = w.launch(w.config(), nil)
+			r.waitsFor(tc.key, fmt.Sprintf("%q", tc.value), "remove the key")
+			if now := w.lastSequence(); now != 2 {
+				t.Errorf("the stream ends at %d, want 2", now)
+			}
+			edit("")
+			r.waitReady()
+			w.failsAgain(svc, 1)
+			if now := w.lastSequence(); now != 3 {
+				t.Errorf("the stream ends at %d, want 3", now)
+			}
+		})
+	}
+}
+
+// A notice and a filler name ranges that cannot be: the notice's does not end before it.
+func TestNoticeEdited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	names := must[subjects.Subjects](t)(subjects.New(subjects.DefaultPrefix))
+	svc := w.create(w.app("one"))
+	r := w.start(w.config())
+	w.failsAgain(svc, 1)
+	must[any](t)(nil, r.stop())
+	for _, subject := range []string{names.Lost(), names.Notice()} {
+		header := nats.Header{subjects.HeaderLostFrom: {"1"}, subjects.HeaderLostTo: {"18446744073709551615"}}
+		must[*jetstream.PubAck](t)(w.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Header: header}))
+	}
+	r = w.start(w.config())
+	w.failsAgain(svc, 1)
+	if now := w.lastSequence(); now > 6 {
+		t.Errorf("the stream ends at %d", now)
+	}
+	w.findsNothing(w.config(), time.Second)
+	r.waitReady()
+}
