@@ -92,9 +92,10 @@ func (w *apartWorld) pod(name, pod string) {
 	must[any](w.t)(nil, w.SetPod(w.t.Context(), svc, svc.Status.LatestCreatedRevisionName, name+"-"+pod, testenv.PodWaiting("ErrImagePull", "", 0)))
 }
 
-func (w *apartWorld) unpod(name, pod string) {
+// unpod deletes the first pod of an app.
+func (w *apartWorld) unpod(name string) {
 	w.t.Helper()
-	must[any](w.t)(nil, w.DeletePod(w.t.Context(), w.namespace, name+"-"+pod))
+	must[any](w.t)(nil, w.DeletePod(w.t.Context(), w.namespace, name+"-a"))
 }
 
 // launchApart starts a bridge with pod conditions behind the proxy, and waits until it is ready.
@@ -113,21 +114,21 @@ func (w *apartWorld) changesUnseen() {
 	ctx := w.t.Context()
 	// An app with all that it has.
 	must[any](w.t)(nil, w.Delete(ctx, w.services["gone"]))
-	w.unpod("gone", "a")
+	w.unpod("gone")
 	// The count alone.
 	must[*servingv1.Revision](w.t)(w.Scale(ctx, w.services["scaled"], 3))
 	// The pods alone: another one waits for the same.
-	w.unpod("replaced", "a")
+	w.unpod("replaced")
 	w.pod("replaced", "b")
 	// A rollout, after which the first Revision and its pod are gone.
 	first, next := w.services["rolled"], w.app("rolled")
 	next.Image = "registry.example.com/rolled:2"
 	w.up("rolled", must[*servingv1.Service](w.t)(w.Redeploy(ctx, next)), 2, "b")
 	must[any](w.t)(nil, w.DeleteRevision(ctx, first))
-	w.unpod("rolled", "a")
+	w.unpod("rolled")
 	// Another object, with pods of its own.
 	must[any](w.t)(nil, w.Delete(ctx, w.services["recreated"]))
-	w.unpod("recreated", "a")
+	w.unpod("recreated")
 	w.up("recreated", w.create(w.app("recreated")), 2, "b")
 }
 
@@ -268,7 +269,7 @@ func TestListThatIsMissing(t *testing.T) {
 	held.waitArrived()
 	must[*servingv1.Revision](t)(w.Scale(t.Context(), w.services["missed"], 4))
 	for _, name := range []string{"changed", "scaled", "gone", "missed"} {
-		w.unpod(name, "a") // which nothing shows
+		w.unpod(name) // which nothing shows
 	}
 	held.release("services")
 	held.release("revisions")
