@@ -26,9 +26,9 @@ const (
 	foundRival              = "another bridge publishes to this stream; run all bridges of a stream with --leader-elect and the same Lease, or stop this one or the other"
 )
 
-// shaped is a configuration with another base domain.
-func shaped(cfg bridge.Config, domain string) bridge.Config {
-	cfg.App.BaseDomain = domain
+// reshaped is a configuration with another base domain.
+func reshaped(cfg bridge.Config) bridge.Config {
+	cfg.App.BaseDomain = otherDomain
 	return cfg
 }
 
@@ -74,18 +74,18 @@ func domains(t *testing.T, events []stored, want string) {
 }
 
 // yielded waits until a bridge has stopped publishing for a newer shape.
-func (r *running) yielded(times int) map[string]any {
+func (r *running) yielded() map[string]any {
 	r.t.Helper()
 	eventually(r.t, "it yields", func() error {
-		if got := r.logs.FilterMessage(yields).Len(); got != times {
-			return fmt.Errorf("%d times, want %d", got, times)
+		if got := r.logs.FilterMessage(yields).Len(); got != 1 {
+			return fmt.Errorf("%d times, want once", got)
 		}
 		return nil
 	})
 	if got := r.metric("appbridge_leader"); got != 0 {
 		r.t.Errorf("appbridge_leader is %v", got)
 	}
-	return r.logs.FilterMessage(yields).All()[times-1].ContextMap()
+	return r.logs.FilterMessage(yields).All()[0].ContextMap()
 }
 
 // Two bridges with different options and no leader election: the one that began last publishes what
@@ -96,8 +96,8 @@ func TestTwoShapes(t *testing.T) {
 	w := newWorld(t)
 	older := w.start(w.config())
 	apps, end := w.manyShaped(10)
-	newer := w.start(shaped(w.config(), otherDomain))
-	older.yielded(1)
+	newer := w.start(reshaped(w.config()))
+	older.yielded()
 	end += 10
 	w.endsAt(end)
 	domains(t, w.events(end-10), otherDomain)
@@ -120,7 +120,7 @@ func TestTwoShapes(t *testing.T) {
 	// Started again by hand, the older one is the newer one.
 	must[any](t)(nil, older.stop())
 	older = w.start(w.config())
-	newer.yielded(1)
+	newer.yielded()
 	end += 10
 	w.endsAt(end)
 	domains(t, w.events(end-10), baseDomain)
@@ -151,10 +151,10 @@ func TestTwoShapesElected(t *testing.T) {
 	cfg.StandAside = 20 * time.Second // longer than a Lease
 	older := w.start(cfg)
 	_, end := w.manyShaped(10)
-	cfg = shaped(w.elected("newer"), otherDomain)
+	cfg = reshaped(w.elected("newer"))
 	cfg.LeaseName = "another"
 	newer := w.start(cfg)
-	log := older.yielded(1)
+	log := older.yielded()
 	until, _ := log["standingByUntil"].(time.Time)
 	if options := fmt.Sprint(log["options"]); !strings.Contains(options, "--base-domain") || !strings.Contains(options, otherDomain) || until.IsZero() {
 		t.Errorf("the older one logs %v", log)
@@ -180,7 +180,7 @@ func TestTwoShapesElected(t *testing.T) {
 		}
 		return errNotYet
 	})
-	newer.yielded(1)
+	newer.yielded()
 	older.waitReady()
 	end += 11
 	w.endsAt(end)
@@ -199,7 +199,7 @@ func TestShapeRollout(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.start(w.elected("first")), w.start(w.elected("second"))
 	_, end := w.manyShaped(10)
-	third := w.start(shaped(w.elected("third"), otherDomain))
+	third := w.start(reshaped(w.elected("third")))
 	w.handLease("third")
 	third.waitReady()
 	eventually(t, "the third leads", func() error {
@@ -303,7 +303,7 @@ func TestSameShapeElected(t *testing.T) {
 func TestShapeEdited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	earlier := shaped(w.config(), otherDomain)
+	earlier := reshaped(w.config())
 	must[any](t)(nil, w.start(earlier).stop())
 	past := maps.Clone(w.stream(subjects.DefaultStream).CachedInfo().Config.Metadata)
 	r := w.start(w.config())
@@ -346,7 +346,7 @@ func (r *running) checked() {
 func TestShapeRolledBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	must[any](t)(nil, w.start(shaped(w.config(), otherDomain)).stop())
+	must[any](t)(nil, w.start(reshaped(w.config())).stop())
 	port := w.port()
 	w.downNATS()
 	past := w.copyStorage()
