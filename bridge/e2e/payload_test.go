@@ -42,7 +42,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 		}
 	}
 	select {
-	case <-r.Process.Done():
+	case <-r.Done():
 		t.Fatal("the process has ended")
 	default:
 	}

@@ -194,12 +194,12 @@ func (c *Conn) Err() error {
 	}
 }
 
-// isRefusal reports whether a server sent err because of the client's identity.
 // ErrClosed reports that the client closed a connection for good over an error of the server that
 // says nothing of who the client is, as a message that is too large since the server's limit was
 // lowered. Another connection may be made at once.
 var ErrClosed = errors.New("closed the connection for good")
 
+// isRefusal reports whether a server sent err because of the client's identity.
 func isRefusal(err error) bool {
 	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
