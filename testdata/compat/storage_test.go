@@ -222,20 +222,22 @@ func (w *world) events(from uint64, want ...string) {
 	})
 }
 
-// unread makes a durable consumer that nobody reads.
-func (w *world) unread(name string) {
+// unread is a durable consumer that nobody reads.
+const unread = "unread"
+
+func (w *world) makeUnread() {
 	w.t.Helper()
 	_, err := w.js.CreateConsumer(w.t.Context(), subjects.DefaultStream, jetstream.ConsumerConfig{
-		Durable: name, AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: subjects.DefaultPrefix + ".events.*.*.*.*",
+		Durable: unread, AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: subjects.DefaultPrefix + ".events.*.*.*.*",
 	})
 	w.must(err)
 }
 
-// pending checks what a durable consumer has not delivered yet.
-func (w *world) pending(name string, want uint64) {
+// pending checks how much the consumer that nobody reads has to deliver.
+func (w *world) pending(want uint64) {
 	w.t.Helper()
-	suite.Eventually(w.t, suite.Patience, "the consumer "+name+" has its messages", func() error {
-		c, err := w.js.Consumer(w.t.Context(), subjects.DefaultStream, name)
+	suite.Eventually(w.t, suite.Patience, "the consumer has its messages", func() error {
+		c, err := w.js.Consumer(w.t.Context(), subjects.DefaultStream, unread)
 		if err != nil {
 			return err
 		}
@@ -290,8 +292,8 @@ func (w *world) storage() {
 		}
 	}
 	first := w.info(subjects.DefaultStream).State.FirstSeq
-	w.unread("unread")
-	w.pending("unread", 3)
+	w.makeUnread()
+	w.pending(3)
 
 	// A crash and a restart take nothing.
 	for _, end := range []func(int) error{w.nats.Kill, w.nats.Stop} {
@@ -300,7 +302,7 @@ func (w *world) storage() {
 		if now := w.info(subjects.DefaultStream).State; now.Msgs != before.Msgs || now.FirstSeq != before.FirstSeq || now.LastSeq != before.LastSeq {
 			t.Errorf("the stream had %d messages from %d to %d, now %d from %d to %d", before.Msgs, before.FirstSeq, before.LastSeq, now.Msgs, now.FirstSeq, now.LastSeq)
 		}
-		w.pending("unread", 3)
+		w.pending(3)
 		w.clean()
 	}
 	_, err := w.Progressing(ctx, one)
@@ -308,7 +310,7 @@ func (w *world) storage() {
 	w.must(w.Client.Delete(ctx, two))
 	all := []string{"created one", "created two", "created three", "updated one", "deleted two"}
 	w.events(first, all...)
-	w.pending("unread", 5)
+	w.pending(5)
 	w.clean()
 
 	// Another bridge goes on and has nothing to publish.
@@ -350,7 +352,7 @@ func (w *world) storage() {
 	if from, to := notice.Header.Get(subjects.HeaderLostFrom), notice.Header.Get(subjects.HeaderLostTo); from != fmt.Sprint(last+1) || to != fmt.Sprint(lost) {
 		t.Errorf("the notice is of %s to %s, want %d to %d", from, to, last+1, lost)
 	}
-	w.pending("unread", 7)
+	w.pending(7)
 }
 
 // The commands of docs/compatibility.md take first_seq off a stream that has it: its messages survive a
@@ -380,10 +382,10 @@ func TestFirstSeqTakenOff(t *testing.T) {
 				t.Fatalf("%s\n%v\n%s", line, err, out)
 			}
 		}
-		w.unread("unread")
+		w.makeUnread()
 		for _, end := range []func(int) error{w.nats.Stop, w.nats.Kill} {
 			w.restart(end)
-			w.pending("unread", 1)
+			w.pending(1)
 			w.clean()
 		}
 		w.events(101, "created one")
