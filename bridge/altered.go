@@ -10,6 +10,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 const (
@@ -19,22 +20,22 @@ const (
 	maxAlteredPause = 10 * time.Minute
 )
 
-// altered is the newest acknowledged event that did not come back as itself, until another one has.
-// Nothing else may be published meanwhile: it would be altered, too, and be owed again. One event is
-// sent after a pause that grows, or once the stream's configuration is another. Its zero value is
-// none. Safe for concurrent use.
+// altered is the newest acknowledged event that did not come back as itself, until one of the same app
+// has. Nothing is published during a pause that grows, or until the stream's configuration is another:
+// it might be altered, too, and be owed again. Its zero value is none. Safe for concurrent use.
 type altered struct {
 	mu     sync.Mutex
 	err    error
+	app    subjects.AppID // of the event
 	tries  int
 	until  time.Time
 	config jetstream.StreamConfig // of the stream at that time
 }
 
-func (a *altered) note(err *store.AlteredError, config jetstream.StreamConfig) {
+func (a *altered) note(err *store.AlteredError, id subjects.AppID, config jetstream.StreamConfig) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.err, a.config = err, config
+	a.err, a.app, a.config = err, id, config
 	a.until = time.Now().Add(min(alteredPause<<min(a.tries, 16), maxAlteredPause))
 	a.tries++
 }
@@ -51,6 +52,20 @@ func (a *altered) configured(config jetstream.StreamConfig) {
 	defer a.mu.Unlock()
 	if config.Metadata = a.config.Metadata; a.err != nil && !reflect.DeepEqual(config, a.config) {
 		a.config, a.tries, a.until = config, 0, time.Time{}
+	}
+}
+
+// doubts reports whether the event was of this app.
+func (a *altered) doubts(id subjects.AppID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err != nil && a.app == id
+}
+
+// verified notes that an event of an app has come back as itself.
+func (a *altered) verified(id subjects.AppID) {
+	if a.doubts(id) {
+		a.clear()
 	}
 }
 

@@ -15,6 +15,9 @@ func (b *Bridge) Ready() error {
 		return err
 	}
 	if err := b.memory.altered.reason(); err != nil {
+		if status := b.status.err(); status != nil && status.Error() != err.Error() {
+			err = fmt.Errorf("%w; %w", err, status) // a refused setting may be why
+		}
 		return err
 	}
 	if s := b.publishing.Load(); s != nil {

@@ -123,7 +123,8 @@ func (s *session) run(lead, stop context.Context) error {
 	if found, ok := errors.AsType[*store.AlteredError](cmp.Or(err, ended, context.Cause(ctx))); ok {
 		s.log.Error(logAltered, zap.Error(found))
 		s.metrics.altered.Inc()
-		s.memory.altered.note(found, s.storage.Stream.Config)
+		id, _, _ := s.subjects.ParseEvent(found.Subject) // this bridge made it
+		s.memory.altered.note(found, id, s.storage.Stream.Config)
 	}
 	if s.projector != nil {
 		removed := s.projector.RemovedRanges()
@@ -270,7 +271,8 @@ func (s *session) newPublisher() *publisher.Publisher {
 		Queue: s.queue, Known: s.acknowledged, Log: s.log, Metrics: s.metrics.publisher,
 		State: state, MaxMsgSize: s.storage.Stream.Config.MaxMsgSize, Lost: s.bucket.Lost,
 		Hold:       s.memory.altered.wait,
-		Verified:   s.memory.altered.clear,
+		Doubts:     s.memory.altered.doubts,
+		Verified:   s.memory.altered.verified,
 		Leads:      s.leads,
 		Published:  s.published().PublishedOf,
 		Sent:       s.projector.NoteSent,

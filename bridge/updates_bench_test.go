@@ -93,8 +93,9 @@ func updateSession(b *testing.B) (services func(*kservice.Service), settled func
 	}, snap)
 	queue := publisher.NewQueue(publisher.QueueConfig{StreamID: storage.ID, Empty: true, PerApp: 1 << 20, MaxBytes: 4 << 30, Metrics: m.publisher})
 	p := publisher.New(publisher.Config{
-		Hold: func(context.Context) error { return nil }, Verified: func() {},
-		NATS: nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: e.Subjects,
+		Hold: func(context.Context) error { return nil }, Verified: func(subjects.AppID) {},
+		Doubts: func(subjects.AppID) bool { return false },
+		NATS:   nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: e.Subjects,
 		NewEncoder: func(func() int) *app.Encoder { return e },
 		Queue:      queue, Known: known, Log: zap.NewNop(), Metrics: m.publisher, State: storage.Stream.State,
 		Leads:     func(context.Context) error { return nil },

@@ -50,8 +50,9 @@ func (r *rig) next() *writer {
 		r.t.Fatal(err)
 	}
 	p := publisher.New(publisher.Config{
-		Hold: func(context.Context) error { return nil }, Verified: func() {},
-		NATS: r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: r.encoder.Subjects,
+		Hold: func(context.Context) error { return nil }, Verified: func(subjects.AppID) {},
+		Doubts: func(subjects.AppID) bool { return false },
+		NATS:   r.nc, Appends: appends, Stream: subjects.DefaultStream, Subjects: r.encoder.Subjects,
 		NewEncoder: func(maxSize func() int) *app.Encoder {
 			e := testEncoder()
 			e.MaxSize = maxSize

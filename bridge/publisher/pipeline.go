@@ -138,10 +138,10 @@ func (p *Publisher) launch(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// verify reads the first event of a session back from the stream's leader: the acknowledgement does
-// not say what the stream has. The rest is compared as the projector reads it.
+// verify reads the first event of a session, and those of an app in doubt, back from the stream's
+// leader: the acknowledgement does not say what the stream has. The rest is compared as the projector reads it.
 func (p *Publisher) verify(ctx context.Context, f *flight) error {
-	if p.verified {
+	if p.verified && !p.cfg.Doubts(f.id) {
 		return nil
 	}
 	m, err := store.OrNone(store.MessageAt(ctx, p.js, p.cfg.Stream, f.stored))
@@ -156,7 +156,7 @@ func (p *Publisher) verify(ctx context.Context, f *flight) error {
 		return altered
 	}
 	p.verified = true
-	p.cfg.Verified()
+	p.cfg.Verified(f.id)
 	return nil
 }
 

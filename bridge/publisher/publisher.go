@@ -49,8 +49,11 @@ type Config struct {
 
 	// Hold blocks until something may be published.
 	Hold func(context.Context) error
-	// Verified is called once the first event has come back as it was sent.
-	Verified func()
+	// Doubts reports whether each event of an app has to come back as it was sent before the next is
+	// published. The first event of a session has to in any case.
+	Doubts func(subjects.AppID) bool
+	// Verified is called for an event that has come back.
+	Verified func(subjects.AppID)
 	// Leads returns nil if this bridge is the one that publishes.
 	Leads func(context.Context) error
 	// Published reads the last event of an app that the queue does not know.

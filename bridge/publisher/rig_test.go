@@ -127,8 +127,9 @@ func (r *stage) next() *Publisher {
 		Queue: NewQueue(QueueConfig{PerApp: 10, MaxBytes: 1 << 30, Empty: last == 0, Reached: last, Metrics: m}),
 		Known: &store.Acknowledged{}, Log: zap.NewNop(), Metrics: m,
 		State: jetstream.StreamState{LastSeq: last}, // the first sequence is found when an append is refused
-		Hold:  func(context.Context) error { return nil }, Verified: func() {},
-		Leads: func(context.Context) error { return nil }, Published: r.published, Sent: func(uint64) {}, Stored: func(uint64, *app.Event) {}, KeyMissing: func(subjects.AppID) {},
+		Hold:  func(context.Context) error { return nil }, Verified: func(subjects.AppID) {},
+		Doubts: func(subjects.AppID) bool { return false },
+		Leads:  func(context.Context) error { return nil }, Published: r.published, Sent: func(uint64) {}, Stored: func(uint64, *app.Event) {}, KeyMissing: func(subjects.AppID) {},
 	})
 }
 
