@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 const acknowledgedAnnotation = "appbridge.flyte.org/acknowledged"
@@ -246,4 +247,41 @@ func TestNoticeEdited(t *testing.T) {
 	}
 	w.findsNothing(w.config(), time.Second)
 	r.waitReady()
+}
+
+// A start that made the stream again, far behind its first sequence, was interrupted before it carried
+// the stream there. The bucket, and the Lease, know of sequences that are far ahead of its end. They
+// count, since the stream's metadata have the first sequence.
+func TestMadeAgainFarAhead(t *testing.T) {
+	t.Parallel()
+	for _, elected := range []bool{false, true} {
+		t.Run(fmt.Sprint("elected: ", elected), func(t *testing.T) {
+			t.Parallel()
+			const far = 5_000_000
+			w := newWorld(t)
+			cfg := w.config()
+			if elected {
+				cfg = w.elected("me")
+			}
+			w.create(w.app("one"))
+			must[any](t)(nil, w.start(cfg).stop())
+			must[any](t)(nil, w.stream(subjects.DefaultStream).Purge(t.Context(), jetstream.WithPurgeSequence(far)))
+			svc := w.create(w.app("two"))
+			must[any](t)(nil, w.start(cfg).stop())
+			if now := w.lastSequence(); now != far {
+				t.Fatalf("the stream ends at %d, want %d", now, far)
+			}
+
+			made := w.stream(subjects.DefaultStream).CachedInfo().Config
+			made.Metadata[subjects.MetadataFirstSequence] = fmt.Sprint(far + 1)
+			must[any](t)(nil, w.js.DeleteStream(t.Context(), made.Name))
+			suite.Recreate(t, w.js, made)
+			r := w.start(cfg)
+			w.failsAgain(svc, 1)
+			if now := w.lastSequence(); now != far+1 || len(w.named()) > 0 || r.metric(lostSequences) > 0 {
+				t.Errorf("the stream ends at %d and names %v, want %d and no loss", now, w.named(), far+1)
+			}
+			w.findsNothing(w.config(), time.Second)
+		})
+	}
 }

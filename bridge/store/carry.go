@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -95,8 +96,12 @@ func (s *Storage) carryBucket(ctx context.Context) (err error) {
 
 // carryEmpty has a stream without messages go on behind sequence to.
 func (s *Storage) carryEmpty(ctx context.Context, what, name string, to uint64) error {
-	stream, err := s.JS.Stream(ctx, name)
-	if err == nil {
+	stream, info, err := LookUp(ctx, s.JS, name)
+	switch {
+	case err != nil:
+	case info.State.Msgs > 0:
+		err = errors.New("it has messages by now")
+	default:
 		err = stream.Purge(ctx, jetstream.WithPurgeSequence(to+1))
 	}
 	if err != nil {

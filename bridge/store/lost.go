@@ -175,7 +175,7 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 		return l, nil // it is created behind what was acknowledged
 	}
 	last, highest := s.Stream.State.LastSeq, max(own.Stream, lease.Stream, s.Accepted())
-	if position > last && (s.madeByHand() || position > max(last, highest)+farAhead) {
+	if position > last && (s.madeByHand() || position > max(begun(s.Stream), highest)+farAhead) {
 		return Loss{}, s.otherHistory("it reflects sequence %d, but stream %s ends at %d", position, s.Config.Stream, last)
 	}
 	if highest = max(highest, position, beforeFirst(s.Stream)); highest > begun(s.Stream) {
@@ -216,11 +216,12 @@ func (l losses) unnamed(checkpoints ...Checkpoint) (ranges []subjects.LostRange)
 // checkOutside checks the values that others can write: the Lease's checkpoint and metadata.
 func (s *Storage) checkOutside(own Checkpoint, lease LeaseCheckpoint, position, bucketLast uint64) error {
 	e := ends{highest: max(own.Stream, position), bucketLast: max(own.Bucket, bucketLast)}
+	// What a start made that was interrupted before it carried it there counts as well.
 	if s.Bucket != nil {
-		e.bucket = s.Config.Bucket
+		e.bucket, e.bucketLast = s.Config.Bucket, max(e.bucketLast, begun(s.Bucket))
 	}
 	if s.Stream != nil {
-		e.stream, e.highest = s.Config.Stream, max(e.highest, s.Stream.State.LastSeq)
+		e.stream, e.highest = s.Config.Stream, max(e.highest, begun(s.Stream))
 	}
 	if lease.Err != nil {
 		return lease.outside("it cannot be parsed: "+lease.Err.Error(), e)
