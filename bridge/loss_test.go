@@ -47,7 +47,10 @@ func (r *rig) renew(s *session) {
 }
 
 func fill(ctx context.Context, st *store.Storage, to uint64) error {
-	_, err := st.Fill(ctx, subjects.LostRange{From: 2, To: to}, func() {})
+	_, info, err := store.LookUp(ctx, st.JS, st.Config.Stream)
+	if err == nil {
+		_, err = st.Fill(ctx, subjects.LostRange{From: 2, To: to}, info.State.LastSeq, func() {})
+	}
 	return err
 }
 
@@ -156,7 +159,7 @@ func TestHealKeepsTheConfiguration(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.storage.HealStream(t.Context(), subjects.LostRange{From: 2, To: 40_000}, func() {})
+		_, err := r.storage.HealStream(t.Context(), store.Loss{Stream: subjects.LostRange{From: 2, To: 40_000}, End: 1}, func() {})
 		done <- err
 	}()
 	r.poll("fillers are under way", func() bool { return r.lastSequence() >= 2000 })

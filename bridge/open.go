@@ -120,7 +120,7 @@ func (s *session) heal(ctx context.Context, missing store.Loss, snap *store.Snap
 		report := func() {
 			s.reportLoss(lost, &s.memory.reported.Stream, storageStream, "the stream lost acknowledged events", zap.String("stream", s.cfg.Stream))
 		}
-		noticed, err := s.storage.HealStream(ctx, lost, report)
+		noticed, err := s.storage.HealStream(ctx, missing, report)
 		if err != nil {
 			return s.refused(ctx, err, isReported(lost, s.memory.reported.Stream), snap.Last, report)
 		}

@@ -36,9 +36,10 @@ func IsRefused(err error) bool {
 // that the end may be that of a leader that was cut off from its group.
 //
 // It can be interrupted at any point: the newest filler names the range until there is a notice.
-func (s *Storage) HealStream(ctx context.Context, lost subjects.LostRange, proven func()) (noticed uint64, err error) {
+func (s *Storage) HealStream(ctx context.Context, missing Loss, proven func()) (noticed uint64, err error) {
+	lost := missing.Stream
 	proven = sync.OnceFunc(proven)
-	end, err := s.Fill(ctx, lost, proven)
+	end, err := s.Fill(ctx, lost, missing.End, proven)
 	if err != nil {
 		return 0, fmt.Errorf("fill the lost range %s of stream %s: %w", lost, s.Config.Stream, err)
 	}
@@ -89,14 +90,17 @@ func (s *Storage) ofLoss(subject string, lost subjects.LostRange, end uint64) *n
 	}}
 }
 
-// Fill carries the stream's end to the end of a lost range, and returns it. It calls proven once the
-// first filler is acknowledged. The newest filler stays in the stream.
-func (s *Storage) Fill(ctx context.Context, lost subjects.LostRange, proven func()) (end uint64, err error) {
+// Fill carries the stream's end from a sequence to the end of a lost range, and returns it. It calls
+// proven once the first filler is acknowledged. The newest filler stays in the stream.
+func (s *Storage) Fill(ctx context.Context, lost subjects.LostRange, from uint64, proven func()) (end uint64, err error) {
 	handle, info, err := LookUp(ctx, s.JS, s.Config.Stream)
 	if err != nil {
 		return 0, err
 	}
-	end = info.State.LastSeq
+	if end = info.State.LastSeq; end != from {
+		// The end was that of a leader that was cut off, or another bridge appends.
+		return 0, fmt.Errorf("stream %s has changed meanwhile: it ends at %d, and ended at %d: reading it again", s.Config.Stream, end, from)
+	}
 	// A call that was interrupted may have left its fillers. One that arrives later makes the first
 	// append fail, since that expects end.
 	purge := func() error {

@@ -28,6 +28,7 @@ const (
 type Loss struct {
 	Stream subjects.LostRange // zero: nothing
 	Bucket subjects.LostRange // of sequences of the bucket's stream
+	End    uint64             // of the stream when its loss was found, 0 without one
 }
 
 // losses is what the stream itself has of its losses.
@@ -193,6 +194,9 @@ func (s *Storage) LossOf(acknowledged *Acknowledged, position, bucketLast uint64
 		default:
 			l.Stream = subjects.LostRange{From: min(l.Stream.From, r.From), To: max(l.Stream.To, r.To)}
 		}
+	}
+	if l.Stream.To > 0 {
+		l.End = last
 	}
 	return l, nil
 }
