@@ -60,10 +60,10 @@ require (
 	github.com/fsnotify/fsevents v0.2.0 // indirect
 	github.com/fvbommel/sortorder v1.1.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v0.21.0 // indirect
-	github.com/go-openapi/jsonreference v0.20.2 // indirect
+	github.com/go-openapi/jsonreference v0.21.0 // indirect
 	github.com/go-openapi/swag v0.23.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.4.0 // indirect
 	github.com/gofrs/flock v0.12.1 // indirect
@@ -166,7 +166,7 @@ require (
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/net v0.61.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
@@ -183,7 +183,7 @@ require (
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/api v0.36.3 // indirect
 	k8s.io/apimachinery v0.36.3 // indirect
-	k8s.io/client-go v0.32.3 // indirect
+	k8s.io/client-go v0.36.3 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect
 	k8s.io/streaming v0.36.3 // indirect
@@ -195,30 +195,8 @@ require (
 	tags.cncf.io/container-device-interface v1.0.1 // indirect
 )
 
-replace k8s.io/api => k8s.io/api v0.36.3
-
-replace k8s.io/apimachinery => k8s.io/apimachinery v0.36.3
-
-replace k8s.io/client-go => k8s.io/client-go v0.36.3
-
-replace k8s.io/streaming => k8s.io/streaming v0.36.3
-
-replace k8s.io/kube-openapi => k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a
-
-replace k8s.io/utils => k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
-
-replace sigs.k8s.io/structured-merge-diff/v6 => sigs.k8s.io/structured-merge-diff/v6 v6.3.3
-
-replace github.com/go-openapi/jsonpointer => github.com/go-openapi/jsonpointer v0.21.0
-
-replace github.com/go-openapi/jsonreference => github.com/go-openapi/jsonreference v0.21.0
-
-replace github.com/go-openapi/swag => github.com/go-openapi/swag v0.23.0
-
-replace github.com/fxamacker/cbor/v2 => github.com/fxamacker/cbor/v2 v2.9.0
-
-replace github.com/google/gnostic-models => github.com/google/gnostic-models v0.7.0
-
-replace github.com/go-logr/logr => github.com/go-logr/logr v1.4.3
-
-replace golang.org/x/net => golang.org/x/net v0.60.0
+// Later than in the go.mod at the top, which shares what is compiled of these (docs/decisions.md).
+exclude (
+	github.com/go-logr/logr v1.4.4
+	golang.org/x/net v0.61.0
+)
