@@ -1,7 +1,10 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,9 +34,13 @@ func TestMadeAgainInterrupted(t *testing.T) {
 			w.converged(w.waitFor(0, "created one", "created two"))
 			acknowledged := w.stream(bucketStream).CachedInfo().State.LastSeq
 
-			hit := g.holdAt(at)
+			creates := g.holdAt("STREAM.CREATE.")
 			must[any](t)(nil, w.js.DeleteStream(t.Context(), bucketStream))
 			must[any](t)(nil, w.js.DeleteStream(t.Context(), cfg.Stream))
+			reached(t, "it makes them again", creates)
+			w.filesRemoved(cfg.Stream, bucketStream)
+			hit := g.holdAt(at)
+			g.release()
 			reached(t, "it carries what it made", hit)
 			made := w.stream(at[len("STREAM.PURGE."):]).CachedInfo().State
 			if made.LastSeq != 0 {
@@ -58,6 +65,21 @@ func TestMadeAgainInterrupted(t *testing.T) {
 			if n := again.metric("appbridge_lost_sequences_total"); n > 0 {
 				t.Errorf("it named %v sequences as lost", n)
 			}
+		})
+	}
+}
+
+// filesRemoved waits until the server has removed the files of streams that were deleted, which it does
+// in the background: it would take those of a stream of the same name along.
+func (w *world) filesRemoved(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		folder := filepath.Join(w.server.JetStreamConfig().StoreDir, "$G", "streams", name)
+		eventually(w.t, "the files of stream "+name+" are removed", func() error {
+			if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("%s is there (%w)", folder, err)
+			}
+			return nil
 		})
 	}
 }
