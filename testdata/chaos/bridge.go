@@ -35,9 +35,11 @@ type bridge struct {
 	nats []*network.Proxy  // by server
 	api  *network.Proxy    // cuts and hangs the way to mute
 	mute *testenv.APIProxy // before the API server
-	http string
-	log  string
-	args []string
+	// plugin has the credentials for the API server; nil: the kubeconfig has them.
+	plugin *plugin
+	http   string
+	log    string
+	args   []string
 	// memory limits the process in bytes; 0: no limit.
 	memory int64
 
@@ -99,15 +101,16 @@ func (b *bridge) connect(kubeconfig string, direct bool) (urls string, err error
 			return "", err
 		}
 		b.nats = append(b.nats, proxy)
-		all = append(all, "nats://"+proxy.Addr())
+		all = append(all, "nats://"+testenv.LimitedUser+"@"+proxy.Addr())
 	}
-	if b.mute, err = b.w.cluster.APIProxy(testenv.APIProxyOptions{}); err != nil {
+	if b.mute, err = b.w.cluster.APIProxy(testenv.APIProxyOptions{Token: pluginToken}); err != nil {
 		return "", err
 	}
 	if b.api, err = proxyTo(b.mute.Config().Host); err != nil {
 		return "", err
 	}
-	return strings.Join(all, ","), writeKubeconfig(b.mute, kubeconfig, b.api.Addr())
+	b.plugin, err = writeKubeconfig(b.mute, kubeconfig, b.api.Addr(), b.w.dir, b.name)
+	return strings.Join(all, ","), err
 }
 
 func proxyTo(target string) (*network.Proxy, error) {
@@ -118,23 +121,28 @@ func proxyTo(target string) (*network.Proxy, error) {
 	return network.NewProxy(u.Host)
 }
 
-// writeKubeconfig writes an administrator's kubeconfig that leads to the proxy by
-// another address.
-func writeKubeconfig(proxy *testenv.APIProxy, path, address string) error {
+// writeKubeconfig writes a kubeconfig that leads to the proxy by
+// another address, and takes the credentials from a plugin.
+func writeKubeconfig(proxy *testenv.APIProxy, path, address, dir, name string) (*plugin, error) {
 	if err := proxy.Kubeconfig(path); err != nil {
-		return err
+		return nil, err
 	}
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	for _, c := range config.Clusters {
 		c.Server = "https://" + address
 	}
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		return fmt.Errorf("write the kubeconfig: %w", err)
+	p, err := newPlugin(dir, name)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] = p.user()
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return nil, fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return p, nil
 }
 
 // start starts the process, if it does not run.

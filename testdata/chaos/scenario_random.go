@@ -10,7 +10,7 @@ import (
 
 // randomFaults are all that may happen to so many NATS servers.
 func randomFaults(servers int) []fault {
-	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers), mutedFaults(), listFaults())
+	return slices.Concat(bridgeFaults(), natsFaults(servers), kubeFaults(), storageFaults(), rollbackFaults(), removalFaults(), limitFaults(servers), lastingFaults(servers), mutedFaults(), listFaults())
 }
 
 // rivalFaults are those for bridges that elect no leader. After a loss nothing but the Lease knows what

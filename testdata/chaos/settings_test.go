@@ -9,7 +9,7 @@ import (
 
 func TestSettings(t *testing.T) {
 	usual := settings{
-		bin: "bin/appbridge", scenario: "random", seed: 7, servers: []int{1, 3}, length: time.Minute,
+		bin: "bin/appbridge", scenario: "random", seed: 8, servers: []int{1, 3}, length: time.Minute,
 		apps: 40, rate: 60, changes: 50_000, pending: 256, audit: 5 * time.Second, projects: 2,
 	}
 	with := func(change func(*settings)) settings {
@@ -23,34 +23,34 @@ func TestSettings(t *testing.T) {
 		env  map[string]string
 		want settings
 	}{
-		{"both numbers of servers share the time", []string{"--seed", "7"}, nil, usual},
+		{"both numbers of servers share the time", []string{"--seed", "8"}, nil, usual},
 		{
 			"from the environment", nil,
-			map[string]string{"CHAOS_SEED": "7", "CHAOS_SECONDS": "30", "CHAOS_KEEP": "1"},
+			map[string]string{"CHAOS_SEED": "8", "CHAOS_SECONDS": "30", "CHAOS_KEEP": "1"},
 			with(func(s *settings) { s.length, s.keep = 15*time.Second, true }),
 		},
 		{
 			"a flag comes before a variable",
-			[]string{"--seed", "7", "--servers=3"},
+			[]string{"--seed", "8", "--servers=3"},
 			map[string]string{"CHAOS_SERVERS": "1", "CHAOS_SEED": "9"},
 			with(func(s *settings) { s.servers, s.length = []int{3}, 2*time.Minute }),
 		},
 		{
 			"an outage", nil,
-			map[string]string{"CHAOS_SEED": "7", "CHAOS_SCENARIO": "outage", "CHAOS_CHANGES": "100"},
+			map[string]string{"CHAOS_SEED": "8", "CHAOS_SCENARIO": "outage", "CHAOS_CHANGES": "100"},
 			with(func(s *settings) {
 				s.scenario, s.servers, s.length, s.apps, s.changes = "outage", []int{1}, 5*time.Minute, 2000, 100
 			}),
 		},
 		{
 			"kills",
-			[]string{"--scenario", "kills", "--seed", "7", "--count", "3"},
+			[]string{"--scenario", "kills", "--seed", "8", "--count", "3"},
 			nil,
 			with(func(s *settings) { s.scenario, s.servers, s.length, s.count = "kills", []int{1}, 2*time.Minute, 3 }),
 		},
 		{
 			"mute faults",
-			[]string{"--scenario", "mute", "--seed", "7", "--audit-interval", "2s"},
+			[]string{"--scenario", "mute", "--seed", "8", "--audit-interval", "2s"},
 			nil,
 			with(func(s *settings) {
 				s.scenario, s.servers, s.length, s.count, s.audit = "mute", []int{1}, 2*time.Minute, 20, 2*time.Second
@@ -58,7 +58,7 @@ func TestSettings(t *testing.T) {
 		},
 		{
 			"hostile clients of one project",
-			[]string{"--seed", "7", "--scenario", "hostile", "--projects", "1"},
+			[]string{"--seed", "8", "--scenario", "hostile", "--projects", "1"},
 			nil,
 			with(func(s *settings) {
 				s.scenario, s.servers, s.length, s.apps, s.projects, s.audit = "hostile", []int{1}, 5*time.Minute, 1000, 1, time.Minute
@@ -66,7 +66,7 @@ func TestSettings(t *testing.T) {
 		},
 		{
 			"quiet", nil,
-			map[string]string{"CHAOS_SEED": "7", "CHAOS_SCENARIO": "quiet", "CHAOS_SECONDS": "60"},
+			map[string]string{"CHAOS_SEED": "8", "CHAOS_SCENARIO": "quiet", "CHAOS_SECONDS": "60"},
 			with(func(s *settings) { s.scenario, s.servers, s.apps = "quiet", []int{1}, 200 }),
 		},
 	} {

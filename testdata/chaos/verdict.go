@@ -89,7 +89,6 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 	}
 	in := audit.Input{
 		Changes: w.changes(), Pods: w.podChanges(), PodConditions: w.pods,
-		Events:  w.events.messages(),
 		Entries: w.withoutPlanted(entries),
 		Gaps:    w.gaps.list(), Comparisons: w.comparisons.list(), Swallowed: w.swallowed(),
 		Subjects: w.names, Bucket: subjects.DefaultBucket, ClusterName: clusterName,
@@ -103,6 +102,8 @@ func (w *world) verdict(ctx context.Context) (outcome, error) {
 	if err := w.auditLosses(&in); err != nil {
 		w.fail("%v", err)
 	}
+	events, renamed := w.unrenamed(w.events.messages())
+	in.Events, in.Removed = events, append(in.Removed, renamed...)
 	report := audit.Check(in)
 	if err := w.verify(ctx); err != nil {
 		return outcome{}, err

@@ -284,8 +284,9 @@ func (w *watcher) present(ctx context.Context) (present []string, err error) {
 	defer w.mu.Unlock()
 	for _, gone := range w.removed {
 		for sequence := max(gone.From, state.FirstSeq); sequence <= min(gone.To, state.LastSeq); sequence++ {
-			_, err := stream.GetMsg(ctx, sequence)
+			msg, err := stream.GetMsg(ctx, sequence)
 			switch {
+			case err == nil && isRenamed(msg.Subject):
 			case err == nil:
 				present = append(present, strconv.FormatUint(sequence, 10))
 			case !errors.Is(err, jetstream.ErrMsgNotFound):

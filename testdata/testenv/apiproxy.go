@@ -42,6 +42,7 @@ type APIProxy struct {
 	listener  *gateListener
 	server    *http.Server
 	authority []byte // PEM
+	token     string // of the administrator
 	serving   sync.WaitGroup
 	handlers  sync.WaitGroup
 
@@ -61,6 +62,9 @@ type APIProxyOptions struct {
 	// HTTP1 keeps clients from HTTP/2. client-go pings HTTP/2 connections and
 	// closes one that is half open after 45 s; of HTTP/1.1 it notices nothing.
 	HTTP1 bool
+	// Token is a bearer token of the administrator. Requests with another one are sent with that;
+	// those with none are the administrator's.
+	Token string
 }
 
 // SwallowedEvent is a watch event that never reached the client.
@@ -87,7 +91,7 @@ func (c *Cluster) APIProxy(opts APIProxyOptions) (*APIProxy, error) {
 // NewAPIProxy starts a proxy before the API server that target reaches as an
 // administrator. Close ends it.
 func NewAPIProxy(target *rest.Config, opts APIProxyOptions) (*APIProxy, error) {
-	p := &APIProxy{streams: map[*apiStream]struct{}{}}
+	p := &APIProxy{streams: map[*apiStream]struct{}{}, token: opts.Token}
 	var err error
 	if p.target, _, err = rest.DefaultServerUrlFor(target); err != nil {
 		return nil, err
@@ -307,10 +311,16 @@ func (p *APIProxy) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (p *APIProxy) send(r *http.Request) (*http.Response, error) {
-	if r.Header.Get("Authorization") != "" {
+	switch r.Header.Get("Authorization") {
+	case "":
+		return p.admin.RoundTrip(r)
+	case "Bearer " + p.token:
+		r = r.Clone(r.Context())
+		r.Header.Del("Authorization")
+		return p.admin.RoundTrip(r)
+	default:
 		return p.bearer.RoundTrip(r)
 	}
-	return p.admin.RoundTrip(r)
 }
 
 func isWatchRequest(r *http.Request) bool {

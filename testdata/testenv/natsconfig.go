@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/appbridge/appbridge/testdata/testenv/network"
@@ -23,10 +25,15 @@ const (
 	nobody = "127.0.0.1:1"
 )
 
-// natsAccount is the account of NATSOptions.Account, and its only user.
-const natsAccount = "apps"
+const (
+	// natsAccount is the account of NATSOptions.Account, and the user of clients without
+	// credentials.
+	natsAccount = "apps"
+	// natsLimited is another user of that account: the one that NATSLimits.Deny concerns.
+	natsLimited = "limited"
+)
 
-// NATSLimits are the limits of the servers that a restart can change.
+// NATSLimits are the limits of the servers that a restart can change, or Reload.
 type NATSLimits struct {
 	// MaxPayload is the largest message in bytes. 0: the server's own default.
 	MaxPayload int32
@@ -35,12 +42,34 @@ type NATSLimits struct {
 	// AccountStore is the disk space in bytes that the clients' account may use in JetStream, all
 	// replicas counted. 0: no limit. It needs NATSOptions.Account.
 	AccountStore int64
+	// AccountConsumers is how many consumers the clients' account may have. 0: no limit. It needs
+	// NATSOptions.Account.
+	AccountConsumers int
+	// Deny are the subjects that the clients of LimitedURL may neither publish to nor subscribe to.
+	// It needs NATSOptions.Account.
+	Deny []string
 }
 
+// needAccount reports whether some of the limits are those of an account.
+func (l NATSLimits) needAccount() bool {
+	return l.AccountStore != 0 || l.AccountConsumers != 0 || len(l.Deny) > 0
+}
+
+// LimitedURL is URL for clients that NATSLimits.Deny concerns. It needs NATSOptions.Account.
+func (n *NATS) LimitedURL() string {
+	return strings.ReplaceAll(n.URL(), "nats://", "nats://"+LimitedUser+"@")
+}
+
+// LimitedUser is the user and password of clients that NATSLimits.Deny concerns, as a URL has them.
+const LimitedUser = natsLimited + ":" + natsLimited
+
+// Reload has all servers that run read their configuration again.
+func (n *NATS) Reload() error { return n.signalAll(syscall.SIGHUP) }
+
 // SetLimits writes limits into the configurations of all servers. A server reads its configuration
-// when it starts.
+// when it starts, and on Reload.
 func (n *NATS) SetLimits(limits NATSLimits) error {
-	if limits.AccountStore != 0 && !n.account {
+	if limits.needAccount() && !n.account {
 		return errors.New("set the limits of NATS: an account limit needs NATSOptions.Account")
 	}
 	for i, s := range n.servers {
@@ -95,11 +124,25 @@ func (n *NATS) config(i int, limits NATSLimits) string {
 	}
 	line("jetstream { store_dir: %q, max_memory_store: 256MB, max_file_store: %d }", s.data, cmp.Or(limits.FileStore, 4<<30))
 	if n.account {
-		store := "enabled"
+		account := ""
 		if limits.AccountStore != 0 {
-			store = fmt.Sprintf("{ max_store: %d }", limits.AccountStore)
+			account += fmt.Sprintf(" max_store: %d", limits.AccountStore)
 		}
-		line("accounts { %s: { jetstream: %s, users: [ { user: %s, password: %s } ] } }", natsAccount, store, natsAccount, natsAccount)
+		if limits.AccountConsumers != 0 {
+			account += fmt.Sprintf(" max_consumers: %d", limits.AccountConsumers)
+		}
+		store, rights := "enabled", ""
+		if account != "" {
+			store = "{" + account + " }"
+		}
+		if len(limits.Deny) > 0 {
+			deny := quoted(limits.Deny)
+			rights = fmt.Sprintf(", permissions: { publish: { deny: %s }, subscribe: { deny: %s } }", deny, deny)
+		}
+		line("accounts { %s: { jetstream: %s, users: [", natsAccount, store)
+		line("  { user: %s, password: %s }", natsAccount, natsAccount)
+		line("  { user: %s, password: %s%s }", natsLimited, natsLimited, rights)
+		line("] } }")
 		line("no_auth_user: %s", natsAccount)
 	}
 	if n.Size() == 1 {
@@ -122,6 +165,15 @@ func (n *NATS) config(i int, limits NATSLimits) string {
 	line("  ]")
 	line("}")
 	return b.String()
+}
+
+// quoted is a list of subjects as a configuration has it.
+func quoted(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strconv.Quote(name)
+	}
+	return "[" + strings.Join(all, ", ") + "]"
 }
 
 // accepts asks whether a NATS server greets those who connect.

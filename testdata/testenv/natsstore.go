@@ -65,6 +65,19 @@ func (n *NATS) newSavedStore(ctx context.Context) (*SavedStore, error) {
 	return &SavedStore{dir: dir, groups: groups}, err
 }
 
+// Pause stops a server as a machine that stands still; Resume has it go on.
+func (n *NATS) Pause(i int) error { return n.signal(i, syscall.SIGSTOP) }
+
+// Resume has a server go on that Pause stopped.
+func (n *NATS) Resume(i int) error { return n.signal(i, syscall.SIGCONT) }
+
+func (n *NATS) signal(i int, sig syscall.Signal) error {
+	if process := n.servers[i].running(); process != nil {
+		return process.Signal(sig)
+	}
+	return nil
+}
+
 // freeze returns when no thread of any server runs.
 func (n *NATS) freeze(ctx context.Context) error {
 	if err := n.signalAll(syscall.SIGSTOP); err != nil {
@@ -99,10 +112,8 @@ func stopped(pid int) bool {
 
 func (n *NATS) signalAll(sig syscall.Signal) error {
 	var errs []error
-	for _, s := range n.servers {
-		if process := s.running(); process != nil {
-			errs = append(errs, process.Signal(sig))
-		}
+	for i := range n.servers {
+		errs = append(errs, n.signal(i, sig))
 	}
 	return errors.Join(errs...)
 }
