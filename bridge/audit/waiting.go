@@ -43,7 +43,7 @@ func (w *waiting) note(key, what string) (expired bool) {
 	return w.round-had.round >= maxRounds && time.Since(had.since) >= minWait
 }
 
-// end ends a round. One that is incomplete begins all waits anew: NATS or Kubernetes was unavailable.
+// end ends a round. One that is incomplete begins all waits again: NATS or Kubernetes was unavailable.
 func (w *waiting) end(complete bool) {
 	if !complete {
 		w.apps = nil

@@ -74,7 +74,7 @@ func (r *rights) clear() {
 	r.denied = nil
 }
 
-// regain connects anew once a right is back that the server had taken away, until Close.
+// regain reconnects once a right is back that the server had taken away, until Close.
 func (c *Conn) regain() {
 	tick := time.Tick(rightInterval)
 	for n := 0; ; n++ {
@@ -90,10 +90,10 @@ func (c *Conn) regain() {
 			if !c.allowed(subject) {
 				continue
 			}
-			c.log.Warn("the NATS server allows a subscription again; connecting anew to subscribe", zap.String("subject", subject))
+			c.log.Warn("the NATS server allows a subscription again; reconnecting to subscribe", zap.String("subject", subject))
 			c.rights.clear() // what is still denied is reported again
 			if err := c.NATS.ForceReconnect(); err != nil && !c.closing.Load() {
-				c.log.Warn("cannot connect anew", zap.Error(err))
+				c.log.Warn("cannot reconnect", zap.Error(err))
 			}
 			break
 		}

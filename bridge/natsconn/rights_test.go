@@ -75,13 +75,13 @@ func TestRightGivenBack(t *testing.T) {
 			reconnects := conn.NATS.Stats().Reconnects
 			ask(conn.NATS, "asked", test.asks)
 			if got := conn.NATS.Stats().Reconnects; got != reconnects {
-				t.Errorf("connected anew %d times while the right is missing", got-reconnects)
+				t.Errorf("reconnected %d times while the right is missing", got-reconnects)
 			}
 			s.Reload(t, rightsOf(all))
 			ask(conn.NATS, "asked", true)
 			ask(other, "served", true)
 			if got := conn.NATS.Stats().Reconnects; got != reconnects+1 {
-				t.Errorf("connected anew %d times, want once", got-reconnects)
+				t.Errorf("reconnected %d times, want once", got-reconnects)
 			}
 		})
 	}

@@ -158,7 +158,7 @@ func serve(ctx context.Context, cfg config.Config, log *zap.Logger, h hooks) err
 			pause.Reset()
 		}
 		wait := pause.NextBackOff()
-		log.Warn("a NATS connection was closed for good; starting anew with other ones", zap.Duration("in", wait), zap.Error(err))
+		log.Warn("a NATS connection was closed for good; starting again with new ones", zap.Duration("in", wait), zap.Error(err))
 		if retry.Wait(ctx, wait) != nil {
 			return nil
 		}

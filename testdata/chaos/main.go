@@ -41,6 +41,12 @@
 // A difference that an audit finds and that no fault of that app, side, bridge and
 // time explains is false.
 //
+// Other faults last until they are taken back: a transform of the stream's subjects, a setting that is
+// refused, a right that is revoked, a limit of consumers, a checkpoint in the Lease that cannot be, a
+// credential plugin that hangs. The bridge that leads (of a plugin: its own bridge) must not be ready
+// over such a fault, and has to name it: one that is ready, or gives another reason, for longer than
+// the audit's interval and 30 s counts as unnoticed.
+//
 // The scenarios quiet, load and mute print a line of their own after the last one,
 // and fail if the bridges did not audit at all. The measurements cost and churn print
 // figures: cost compares a bridge with nothing to do with the audit on and off, over

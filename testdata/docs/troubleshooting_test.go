@@ -259,7 +259,7 @@ func errorsElsewhere() map[string]string {
 		"appbridge: nats-embedded-dir …: lock the folder: …":                                                                                                          embedded,
 		"appbridge: embedded NATS server (nats-embedded-listen …, nats-embedded-dir …): …":                                                                            embedded,
 		"appbridge: embedded NATS server on …: not ready after 30s":                                                                                                   embedded,
-		`a NATS connection was closed for good; starting anew with other ones {"error": "NATS at … closed the connection for good: nats: Maximum Payload Violation"}`: running,
+		`a NATS connection was closed for good; starting again with new ones {"error": "NATS at … closed the connection for good: nats: Maximum Payload Violation"}`: running,
 		"event … on … was acknowledged at sequence …, where the stream has …":                                                                                         running,
 		"stream and bucket have not been checked for …: …":                                                                                                            running,
 		"the cluster's version has not been read for …: …":                                                                                                            running,
