@@ -139,7 +139,10 @@ func (b *Bridge) serveTerm(lead, stop context.Context, k *watch.Cluster) error {
 	lead, end := context.WithCancelCause(lead)
 	var checking sync.WaitGroup
 	checking.Go(func() {
-		defer b.metrics.leader.Set(0)
+		defer func() {
+			b.lease.enter(leaseWanted) // not ready, although the last session may still be ending
+			b.metrics.leader.Set(0)
+		}()
 		for retry.Wait(lead, min(b.lease.left(), leaseCheck)) == nil {
 			if err := b.lease.held(b.cfg.Identity); err != nil {
 				end(err)
