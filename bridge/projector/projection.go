@@ -187,9 +187,10 @@ func (p *projection) follow(ctx context.Context) (err error) {
 	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: position + 1}
 	if position == 0 {
 		// The bucket reflects nothing: what was superseded long ago need not be written. An app has
-		// three subjects, so at most three messages come of it.
+		// three subjects, so at most three messages come of it. No subject is left out: the newest
+		// message may be on one that the stream had before.
 		from = jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{p.subjects.Events()},
+			DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{store.AllMessages},
 		}
 		t.skips = true
 	}
@@ -256,6 +257,9 @@ func (p *projection) process(ctx context.Context, d *delivery, t *tail) error {
 	}
 	if d.err != nil {
 		return d.err
+	}
+	if err := p.compareLate(ctx); err != nil {
+		return err
 	}
 	if err := p.compareDelivered(ctx, d); err != nil {
 		return err
