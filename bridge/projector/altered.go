@@ -22,6 +22,21 @@ func (p *Projector) compareDelivered(ctx context.Context, d *delivery) error {
 	return nil
 }
 
+// compareLate does so for events that were delivered before the session knew that they are its own: the
+// acknowledgement came later.
+func (p *Projector) compareLate(ctx context.Context) error {
+	for {
+		r, ok := p.memory.oldestLate()
+		if !ok {
+			return nil
+		}
+		if err := p.compareStored(ctx, r); err != nil {
+			return err
+		}
+		p.memory.dropLate()
+	}
+}
+
 // compareUndelivered does so for the events at the sequences from to to, which the consumer does not
 // deliver: it may have a filter that another subject does not match.
 func (p *Projector) compareUndelivered(ctx context.Context, from, to uint64) error {

@@ -41,6 +41,7 @@ type eventCache struct {
 	mu         sync.Mutex
 	events     []remembered  // in the order of the stream
 	receipts   []receipt     // likewise; over all connections
+	late       []receipt     // of events that were delivered before they were acknowledged
 	bytes      int           // of events
 	connection uint64        // the number of the connection over which the newest append was sent
 	from       uint64        // the first sequence that was sent over it
@@ -82,8 +83,14 @@ func (m *eventCache) noteSent(sequence, connection uint64) {
 func (m *eventCache) noteStored(sequence uint64, ev *app.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ev != nil && sequence > max(m.projected, m.answered) && len(m.receipts) < maxReceipts {
-		m.receipts = append(m.receipts, receipt{sequence, ev.Msg.Subject, ev.Msg.Header.Get(subjects.CEID)})
+	if ev != nil && sequence > m.answered {
+		receipts := &m.receipts
+		if sequence <= m.projected {
+			receipts = &m.late
+		}
+		if len(*receipts) < maxReceipts {
+			*receipts = append(*receipts, receipt{sequence, ev.Msg.Subject, ev.Msg.Header.Get(subjects.CEID)})
+		}
 	}
 	if ev != nil && m.from > 0 && sequence >= m.from && sequence > max(m.projected, m.answered) {
 		if size := ev.Msg.Size(); m.bytes+size <= m.limit {
@@ -175,6 +182,23 @@ func (m *eventCache) receiptsIn(from, to uint64, limit int) []receipt {
 		found = append(found, m.receipts[i])
 	}
 	return found
+}
+
+// oldestLate returns the oldest event that was acknowledged after its delivery and is not compared yet.
+func (m *eventCache) oldestLate() (r receipt, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.late) == 0 {
+		return r, false
+	}
+	return m.late[0], true
+}
+
+// dropLate drops it: it is compared.
+func (m *eventCache) dropLate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = m.late[1:]
 }
 
 // clear drops all events: a projection that starts over reads the stream alone.

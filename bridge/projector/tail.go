@@ -107,6 +107,9 @@ func (t *tail) idle(ctx context.Context) error {
 	}
 	t.quiet = 0
 	t.caughtUp()
+	if err := t.compareLate(ctx); err != nil {
+		return err
+	}
 	// Nothing is left of what follows. At the second time in a row nothing of
 	// it is on its way either.
 	if vanished > t.checked {
