@@ -198,6 +198,7 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 	defer func() {
 		b.source.Disconnect()
 		b.memory.pending.Store(nil)
+		b.memory.altered.clear() // whether events are still altered shows to the bridge that publishes
 		b.memory.claim = nil
 		b.metrics.publisher.Pending(0, 0)
 	}()
