@@ -107,6 +107,21 @@ func TestFirstSequenceEdited(t *testing.T) {
 	}
 }
 
+// So is one that no stream can have, in a stream that was made with it by hand.
+func TestFirstSequenceMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const value = "9000000000000000000"
+	must[jetstream.Stream](t)(w.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: subjects.DefaultStream, Subjects: []string{"flyte.apps.events.>"},
+		Metadata: map[string]string{subjects.MetadataFirstSequence: value},
+	}))
+	says(t, w.launch(w.config(), nil).ended(), subjects.MetadataFirstSequence, value, "remove the key")
+	if last := w.streamState(subjects.DefaultStream).LastSeq; last > 0 {
+		t.Errorf("the refused start changed the end to %d", last)
+	}
+}
+
 // firstMessage is the lowest sequence of a stream that has a message.
 func (w *world) firstMessage(stream string) uint64 {
 	w.t.Helper()

@@ -53,7 +53,7 @@ func firstSequence(info *jetstream.StreamInfo) (uint64, error) {
 		return 0, nil
 	}
 	first, err := strconv.ParseUint(value, 10, 63)
-	if last := info.State.LastSeq; err != nil || first == 0 || last > 0 && first > last+farAhead {
+	if last := info.State.LastSeq; err != nil || first == 0 || first > maxSequence || last > 0 && first > last+farAhead {
 		return 0, fmt.Errorf("its metadata %s are %q, and it ends at %d", subjects.MetadataFirstSequence, value, last)
 	}
 	return first, nil
