@@ -40,6 +40,11 @@ func (s *ReloadableNATS) write(tb testing.TB, settings string) {
 func (s *ReloadableNATS) Reload(tb testing.TB, settings string) {
 	tb.Helper()
 	s.write(tb, settings)
+	// For direct gets the server reads its options without a lock. To look at all connections takes the
+	// locks that their goroutines take, so that no earlier read races with the reload.
+	if _, err := s.Connz(&server.ConnzOptions{}); err != nil {
+		tb.Fatal(err)
+	}
 	if err := s.Server.Reload(); err != nil {
 		tb.Fatal(err)
 	}
