@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 )
@@ -254,12 +253,6 @@ func (b *blockedWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-func (w *world) electing(identity string) bridge.Config {
-	cfg := w.config()
-	cfg.LeaderElect, cfg.LeaseNamespace, cfg.LeaseName, cfg.Identity = true, w.namespace, "appbridge", identity
-	return cfg
-}
-
 // A holder that cannot renew its Lease does not lead once the Lease has expired, whether or not
 // another replica takes it, and although the Lease still has its name.
 func TestExpiredRenewal(t *testing.T) {
@@ -271,7 +264,7 @@ func TestExpiredRenewal(t *testing.T) {
 		writes.RoundTripper = rt
 		return writes
 	})
-	first := w.launch(w.electing("first"), kube)
+	first := w.launch(w.elected("first"), kube)
 	first.waitReady()
 	w.create(w.app("one"))
 	w.waitFor(0, "created one")
@@ -289,7 +282,7 @@ func TestExpiredRenewal(t *testing.T) {
 		t.Error("the holder of an expired Lease is ready")
 	}
 	w.create(w.app("two"))
-	second := w.launch(w.electing("second"), nil)
+	second := w.launch(w.elected("second"), nil)
 	eventually(t, "the second leads alone", func() error {
 		if second.metric("appbridge_leader") != 1 {
 			return errors.New("it does not")
@@ -312,7 +305,7 @@ func TestUnreadableLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.newPlugin()
-	leader := w.start(w.electing("leader"))
+	leader := w.start(w.elected("leader"))
 	program := w.built()
 	standby := w.serve(program, p.options(w, "--leader-elect", "--lease-namespace", w.namespace)...)
 	for _, fault := range []struct {

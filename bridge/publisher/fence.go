@@ -40,7 +40,6 @@ import (
 
 // Error codes with which a stream refuses an append for its fence.
 const (
-	codeWrongLastSequence  jetstream.ErrorCode = 10071 // the stream, or the app, ends elsewhere
 	codeDuplicateInProcess jetstream.ErrorCode = 10158 // a message with this id is in process (R>1)
 	codeFilterInProcess    jetstream.ErrorCode = 10164 // a message of this app is in process (R>1)
 )
@@ -85,7 +84,7 @@ func answerOf(c uint64, ack *jetstream.PubAck, err error) answer {
 // isConflict reports whether the fence refused the event. The appends behind it are refused too.
 func (a answer) isConflict() bool {
 	switch store.ErrorCodeOf(a.err) {
-	case codeWrongLastSequence, codeDuplicateInProcess, codeFilterInProcess:
+	case store.CodeWrongLastSequence, codeDuplicateInProcess, codeFilterInProcess:
 		return true
 	default:
 		return false
@@ -124,7 +123,7 @@ func (f resolution) next() step {
 		return stepReadOriginal
 	case code == store.CodeMessageTooLarge && !f.open:
 		return stepEncodeAgain
-	case code == codeWrongLastSequence && f.first, f.fenceGone:
+	case code == store.CodeWrongLastSequence && f.first, f.fenceGone:
 		return stepReadLast
 	default:
 		return stepSendAgain

@@ -20,15 +20,15 @@ const (
 	fillerBytes = 512
 	// WriteWindow is how many writes may be unacknowledged.
 	WriteWindow = 256
-	// codeWrongLastSequence: the stream does not end where an append expects it.
-	codeWrongLastSequence jetstream.ErrorCode = 10071
+	// CodeWrongLastSequence is the error code of an append: the stream, or the app, ends elsewhere.
+	CodeWrongLastSequence jetstream.ErrorCode = 10071
 )
 
 // IsRefused reports whether the stream refused an append although it ends where the append expects
 // it: it is full, say.
 func IsRefused(err error) bool {
 	code := ErrorCodeOf(err)
-	return code != 0 && code != codeWrongLastSequence
+	return code != 0 && code != CodeWrongLastSequence
 }
 
 // HealStream fills the lost sequences, so that no event ever gets one of them, and appends a notice

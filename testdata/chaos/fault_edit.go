@@ -194,19 +194,6 @@ func (i *injection) removeConsumers(ctx context.Context, name string) error {
 	return names.Err()
 }
 
-// reloadPayload is lowerPayload without a restart: connections stay.
-func reloadPayload(ctx context.Context, i *injection) error {
-	length := i.between(3*time.Second, 8*time.Second)
-	i.say("reload NATS with max_payload %d below events and entries of twice that, for %s", smallPayload, show(length))
-	i.load.bulk.touch(ctx)
-	err := i.limitedByReload(ctx, testenv.NATSLimits{MaxPayload: smallPayload}, func(ctx context.Context) error {
-		i.load.bulk.remove(ctx, 3)
-		return i.load.bulk.keep(ctx, length)
-	})
-	i.load.bulk.touch(ctx) // so that nothing stays without what was left out
-	return err
-}
-
 // editCheckpoint raises the acknowledged sequences in the Lease far beyond what can be, while both
 // bridges start: whoever leads next reads them.
 func editCheckpoint(ctx context.Context, i *injection) error {

@@ -46,13 +46,25 @@ func (i *injection) restartWith(ctx context.Context, limits testenv.NATSLimits) 
 	return errors.Join(append(errs, i.startAll(ctx, nil))...)
 }
 
-// lowerPayload makes events and entries too large that were not: what fits has
-// to be published without what may be left out.
+// limiting has the servers take limits while something happens, and at the end none.
+type limiting func(context.Context, testenv.NATSLimits, func(context.Context) error) error
+
 func lowerPayload(ctx context.Context, i *injection) error {
+	return i.smallerPayload(ctx, "restart", i.limited)
+}
+
+// reloadPayload is lowerPayload without a restart: connections stay.
+func reloadPayload(ctx context.Context, i *injection) error {
+	return i.smallerPayload(ctx, "reload", i.limitedByReload)
+}
+
+// smallerPayload makes events and entries too large that were not: what fits has
+// to be published without what may be left out.
+func (i *injection) smallerPayload(ctx context.Context, how string, limit limiting) error {
 	length := i.between(3*time.Second, 8*time.Second)
-	i.say("restart NATS with max_payload %d below events and entries of twice that, for %s", smallPayload, show(length))
+	i.say("%s NATS with max_payload %d below events and entries of twice that, for %s", how, smallPayload, show(length))
 	i.load.bulk.touch(ctx)
-	err := i.limited(ctx, testenv.NATSLimits{MaxPayload: smallPayload}, func(ctx context.Context) error {
+	err := limit(ctx, testenv.NATSLimits{MaxPayload: smallPayload}, func(ctx context.Context) error {
 		i.load.bulk.remove(ctx, 3)
 		return i.load.bulk.keep(ctx, length)
 	})
