@@ -129,7 +129,7 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 			case isRefusal(err):
 				c.dialer.refuse()
 				c.outage.because(err) // at each try
-			case errors.Is(err, nats.ErrPermissionViolation) && !c.rights.note(err, inboxes(nc)):
+			case errors.Is(err, nats.ErrPermissionViolation) && !c.rights.note(err, inboxes(nc), nc.Stats().Reconnects):
 				// It was reported, and is tried now and then.
 			default:
 				before.AsyncErrorCB(nc, sub, err)

@@ -3,6 +3,7 @@ package natsconn
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,28 +36,29 @@ const removedSubscription = "(sid "
 // concurrent use.
 type rights struct {
 	mu     sync.Mutex
-	denied []string
+	denied map[string]uint64 // by subject: the number of the connection that was denied it
 }
 
-// note notes a denied subscription. It returns false for one that is known.
-func (r *rights) note(err error, inboxes string) (fresh bool) {
+// note notes a subscription that a connection was denied. It returns false for one that is known.
+func (r *rights) note(err error, inboxes string, connection uint64) (fresh bool) {
 	found := deniedSubject.FindStringSubmatch(err.Error())
 	if found == nil {
 		return true
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	// An inbox with a wildcard lasts as long as the connection. The first time it may be denied at
 	// once; any other subject that was never allowed is left alone.
 	lasts := isInbox(found[1], inboxes) && strings.HasSuffix(found[1], ".*")
-	if !lasts && !strings.Contains(err.Error(), removedSubscription) {
+	if _, known := r.denied[found[1]]; !known && !lasts && !strings.Contains(err.Error(), removedSubscription) {
 		return true
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Contains(r.denied, found[1]) {
-		return false
+	if r.denied == nil {
+		r.denied = map[string]uint64{}
 	}
-	r.denied = append(r.denied, found[1])
-	return true
+	_, known := r.denied[found[1]]
+	r.denied[found[1]] = connection
+	return !known
 }
 
 func isInbox(subject, inboxes string) bool { return strings.HasPrefix(subject, inboxes+".") }
@@ -65,16 +67,20 @@ func isInbox(subject, inboxes string) bool { return strings.HasPrefix(subject, i
 func (r *rights) take(inboxes string, all bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.denied), func(s string) bool { return !all && !isInbox(s, inboxes) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(r.denied)), func(s string) bool { return !all && !isInbox(s, inboxes) })
 }
 
-func (r *rights) clear() {
+// regained forgets a denied subject. It reports whether the client has to connect again for it: on a
+// later connection, the client has subscribed.
+func (r *rights) regained(subject string, connection uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.denied = nil
+	denied := r.denied[subject]
+	delete(r.denied, subject)
+	return denied == connection
 }
 
-// regain reconnects once a right is back that the server had taken away, until Close.
+// regain reconnects once rights are back that the server had taken away, until Close.
 func (c *Conn) regain() {
 	tick := time.Tick(rightInterval)
 	for n := 0; ; n++ {
@@ -86,16 +92,18 @@ func (c *Conn) regain() {
 		if !c.NATS.IsConnected() || c.closing.Load() {
 			continue
 		}
+		var back []string
 		for _, subject := range c.rights.take(inboxes(c.NATS), n%otherRights == 0) {
-			if !c.allowed(subject) {
-				continue
+			if c.allowed(subject) && c.rights.regained(subject, c.NATS.Stats().Reconnects) {
+				back = append(back, subject)
 			}
-			c.log.Warn("the NATS server allows a subscription again; reconnecting to subscribe", zap.String("subject", subject))
-			c.rights.clear() // what is still denied is reported again
-			if err := c.NATS.ForceReconnect(); err != nil && !c.closing.Load() {
-				c.log.Warn("cannot reconnect", zap.Error(err))
-			}
-			break
+		}
+		if len(back) == 0 {
+			continue
+		}
+		c.log.Warn("the NATS server allows subscriptions again; reconnecting to subscribe", zap.Strings("subjects", back))
+		if err := c.NATS.ForceReconnect(); err != nil && !c.closing.Load() {
+			c.log.Warn("cannot reconnect", zap.Error(err))
 		}
 	}
 }

@@ -29,12 +29,13 @@ func TestRightGivenBack(t *testing.T) {
 	t.Parallel()
 	const all = `publish: ">", subscribe: ">"`
 	for name, test := range map[string]struct {
-		first, denied string
-		asks, serves  bool // whether it is answered, and serves, while the right is missing
+		first, denied, back string
+		asks, serves        bool // whether it is answered, and serves, while the right is missing
 	}{
-		"inbox":           {all, `publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`, false, true},
-		"inbox at first":  {`publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`, `publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`, false, true},
-		"inbox and other": {all, `publish: ">", subscribe: {deny: ["_INBOX.>", "served"]}`, false, false},
+		"inbox":               {all, `publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`, "", false, true},
+		"inbox at first":      {`publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`, `publish: ">", subscribe: {allow: ">", deny: "_INBOX.>"}`, "", false, true},
+		"inbox and other":     {all, `publish: ">", subscribe: {deny: ["_INBOX.>", "served"]}`, "", false, false},
+		"one after the other": {all, `publish: ">", subscribe: {deny: ["_INBOX.>", "served"]}`, `publish: ">", subscribe: {deny: "served"}`, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,12 +78,22 @@ func TestRightGivenBack(t *testing.T) {
 			if got := conn.NATS.Stats().Reconnects; got != reconnects {
 				t.Errorf("reconnected %d times while the right is missing", got-reconnects)
 			}
-			s.Reload(t, rightsOf(all))
-			ask(conn.NATS, "asked", true)
-			ask(other, "served", true)
-			if got := conn.NATS.Stats().Reconnects; got != reconnects+1 {
-				t.Errorf("reconnected %d times, want once", got-reconnects)
+			back := func() {
+				t.Helper()
+				reconnects++
+				ask(conn.NATS, "asked", true)
+				ask(other, "served", test.back == "" || test.back == all)
+				if got := conn.NATS.Stats().Reconnects; got != reconnects {
+					t.Errorf("reconnected %d times, want once", got+1-reconnects)
+				}
 			}
+			if test.back != "" { // the inbox first
+				s.Reload(t, rightsOf(test.back))
+				back()
+				test.back = all
+			}
+			s.Reload(t, rightsOf(all))
+			back()
 		})
 	}
 }

@@ -14,12 +14,11 @@ import (
 // compareDelivered returns an AlteredError for a message at a sequence at which the stream has acknowledged
 // another one to this session.
 func (p *Projector) compareDelivered(ctx context.Context, d *delivery) error {
-	for _, r := range p.memory.receiptsIn(d.sequence, d.sequence, 1) {
-		if !d.removed && !p.isAcknowledged(r, d.subject, d.header, d.size) {
-			return p.compareStored(ctx, r)
-		}
+	r, ok := p.memory.receiptIn(d.sequence, d.sequence)
+	if !ok || d.removed || p.isAcknowledged(r, d.subject, d.header, d.size) {
+		return nil
 	}
-	return nil
+	return p.compareStored(ctx, r)
 }
 
 // compareLate does so for events that were delivered before the session knew that they are its own: the
@@ -38,26 +37,45 @@ func (p *Projector) compareLate(ctx context.Context) error {
 }
 
 // compareUndelivered does so for the events at the sequences from to to, which the consumer does not
-// deliver: it may have a filter that another subject does not match.
+// deliver: it may have a filter that another subject does not match. Most often they are removed.
 func (p *Projector) compareUndelivered(ctx context.Context, from, to uint64) error {
-	for _, r := range p.memory.receiptsIn(from, to, store.ReadWindow) {
-		if err := p.compareStored(ctx, r); err != nil {
+	for {
+		r, ok := p.memory.receiptIn(from, to)
+		if !ok {
+			return nil
+		}
+		m, err := store.NextMessage(ctx, p.bucket.JS, p.stream, store.AllMessages, r.sequence)
+		switch {
+		case errors.Is(err, store.ErrNoMessage):
+			_, err := store.OrNone(p.fetch(ctx, to))
+			return err
+		case err != nil:
+			return err
+		case m.Sequence > r.sequence:
+			from = m.Sequence
+			continue
+		}
+		if err := p.compare(ctx, r, m); err != nil {
 			return err
 		}
+		from = r.sequence + 1
 	}
-	return nil
 }
 
 // compareStored compares an acknowledged event with what the stream's leader has at its sequence. One
-// that is removed, or in a range that another bridge has named as lost, is no other.
+// that is removed is no other.
 func (p *Projector) compareStored(ctx context.Context, r receipt) error {
-	m, err := p.fetch(ctx, r.sequence)
-	switch {
-	case errors.Is(err, store.ErrNoMessage):
-		return nil
-	case err != nil:
+	m, err := store.OrNone(p.fetch(ctx, r.sequence))
+	if err != nil || m == nil {
 		return err
-	case p.isAcknowledged(r, m.Subject, m.Header, strconv.Itoa(len(m.Data))), p.subjects.IsLost(m.Subject), p.subjects.IsNotice(m.Subject):
+	}
+	return p.compare(ctx, r, m)
+}
+
+// compare returns an AlteredError if m, at the sequence of r, is another message. One in a range that
+// another bridge has named as lost is no other.
+func (p *Projector) compare(ctx context.Context, r receipt, m *store.Message) error {
+	if p.isAcknowledged(r, m.Subject, m.Header, strconv.Itoa(len(m.Data))) || p.subjects.IsLost(m.Subject) || p.subjects.IsNotice(m.Subject) {
 		return nil
 	}
 	// A stream that has lost its tail gives sequences out again, and that has another name.

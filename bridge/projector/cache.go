@@ -172,16 +172,15 @@ func (m *eventCache) forget(sequence uint64) {
 	m.receipts = m.receipts[n:]
 }
 
-// receiptsIn returns what was acknowledged at the sequences from to to, limit at most.
-func (m *eventCache) receiptsIn(from, to uint64, limit int) []receipt {
+// receiptIn returns the oldest receipt of the sequences from to to.
+func (m *eventCache) receiptIn(from, to uint64) (r receipt, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(m.receipts, from, func(r receipt, sequence uint64) int { return cmp.Compare(r.sequence, sequence) })
-	var found []receipt
-	for ; i < len(m.receipts) && m.receipts[i].sequence <= to && len(found) < limit; i++ {
-		found = append(found, m.receipts[i])
+	if i == len(m.receipts) || m.receipts[i].sequence > to {
+		return r, false
 	}
-	return found
+	return m.receipts[i], true
 }
 
 // oldestLate returns the oldest event that was acknowledged after its delivery and is not compared yet.

@@ -148,16 +148,20 @@ func (p *Publisher) verify(ctx context.Context, f *flight) error {
 	if err != nil {
 		return fmt.Errorf("read an event of app %s back: %w", f.id, err)
 	}
-	if _, of, _ := identify(m, f.ev, p.cfg.Subjects); of != originThis && of != originNone { // it may be removed by now
+	switch _, of, _ := identify(m, f.ev, p.cfg.Subjects); of {
+	case originThis:
+		p.verified = true
+		p.cfg.Verified(f.id)
+		return nil
+	case originNone: // it is removed by now, or a former leader does not have it yet: the next event tells
+		return nil
+	default:
 		altered := &store.AlteredError{Sequence: f.stored, Subject: f.ev.Msg.Subject, ID: f.ev.Msg.Header.Get(subjects.CEID), Found: m}
 		// The change stays in the queue, for the next session.
 		p.known.NoteStream(f.stored)
 		p.flights, p.accounted = p.flights[1:], f.stored
 		return altered
 	}
-	p.verified = true
-	p.cfg.Verified(f.id)
-	return nil
 }
 
 func (p *Publisher) isGone(sequence uint64) bool {
