@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/store"
@@ -32,5 +33,32 @@ func TestAcknowledgedAfterDelivery(t *testing.T) {
 	altered, ok := errors.AsType[*store.AlteredError](<-ended)
 	if !ok || altered.Sequence != at {
 		t.Errorf("got %v, want that of sequence %d", altered, at)
+	}
+}
+
+// Most of the events of a gap are removed, and one is on another subject, as where a consumer does not
+// deliver it.
+func TestAlteredEventInAGap(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p, _ := r.newProjector(zap.NewNop())
+	ev := r.event("1", nil)
+	const n = store.ReadWindow + 10
+	for at := uint64(1); at <= n; at++ {
+		p.NoteSent(at)
+		if ack, err := r.js.Publish(t.Context(), "flyte.apps.events.renamed.updated", nil); err != nil || ack.Sequence != at {
+			t.Fatal(ack, err)
+		}
+		p.NoteStored(at, ev)
+	}
+	if err := r.stream.Purge(t.Context(), jetstream.WithPurgeSequence(n)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.compareUndelivered(t.Context(), 1, n-1); err != nil {
+		t.Errorf("of removed events: %v", err)
+	}
+	altered, ok := errors.AsType[*store.AlteredError](p.compareUndelivered(t.Context(), 1, n))
+	if !ok || altered.Sequence != n {
+		t.Errorf("got %v, want that of sequence %d", altered, n)
 	}
 }

@@ -384,3 +384,27 @@ func TestPublisherReconnects(t *testing.T) {
 	}
 	r.checkStory(200, 8)
 }
+
+// An acknowledged event that is gone when it is read back is neither altered nor verified.
+func TestPublisherRemovedBeforeRead(t *testing.T) {
+	t.Parallel()
+	r := newStage(t)
+	p := r.pub
+	verified := 0
+	p.cfg.Verified = func(subjects.AppID) { verified++ }
+	observe(p, "a", "1", true)
+	if err := r.publish(p); err != nil || verified != 1 {
+		t.Fatalf("verified %d times, %v", verified, err)
+	}
+	ev, err := testEncoder().Encode(appID("a"), app.NewUpsert(app.State{Service: serviceOf("a", "1")}, true), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.verified = false
+	for at, want := range map[uint64]bool{1: true, 2: false} {
+		if err := p.verify(t.Context(), &flight{id: appID("a"), ev: ev, stored: at}); err != nil || p.verified != want {
+			t.Errorf("sequence %d: verified %t, %v", at, p.verified, err)
+		}
+		p.verified = false
+	}
+}
