@@ -199,7 +199,8 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 		b.source.Disconnect()
 		b.memory.pending.Store(nil)
 		b.memory.altered.clear() // whether events are still altered shows to the bridge that publishes
-		b.memory.claim = nil
+		b.memory.claim, b.memory.otherWriters = nil, 0
+		b.memory.rival.Store(false)
 		b.metrics.publisher.Pending(0, 0)
 	}()
 	cause := "start"
@@ -214,19 +215,22 @@ func (b *Bridge) sessions(lead, stop context.Context, k *watch.Cluster) error {
 		}
 		cause = next
 		if cause == causeOtherWriter {
-			b.noteOtherWriter()
 			// A leader that was paused may have lost the Lease, and does not know before its
 			// next renewal.
-			if deposed := b.leads(stop, k); errors.Is(deposed, errDeposed) || errors.Is(deposed, errExpired) {
+			deposed := b.leads(stop, k)
+			if errors.Is(deposed, errDeposed) || errors.Is(deposed, errExpired) {
 				b.log.Warn("another replica publishes; this one stands by", zap.Error(deposed))
 				return nil
+			}
+			if deposed == nil {
+				b.noteOtherWriter()
 			}
 		}
 		if time.Since(started) > time.Minute {
 			pause.Reset()
 		}
 		wait := pause.NextBackOff()
-		b.status.set(err.Error())
+		b.status.set(b.whyEnded(cause, err))
 		b.log.Warn("the session ended; the next one reconciles", zap.String("cause", cause), zap.Duration("in", wait), zap.Error(err))
 		select {
 		case <-time.After(wait):

@@ -35,13 +35,15 @@ func (b *Bridge) lead(stop context.Context, k *watch.Cluster) error {
 	return nil
 }
 
+func (b *Bridge) leaseName() string { return b.cfg.LeaseNamespace + "/" + b.cfg.LeaseName }
+
 // leads confirms with the API server that this bridge holds the Lease; without
 // leader election there is none to hold.
 func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
 	if !b.cfg.LeaderElect {
 		return nil
 	}
-	name := b.cfg.LeaseNamespace + "/" + b.cfg.LeaseName
+	name := b.leaseName()
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
 	defer cancel()
 	lease, err := k.Clientset.CoordinationV1().Leases(b.cfg.LeaseNamespace).Get(ctx, b.cfg.LeaseName, metav1.GetOptions{})
@@ -134,7 +136,7 @@ const leaseCheck = time.Second
 func (b *Bridge) serveTerm(lead, stop context.Context, k *watch.Cluster) error {
 	b.status.set("not publishing")
 	b.lease.enter(leaseGranted)
-	b.log.Info("leading", zap.String("lease", b.cfg.LeaseNamespace+"/"+b.cfg.LeaseName), zap.String("identity", b.cfg.Identity))
+	b.log.Info("leading", zap.String("lease", b.leaseName()), zap.String("identity", b.cfg.Identity))
 	b.metrics.leader.Set(1)
 	lead, end := context.WithCancelCause(lead)
 	var checking sync.WaitGroup

@@ -28,8 +28,8 @@ type memory struct {
 	reported store.Loss           // the loss that was reported last and is not healed yet
 
 	claim        *store.Claim // of this term of leadership; nil before its first session
-	otherWriters int          // sessions that ended with events of another writer
-	rival        sync.Once    // another bridge was reported
+	otherWriters int          // sessions of this term that ended with events of another writer
+	rival        atomic.Bool  // another bridge was reported in this term
 }
 
 // removedRanges is how many reported ranges a bridge remembers over its sessions.

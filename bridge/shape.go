@@ -30,7 +30,7 @@ func (c Config) shape() store.Shape {
 }
 
 // newClaim returns the claim of a term. With leader election the bridges of one Lease know of each
-// other, and a hand-over between equal ones writes nothing.
+// other, and a hand-over between equal ones writes nothing. See noteOtherWriter.
 func (b *Bridge) newClaim() *store.Claim { return store.NewClaim(b.cfg.shape(), !b.cfg.LeaderElect) }
 
 // checkShape returns an *store.OtherShapeError if this bridge must not publish any more. storage has
@@ -58,20 +58,45 @@ func (s *session) claimShape(ctx context.Context) error {
 	return s.storage.Claim(ctx, s.memory.claim)
 }
 
-// noteOtherWriter counts the sessions that ended with events of another writer. One may be due to a
-// late append of an earlier process, the next one is not.
+// noteOtherWriter counts the sessions that ended with events of another writer while this bridge led.
+// One may be due to a late append of an earlier process or of a former leader. The next one is not
+// without leader election. With it, the claim is renewed: only a bridge that leads as well, by a Lease
+// of its own or by none, answers.
 func (b *Bridge) noteOtherWriter() {
-	if b.memory.otherWriters++; b.memory.otherWriters == 2 && !b.cfg.LeaderElect && !b.repairs {
-		b.warnRival()
+	if b.memory.otherWriters++; b.memory.otherWriters < 2 || b.repairs || b.memory.rival.Load() {
+		return
 	}
+	if b.cfg.LeaderElect {
+		b.memory.claim.Renew()
+		return
+	}
+	b.warnRival()
 }
 
-// warnRival warns, once in the life of this bridge, that another one publishes to the stream.
+const foundRival = "another bridge publishes to this stream; run all bridges of a stream with --leader-elect and the same Lease, or stop this one or the other"
+
+// warnRival warns, once in a term, that another one publishes to the stream.
 func (b *Bridge) warnRival() {
-	b.memory.rival.Do(func() {
-		b.log.Warn("another bridge publishes to this stream; run all bridges of a stream with --leader-elect and the same Lease, or stop this one or the other",
-			zap.String("stream", b.cfg.Stream), zap.Bool("leaderElect", b.cfg.LeaderElect))
-	})
+	if b.memory.rival.Swap(true) {
+		return
+	}
+	fields := []zap.Field{zap.String("stream", b.cfg.Stream), zap.Bool("leaderElect", b.cfg.LeaderElect)}
+	if b.cfg.LeaderElect {
+		fields = append(fields, zap.String("lease", b.leaseName()), zap.String("identity", b.cfg.Identity))
+	}
+	b.log.Warn(foundRival, fields...)
+}
+
+// whyEnded is why this bridge is not ready after a session that ended with err.
+func (b *Bridge) whyEnded(cause string, err error) string {
+	switch {
+	case cause != causeOtherWriter || !b.memory.rival.Load():
+		return err.Error()
+	case b.cfg.LeaderElect:
+		return fmt.Sprintf("%v; %s (this one holds Lease %s as %q)", err, foundRival, b.leaseName(), b.cfg.Identity)
+	default:
+		return fmt.Sprintf("%v; %s", err, foundRival)
+	}
 }
 
 func isOtherShape(err error) bool { return errors.As(err, new(*store.OtherShapeError)) }

@@ -298,6 +298,82 @@ func TestSameShapeElected(t *testing.T) {
 	}
 }
 
+// Two bridges with the same options, each with a Lease of its own: they run into each other's events.
+// Each finds that another bridge leads as well, and warns, once, with its own Lease.
+func TestSameShapeOnTwoLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start(w.elected("first"))
+	apps, _ := w.manyShaped(20)
+	cfg := w.elected("second")
+	cfg.LeaseName = "another"
+	second := w.start(cfg)
+	for i := 0; first.logs.FilterMessage(foundRival).Len() == 0 || second.logs.FilterMessage(foundRival).Len() == 0; i++ {
+		if i == 200 {
+			t.Fatalf("other_writer ended %v and %v sessions, and %d and %d warnings name another bridge",
+				first.metricOf("appbridge_resyncs_total", "cause", "other_writer"), second.metricOf("appbridge_resyncs_total", "cause", "other_writer"),
+				first.logs.FilterMessage(foundRival).Len(), second.logs.FilterMessage(foundRival).Len())
+		}
+		for _, app := range apps {
+			must[*servingv1.Service](t)(w.Failed(t.Context(), app, "Broken", fmt.Sprint("round ", i)))
+		}
+	}
+	for lease, r := range map[string]*running{"appbridge": first, "another": second} {
+		warnings := r.logs.FilterMessage(foundRival).All()
+		if got := fmt.Sprint(warnings[0].ContextMap()["lease"]); len(warnings) != 1 || got != w.namespace+"/"+lease {
+			t.Errorf("%d warnings, the first names Lease %q, want one that names %s", len(warnings), got, lease)
+		}
+	}
+	w.checkHeaders(w.events(0))
+	eventually(t, "bucket equals cluster", func() error { return w.bucketDrift(w.config().App, w.events(0)) })
+}
+
+// The leader of the only Lease runs into events of another writer, again and again: of a former leader,
+// or planted. No other bridge leads, so it warns of none, and neither does its replica.
+func TestOtherWriterThatIsNoBridge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, second := w.start(w.elected("first")), w.start(w.elected("second"))
+	w.manyShaped(1)
+	like := w.events(0)[0]
+	stored := w.shapeOf()
+	resyncs := func(r *running) float64 { return r.metricOf("appbridge_resyncs_total", "cause", "other_writer") }
+	plant := func(r *running, times int) {
+		t.Helper()
+		for range times {
+			before := resyncs(r)
+			w.plant(like.msg.Subject, told(like.msg.Header, subjects.HeaderGeneration, fmt.Sprint(before)), string(like.msg.Data))
+			eventually(t, "the leader finds the event", func() error {
+				if resyncs(r) == before {
+					return errNotYet
+				}
+				return r.bridge.Ready()
+			})
+		}
+	}
+	plant(first, 3)
+	asked := w.shapeOf()
+	if asked[0] != stored[0] || asked[1] == stored[1] {
+		t.Errorf("the shape went from %q to %q: it did not ask for another bridge", stored, asked)
+	}
+	w.handLease("second")
+	eventually(t, "the second leads", func() error {
+		if second.metric("appbridge_leader") != 1 || first.metric("appbridge_leader") != 0 {
+			return errNotYet
+		}
+		return second.bridge.Ready()
+	})
+	plant(second, 3)
+	first.waitReady()
+	first.checked()
+	second.checked()
+	for name, r := range map[string]*running{"first": first, "second": second} {
+		if got := r.logs.FilterMessage(foundRival).Len(); got != 0 {
+			t.Errorf("the %s warned of another bridge", name)
+		}
+	}
+}
+
 // Metadata that an operator removed, or put back to those of an earlier bridge, are no newer shape:
 // the bridge goes on, and writes its own when it starts.
 func TestShapeEdited(t *testing.T) {

@@ -115,7 +115,7 @@ func (e *OtherShapeError) Difference() string {
 // newer one. Not safe for concurrent use.
 type Claim struct {
 	shape Shape
-	renew bool
+	renew bool      // the next Storage.Claim writes a new token, also where the stream has the same shape
 	token string    // of the newest claim with this shape that was found or written
 	made  time.Time // when the claimed stream was created; zero: nothing is claimed yet
 	// answered is true if the token that Check found last answers an earlier one of this claim.
@@ -123,14 +123,17 @@ type Claim struct {
 	earlier  map[string]struct{} // tokens that this claim replaced: a stale answer may still show one
 }
 
-// NewClaim returns a claim that is not written yet. renew has it written also where the stream has
-// the same shape, so that a bridge that runs already finds out that there is another one.
+// NewClaim returns a claim that is not written yet. renew is as in Renew.
 func NewClaim(shape Shape, renew bool) *Claim {
 	return &Claim{shape: shape, renew: renew, earlier: map[string]struct{}{}}
 }
 
-// Forget makes the next Storage.Claim write the claim again. After a loss, the metadata may be those
-// of an earlier time.
+// Renew makes the next Storage.Claim write a new token also where the stream has the same shape: a
+// bridge that leads meanwhile finds out that there is another one, and answers.
+func (c *Claim) Renew() { c.renew = true }
+
+// Forget makes the next Storage.Claim write the claim again, unless the stream has the same shape.
+// After a loss, the metadata may be those of an earlier time.
 func (c *Claim) Forget() { c.made = time.Time{} }
 
 // Check compares the metadata of a stream with the claim. It returns an *OtherShapeError if a bridge
@@ -167,7 +170,7 @@ func (s *Storage) Claim(ctx context.Context, c *Claim) error {
 	text, token := metadataOf(s.Stream, subjects.MetadataShape), metadataOf(s.Stream, subjects.MetadataShapeOf)
 	_, readable := parseShape(text)
 	same := readable && token != "" && c.shape.Compare(s.Stream) == nil
-	if same && (!c.renew || token == c.token || c.made.Equal(s.Stream.Created)) {
+	if same && !c.renew {
 		c.token, c.made = token, s.Stream.Created
 		return nil
 	}
@@ -197,6 +200,6 @@ func (s *Storage) write(ctx context.Context, c *Claim, token string) error {
 	if err != nil {
 		return err
 	}
-	s.Stream, c.made = stream, stream.Created
+	s.Stream, c.made, c.renew = stream, stream.Created, false
 	return nil
 }

@@ -126,4 +126,29 @@ func TestClaims(t *testing.T) {
 	if quiet := NewClaim(testShape("a"), false); metadataOf(claim(quiet), subjects.MetadataShapeOf) != answered {
 		t.Error("the same shape was written again")
 	}
+
+	// Bridges that share a claim, as the replicas of a Lease and the leaders of two do: one that renews
+	// it is found by the others, and is answered.
+	one, two := NewClaim(testShape("a"), false), NewClaim(testShape("a"), false)
+	claim(one)
+	after = claim(two)
+	check("the same claim", one, after, false, false)
+	two.Renew()
+	check("renewed", one, claim(two), true, false)
+	renewed := metadataOf(storage.Stream, subjects.MetadataShapeOf)
+	if again := metadataOf(claim(two), subjects.MetadataShapeOf); again != renewed {
+		t.Error("one renewal was written twice")
+	}
+	answer(one)
+	check("the answer to the renewal", two, storage.Stream, true, false)
+	if metadataOf(claim(two), subjects.MetadataShapeOf) == renewed {
+		t.Error("the answer was not written")
+	}
+	// A renewal does not replace a newer claim with another shape.
+	other := NewClaim(testShape("b"), true)
+	claim(other)
+	one.Renew()
+	if err := storage.Claim(t.Context(), one); !errors.As(err, new(*OtherShapeError)) {
+		t.Errorf("a renewal replaced a newer claim: %v", err)
+	}
 }
