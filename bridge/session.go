@@ -178,7 +178,7 @@ func (s *session) start(ctx context.Context) error {
 
 // reach waits until the source has observed everything that the API server has, checks that this is
 // of the history that was published, and returns its version.
-func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Record, deleted app.Deletion) (version string, err error) {
+func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Record, deleted app.Deletions) (version string, err error) {
 	s.source.Shown.NoteDeletes()
 	listings, err := await(ctx, s, "Kubernetes", s.kube.List)
 	if err != nil {
@@ -200,14 +200,23 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 		}
 	}
 	version = watch.ServiceVersion(listings)
-	if err = app.CheckHistory(records, version, s.storage.Accepted()); err == nil {
-		err = app.CheckDeletion(deleted, version)
-	}
-	if err != nil && s.cfg.AcceptReset {
+	impossible, err := app.CheckHistory(records, deleted, version, s.storage.Accepted())
+	if (err != nil || len(impossible) > 0) && s.cfg.AcceptReset {
 		_, err = fromJetStream(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.storage.AcceptReset(ctx) })
+	}
+	if err == nil && len(impossible) > 0 && !s.cfg.AcceptReset {
+		for _, v := range impossible[:min(len(impossible), maxImpossible)] {
+			s.log.Warn("an event names a version that the cluster cannot have had; the app goes on with what Kubernetes shows",
+				zap.Stringer("app", v.App), zap.String("version", v.Version), zap.Uint64("sequence", v.Sequence), zap.Bool("deletion", v.Deletion),
+				zap.String("clusterVersion", version), zap.Int("events", len(impossible)),
+				zap.String("toDo", "find out who else may publish to the stream; a start with --accept-reset ends this warning"))
+		}
 	}
 	return version, err
 }
+
+// maxImpossible is how many events a session names.
+const maxImpossible = 10
 
 // publish puts what is owed into the queue and goes live.
 func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.Record, published map[subjects.AppID]app.State) {

@@ -1,52 +1,90 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// Deletion is the newest version of an observed deletion, and whose it was. Its zero value is none.
-type Deletion struct {
-	App     subjects.AppID
-	Version string
+// VersionOf is the version of the cluster that a published event names.
+type VersionOf struct {
+	App      subjects.AppID
+	Version  string
+	Sequence uint64 // of the event
+	Deletion bool
 }
 
+func (v VersionOf) String() string {
+	if v.Deletion {
+		return fmt.Sprintf("app %s was deleted at version %s, sequence %d", v.App, v.Version, v.Sequence)
+	}
+	return fmt.Sprintf("app %s at version %s, sequence %d", v.App, v.Version, v.Sequence)
+}
+
+// maxDigits is the length of the longest version, which is a uint64.
+const maxDigits = 20
+
+// Deletions are the newest versions of observed deletions, one for each number of digits: one that
+// cannot be does not hide another. The zero value is none.
+type Deletions [maxDigits + 1]VersionOf
+
 // Note adds the deletion of an app at a version, which is empty if it was not observed.
-func (d *Deletion) Note(id subjects.AppID, version string) {
-	if version != "" && (d.Version == "" || CompareVersions(version, d.Version) > 0) {
-		d.App, d.Version = id, version
+func (d *Deletions) Note(id subjects.AppID, version string, sequence uint64) {
+	newest := &d[min(len(version), maxDigits)]
+	if version != "" && (newest.Version == "" || CompareVersions(version, newest.Version) > 0) {
+		*newest = VersionOf{id, version, sequence, true}
 	}
 }
+
+// Add adds other deletions.
+func (d *Deletions) Add(others Deletions) {
+	for _, o := range others {
+		d.Note(o.App, o.Version, o.Sequence)
+	}
+}
+
+// anyDigits is how many digits a version may have in any cluster. One that writes 10,000 times a
+// second gets beyond them after three years: no backup is that old.
+const anyDigits = 12
+
+// isImpossible reports whether a cluster that has one version now never had another, which an event
+// names: anyone who may publish can write one. Some clusters count in microseconds, so the length of
+// the present version counts. Below that a forged version cannot be told from one that an older backup
+// of etcd does not have.
+func isImpossible(version, now string) bool { return len(version) > max(anyDigits, len(now)+1) }
 
 // CheckHistory compares the version of a consistent list with what was published: a list that is
 // older comes from another history. Records up to the sequence accepted were published by one that
-// is known to be over.
-func CheckHistory(records map[subjects.AppID]*Record, listed string, accepted uint64) error {
+// is known to be over. Versions that cannot be are no reason to end: it returns them as impossible,
+// ordered by sequence.
+func CheckHistory(records map[subjects.AppID]*Record, deleted Deletions, listed string, accepted uint64) (impossible []VersionOf, err error) {
+	check := func(v VersionOf) {
+		switch {
+		case v.Version == "" || CompareVersions(listed, v.Version) >= 0:
+		case isImpossible(v.Version, listed):
+			impossible = append(impossible, v)
+		default:
+			err = otherHistory(listed, fmt.Sprintf("its history is older than what was published (%s)", v))
+		}
+	}
 	for id, r := range records {
-		if r.Damaged || r.Sequence <= accepted {
-			continue
-		}
-		version := r.ResourceVersion
-		if r.Kind == subjects.Deleted {
-			// Only an observed deletion has a version of its own.
-			version = r.DeletedVersion
-		}
-		if version != "" && CompareVersions(listed, version) < 0 {
-			return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s at version %s)", id, version))
+		switch {
+		case r.Damaged || r.Sequence <= accepted:
+		case r.Kind == subjects.Deleted: // only an observed deletion has a version of its own
+			check(VersionOf{id, r.DeletedVersion, r.Sequence, true})
+		default:
+			check(VersionOf{id, r.ResourceVersion, r.Sequence, false})
 		}
 	}
-	return nil
-}
-
-// CheckDeletion compares the version of a consistent list with the newest published deletion.
-func CheckDeletion(d Deletion, listed string) error {
-	if d.Version != "" && CompareVersions(listed, d.Version) < 0 {
-		return otherHistory(listed, fmt.Sprintf("its history is older than what was published (app %s was deleted at version %s)", d.App, d.Version))
+	for _, v := range deleted {
+		check(v)
 	}
-	return nil
+	slices.SortFunc(impossible, func(a, b VersionOf) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return impossible, err
 }
 
 // otherHistory ends the process: the cluster's history is not the one that was published.

@@ -229,7 +229,8 @@ func (t *Target) judgeWhole(s *sides) (differences []Difference) {
 				"it names the cluster %q, --cluster-name is %q: a bridge with this name would change ce-source", name, t.ClusterName))
 		}
 	}
-	if err := app.CheckHistory(s.published(), s.version, s.storage.Accepted()); err != nil {
+	// An app at a version that cannot be differs by itself.
+	if _, err := app.CheckHistory(s.published(), app.Deletions{}, s.version, s.storage.Accepted()); err != nil {
 		d := whole(DifferenceHistory, SideCluster, "%v", err)
 		d.Same = "the history" // Detail has the highest version of all
 		differences = append(differences, d)

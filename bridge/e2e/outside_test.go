@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -283,5 +284,75 @@ func TestMadeAgainFarAhead(t *testing.T) {
 			}
 			w.findsNothing(w.config(), time.Second)
 		})
+	}
+}
+
+// An event names a version that no cluster has ever had. It does not end the bridge: what Kubernetes
+// shows counts, and the log names the event. This is so with every later start.
+func TestForgedVersion(t *testing.T) {
+	t.Parallel()
+	const huge = "9999999999999999999"
+	const logged = "an event names a version that the cluster cannot have had; the app goes on with what Kubernetes shows"
+	for _, tc := range []struct {
+		name, app, kind, header string
+		want                    []string // published behind it
+	}{
+		{"an app that runs", "one", "updated", subjects.HeaderResourceVersion, []string{"updated one"}},
+		{"the deletion of an app that runs", "one", "deleted", subjects.HeaderDeletedResourceVersion, []string{"created one"}},
+		{"an app that never was", "ghost", "created", subjects.HeaderResourceVersion, []string{"deleted ghost"}},
+		{"the deletion of an app that never was", "ghost", "deleted", subjects.HeaderDeletedResourceVersion, nil},
+	} {
+		for _, live := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, while a bridge runs: %v", tc.name, live), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				cfg := w.config()
+				r := w.start(cfg)
+				svc := w.create(w.app("one"))
+				gone := w.create(w.app("gone"))
+				w.failsAgain(svc, 1)
+				must[any](t)(nil, w.Client.Delete(t.Context(), gone))
+				w.endsAt(4)
+				var like stored
+				for _, e := range w.events(0) {
+					if string(e.kind) == tc.kind {
+						like = e
+					}
+				}
+				if !live {
+					must[any](t)(nil, r.stop())
+				}
+				key := "vision.development." + tc.app
+				planted := w.plant("flyte.apps.events."+key+"."+tc.kind, told(like.msg.Header, tc.header, huge, subjects.CESubject, key), string(like.msg.Data))
+				if !live {
+					r = w.start(cfg)
+				}
+				w.waitFor(planted, tc.want...)
+				eventually(t, "the log names the event", func() error {
+					if r.logs.FilterMessage(logged).FilterField(zap.Uint64("sequence", planted)).FilterField(zap.String("version", huge)).Len() == 0 {
+						return errNotYet
+					}
+					return nil
+				})
+				r.waitReady()
+				w.converged(w.events(0))
+				w.findsNothing(cfg, time.Second)
+				must[any](t)(nil, r.stop())
+
+				r = w.start(cfg)
+				if named := r.logs.FilterMessage(logged).Len() > 0; named != (tc.want == nil) {
+					t.Errorf("the next start names the event: %t; it is the app's last one: %t", named, tc.want == nil)
+				}
+				must[any](t)(nil, r.stop())
+				cfg.AcceptReset = true
+				must[any](t)(nil, w.start(cfg).stop())
+				cfg.AcceptReset = false
+				r = w.start(cfg)
+				if r.logs.FilterMessage(logged).Len() > 0 {
+					t.Error("a start after --accept-reset names the event")
+				}
+				w.waitFor(planted, tc.want...)
+			})
+		}
 	}
 }

@@ -73,7 +73,7 @@ type Projector struct {
 
 	mu      sync.Mutex
 	records map[subjects.AppID]*app.Record // of apps that exist, or are damaged; nil once taken
-	deleted app.Deletion                   // the newest that was published
+	deleted app.Deletions                  // the newest that were published
 	// keys are the apps that exist, of which the bucket has, or should have, a key; with a
 	// markerMaxAge also those with a delete marker.
 	keys map[subjects.AppID]key
@@ -144,8 +144,8 @@ func (p *Projector) LastTrouble() *string { return p.trouble.Load() }
 func (p *Projector) RemovedRanges() []subjects.LostRange { return p.lost }
 
 // TakeRecords hands out what has been published so far of the apps that exist, and the newest
-// deletion, and stops collecting them.
-func (p *Projector) TakeRecords() (map[subjects.AppID]*app.Record, app.Deletion) {
+// deletions, and stops collecting them.
+func (p *Projector) TakeRecords() (map[subjects.AppID]*app.Record, app.Deletions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	records := p.records

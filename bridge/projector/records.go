@@ -38,7 +38,7 @@ func (p *Projector) adopt(snap *store.Snapshot) {
 		}
 	}
 	if snap.Position > followed {
-		p.deleted.Note(snap.Deleted.App, snap.Deleted.Version)
+		p.deleted.Add(snap.Deleted)
 	}
 }
 
@@ -87,7 +87,7 @@ func (p *Projector) collect(id subjects.AppID, r *app.Record) {
 	case r.Kind == subjects.Deleted:
 		delete(p.records, id)
 		if r.Sequence > p.accepted {
-			p.deleted.Note(id, r.DeletedVersion)
+			p.deleted.Note(id, r.DeletedVersion, r.Sequence)
 		}
 	default:
 		p.records[id] = r

@@ -22,7 +22,7 @@ type Snapshot struct {
 	Records  map[subjects.AppID]*app.Record
 	Keys     uint64                    // of apps, delete markers included
 	Markers  map[subjects.AppID]Marker // those that the load was asked for
-	Deleted  app.Deletion              // the newest that a marker reflects
+	Deleted  app.Deletions             // the newest that markers reflect
 	Position uint64                    // highest stream sequence that an entry or marker reflects
 	// positionID is the id of the event at Position.
 	positionID string
@@ -175,7 +175,7 @@ func (r *bucketReader) addMarker(id subjects.AppID, held *app.Record, stored Sto
 	delete(r.Stored, id)
 	r.markers++
 	if held.Sequence > r.bucket.Accepted {
-		r.Deleted.Note(id, held.DeletedVersion)
+		r.Deleted.Note(id, held.DeletedVersion, held.Sequence)
 	}
 	if m := (Marker{held.Sequence, stored}); r.keep(id, m) {
 		r.Markers[id] = m

@@ -274,7 +274,7 @@ func errorsElsewhere() map[string]string {
 		"appbridge: serve HTTP on …: …":                                                            shutdown,
 		"a bridge with other options began to lead later; this one publishes nothing to stream FLYTE_APPS: --base-domain is \"apps.example.com\" here and \"new.example.com\" there; start it again with the same options as the other, or stop the other and start it again": "TestTwoShapes of bridge/e2e: the other bridge has to start later",
 		"appbridge: cannot write the report: …": "TestVerifyReport of package main",
-		"appbridge: cluster \"resourceVersion …\": its history is older than what was published (app … was deleted at version …): etcd was restored, or this is another cluster; if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now": etcd,
-		"appbridge: cluster \"resourceVersion …\": its history stepped back from version … under the running bridge: etcd was restored, or this is another cluster; if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now":              etcd,
+		"appbridge: cluster \"resourceVersion …\": its history is older than what was published (app … was deleted at version …, sequence …): etcd was restored, or this is another cluster; if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now": etcd,
+		"appbridge: cluster \"resourceVersion …\": its history stepped back from version … under the running bridge: etcd was restored, or this is another cluster; if that is intended, start once with --accept-reset: the stream then continues with what the cluster holds now":                          etcd,
 	}
 }
