@@ -287,6 +287,43 @@ func TestMadeAgainFarAhead(t *testing.T) {
 	}
 }
 
+// Somebody plants a filler that names everything as lost. The stream has it, so nothing is lost.
+func TestForgedFiller(t *testing.T) {
+	t.Parallel()
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprint("while a bridge runs: ", live), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			names := must[subjects.Subjects](t)(subjects.New(subjects.DefaultPrefix))
+			svc := w.create(w.app("one"))
+			r := w.start(w.config())
+			w.failsAgain(svc, 2)
+			if !live {
+				must[any](t)(nil, r.stop())
+			}
+			planted := w.plant(names.Lost(), nats.Header{subjects.HeaderLostFrom: {"1"}, subjects.HeaderLostTo: {"3"}}, "")
+			if !live {
+				r = w.start(w.config())
+			}
+			w.failsAgain(svc, 1)
+			r.waitReady()
+			if got := r.metric(lostSequences); got != 0 || r.logs.FilterMessage("the stream lost acknowledged events").Len() > 0 {
+				t.Errorf("%v sequences count as lost, although the stream has them", got)
+			}
+			if msg, err := w.stream(subjects.DefaultStream).GetLastMsgForSubject(t.Context(), names.Notice()); err == nil {
+				t.Errorf("a notice tells all readers that %s to %s are lost", msg.Header.Get(subjects.HeaderLostFrom), msg.Header.Get(subjects.HeaderLostTo))
+			}
+			if now := w.lastSequence(); now != planted+1 {
+				t.Errorf("the stream ends at %d, want %d", now, planted+1)
+			}
+			if r.logs.FilterMessage("the range that is named as lost exists").FilterField(zap.Uint64("sequence", planted)).Len() == 0 {
+				t.Error("the log does not name the filler")
+			}
+			w.findsNothing(w.config(), time.Second)
+		})
+	}
+}
+
 // An event names a version that no cluster has ever had. It does not end the bridge: what Kubernetes
 // shows counts, and the log names the event. This is so with every later start.
 func TestForgedVersion(t *testing.T) {

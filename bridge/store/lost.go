@@ -79,7 +79,10 @@ func (s *Storage) ReadLosses(ctx context.Context) error {
 	}
 	if filler != nil {
 		found.filler = filler.Sequence
-		found.filling = fillingOf(filler, found.newest())
+		found.filling, err = s.dropPresent(ctx, fillingOf(filler, found.newest()), zap.Uint64("sequence", filler.Sequence))
+		if err != nil {
+			return err
+		}
 	}
 	if found.pending, err = s.pendingRange(ctx, found); err != nil {
 		return err
@@ -102,7 +105,7 @@ func fillingOf(filler *Message, noticed uint64) subjects.LostRange {
 }
 
 // pendingRange is the range that the metadata name as being filled. Only older versions write it.
-// It is zero if a notice names the range, or if the stream has the range's first event after all.
+// It is zero if a notice names the range, or if the stream has it after all.
 func (s *Storage) pendingRange(ctx context.Context, found losses) (subjects.LostRange, error) {
 	value := metadataOf(s.Stream, subjects.MetadataLostPending)
 	if value == "" {
@@ -116,15 +119,26 @@ func (s *Storage) pendingRange(ctx context.Context, found losses) (subjects.Lost
 	if found.covers(pending) {
 		return subjects.LostRange{}, nil
 	}
-	m, err := OrNone(MessageAt(ctx, s.JS, s.Config.Stream, pending.From))
+	return s.dropPresent(ctx, pending, zap.String("key", subjects.MetadataLostPending))
+}
+
+// dropPresent returns a range that a filler or the metadata name as lost, zero if the stream has the
+// range's first message: in a range that is being filled, that is a filler or it is purged. Where
+// retention removed the begin of the range, the stream's first message counts.
+func (s *Storage) dropPresent(ctx context.Context, r subjects.LostRange, by zap.Field) (subjects.LostRange, error) {
+	if r.To == 0 {
+		return r, nil
+	}
+	first := min(max(r.From, s.Stream.State.FirstSeq), r.To)
+	m, err := OrNone(MessageAt(ctx, s.JS, s.Config.Stream, first))
 	if err != nil {
 		return subjects.LostRange{}, err
 	}
 	if m != nil && !s.Subjects.IsLost(m.Subject) {
-		s.Log.Warn("the range that the stream's metadata name as lost exists", zap.String("key", subjects.MetadataLostPending), zap.Stringer("range", pending))
+		s.Log.Warn("the range that is named as lost exists", by, zap.Stringer("range", r))
 		return subjects.LostRange{}, nil
 	}
-	return pending, nil
+	return r, nil
 }
 
 // newest is the sequence of the newest notice, noNotice without one.
