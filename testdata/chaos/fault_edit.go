@@ -170,8 +170,15 @@ func reachConsumers(ctx context.Context, i *injection) error {
 	defer i.differs(what, nil)()
 	return i.limitedByReload(ctx, testenv.NATSLimits{AccountConsumers: 1}, func(ctx context.Context) error {
 		for _, name := range []string{subjects.DefaultStream, subjects.BucketStream(subjects.DefaultBucket)} {
-			if err := i.removeConsumers(ctx, name); err != nil {
-				i.note("consumers of %s: %v", name, err)
+			err := poll(ctx, backPatience, func(ctx context.Context) string {
+				if err := i.removeConsumers(ctx, name); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+			if err != nil {
+				i.note("not now: consumers of %s: %v", name, err)
+				return ctx.Err()
 			}
 		}
 		return i.last(ctx, lasting{what: what, names: regexp.MustCompile(`consumer`)})

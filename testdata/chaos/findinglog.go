@@ -18,6 +18,7 @@ const (
 	logNoBookmark = "a watch had no bookmark for too long; it is opened again"
 	logRelist     = "an informer lists again"
 	logLostLease  = "lost the Lease"
+	logNewBridge  = "a NATS connection was closed for good; starting again with new ones"
 )
 
 // The metrics that go with them.

@@ -249,7 +249,8 @@ func (w *world) falseFindings() ([]string, error) {
 
 // follow opens a gap when a bridge's informer lists again by itself: what came and
 // went since its watch ended, nobody saw. It opens one also when the bridge loses the Lease, as on a
-// machine that is too busy: of what had waited for the stream, the net difference is published.
+// machine that is too busy, or is made anew in its process: of what had waited for the stream, the net
+// difference is published.
 func (w *world) follow(ctx context.Context, b *bridge) {
 	var offset int64
 	var looks []status
@@ -270,6 +271,8 @@ func (w *world) follow(ctx context.Context, b *bridge) {
 				w.gaps.openSince(at, "bridge "+b.name+" listed again").heal()
 			case l.Msg == logLostLease:
 				w.gaps.openSince(waitedSince(at, looks), "bridge "+b.name+" lost the Lease").heal()
+			case l.Msg == logNewBridge:
+				w.gaps.openSince(waitedSince(at, looks), "bridge "+b.name+" was made anew in its process").heal()
 			}
 		}
 	}
