@@ -163,37 +163,64 @@ func revokeRight(ctx context.Context, i *injection) error {
 	})
 }
 
-// reachConsumers has the account take no more consumers, and removes those that there are.
+// placeholder is the consumer that the account still takes. Nobody reads from it.
+const placeholder = "chaos-placeholder"
+
+// reachConsumers has the account take one consumer, which there is, and removes all others.
 func reachConsumers(ctx context.Context, i *injection) error {
 	const what = "reach the account's limit of consumers"
+	cfg := jetstream.ConsumerConfig{Durable: placeholder, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverNewPolicy}
+	err := i.retried(ctx, func(ctx context.Context) error {
+		_, err := i.events.js.CreateOrUpdateConsumer(ctx, subjects.DefaultStream, cfg)
+		return err
+	})
+	if err != nil {
+		i.note("not now: %s: %v", what, err)
+		return ctx.Err()
+	}
 	i.say("%s by a reload, and remove the consumers", what)
 	defer i.differs(what, nil)()
-	return i.limitedByReload(ctx, testenv.NATSLimits{AccountConsumers: 1}, func(ctx context.Context) error {
+	err = i.limitedByReload(ctx, testenv.NATSLimits{AccountConsumers: 1}, func(ctx context.Context) error {
 		for _, name := range []string{subjects.DefaultStream, subjects.BucketStream(subjects.DefaultBucket)} {
-			err := poll(ctx, backPatience, func(ctx context.Context) string {
-				if err := i.removeConsumers(ctx, name); err != nil {
-					return err.Error()
-				}
-				return ""
-			})
-			if err != nil {
+			if err := i.retried(ctx, func(ctx context.Context) error { return i.removeConsumers(ctx, name) }); err != nil {
 				i.note("not now: consumers of %s: %v", name, err)
 				return ctx.Err()
 			}
 		}
 		return i.last(ctx, lasting{what: what, names: regexp.MustCompile(`consumer`)})
 	})
+	return errors.Join(err, i.retried(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		err := i.events.js.DeleteConsumer(ctx, subjects.DefaultStream, placeholder)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return nil
+		}
+		return err
+	}))
 }
 
+// retried does what NATS may not answer at once, as after a reload.
+func (i *injection) retried(ctx context.Context, do func(context.Context) error) error {
+	return poll(ctx, backPatience, func(ctx context.Context) string {
+		ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// removeConsumers removes all consumers of a stream but the placeholder.
 func (i *injection) removeConsumers(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
-	defer cancel()
 	stream, err := i.events.js.Stream(ctx, name)
 	if err != nil {
 		return err
 	}
 	names := stream.ConsumerNames(ctx)
 	for consumer := range names.Name() {
+		if consumer == placeholder {
+			continue
+		}
 		if err := stream.DeleteConsumer(ctx, consumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return err
 		}
