@@ -39,13 +39,11 @@ func (k *Cluster) Identify(ctx context.Context, namespaces *Namespaces, status f
 }
 
 // probe lists one object of each kind, checks the other rights, reads the namespaces, and returns the
-// cluster's identity.
+// cluster's identity. Each request has a limit of its own: an API server may be slow, and namespaces many.
 func (k *Cluster) probe(ctx context.Context, namespaces *Namespaces) (types.UID, error) {
-	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
-	defer cancel()
 	for _, ns := range k.Namespaces {
 		for _, kind := range slices.Backward(k.Kinds()) { // Services first: without them there is nothing to read
-			if err := k.Client.List(ctx, metadataList(kind), client.InNamespace(ns), client.Limit(1)); err != nil {
+			if err := kubeapi.List(ctx, k.Client, metadataList(kind), client.InNamespace(ns), client.Limit(1)); err != nil {
 				return "", explainList(err, kind, ns)
 			}
 			if err := k.may(ctx, ns, resourceOf(kind), "", "watch"); err != nil {
@@ -89,6 +87,8 @@ func explainList(err error, kind, namespace string) error {
 
 // may is an error if this program lacks a right that a probe cannot simply try out.
 func (k *Cluster) may(ctx context.Context, namespace string, resource schema.GroupResource, name, verb string) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.Timeout)
+	defer cancel()
 	review, err := k.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: verb, Group: resource.Group, Resource: resource.Resource, Name: name,
