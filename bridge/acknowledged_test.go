@@ -78,7 +78,7 @@ func TestCheckpointInLease(t *testing.T) {
 	t.Parallel()
 	stored := &oneLease{lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "appbridge", Annotations: map[string]string{"other": "kept"}}}}
 	replica := func(a *store.Acknowledged) coordinationv1client.LeaseInterface {
-		return checkpointLeases{stored, a, history(0, 0), zap.NewNop()}.Leases("flyte")
+		return checkpointLeases{stored, a, history(0, 0), zap.NewNop(), &lease{}}.Leases("flyte")
 	}
 	renew := func(a *store.Acknowledged) {
 		t.Helper()
@@ -107,7 +107,7 @@ func TestCheckpointInLease(t *testing.T) {
 	elsewhere := history(0, 0)
 	elsewhere.StreamName = "TRIAL"
 	trial := &store.Acknowledged{}
-	if _, err := (checkpointLeases{stored, trial, elsewhere, zap.NewNop()}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.Checkpoint() != (store.Checkpoint{}) {
+	if _, err := (checkpointLeases{stored, trial, elsewhere, zap.NewNop(), &lease{}}).Leases("flyte").Get(t.Context(), "appbridge", metav1.GetOptions{}); err != nil || trial.Checkpoint() != (store.Checkpoint{}) {
 		t.Errorf("the checkpoint of another stream gives %+v, %v", trial.Checkpoint(), err)
 	}
 	stored.lease.Annotations[checkpointAnnotation] = "{"

@@ -23,8 +23,9 @@ type checkpointLeases struct {
 	coordinationv1client.LeasesGetter
 	known *store.Acknowledged
 	// of is what the checkpoint has to be of; its StreamID and sequences do not count.
-	of  store.Checkpoint
-	log *zap.Logger
+	of    store.Checkpoint
+	log   *zap.Logger
+	lease *lease
 }
 
 func (l checkpointLeases) Leases(namespace string) coordinationv1client.LeaseInterface {
@@ -43,6 +44,7 @@ func (l checkpointLease) Get(ctx context.Context, name string, opts metav1.GetOp
 		l.read(lease)
 	case apierrors.IsNotFound(err):
 		l.leases.known.ReadLease(store.LeaseCheckpoint{})
+		l.leases.lease.share(nil)
 	}
 	return lease, err
 }
@@ -61,13 +63,21 @@ func (l checkpointLease) read(lease *coordinationv1.Lease) {
 		Source: fmt.Sprintf("the annotation %s of Lease %s/%s", checkpointAnnotation, lease.Namespace, lease.Name),
 		Value:  lease.Annotations[checkpointAnnotation],
 	}
+	var other error
 	if c.Value != "" {
 		c.Err = json.Unmarshal([]byte(c.Value), &c.Checkpoint)
 		of := l.leases.of
 		of.StreamID = c.StreamID
+		if c.Err == nil && (c.StreamName != of.StreamName || c.BucketName != of.BucketName) {
+			other = fmt.Errorf("bridges of stream %q and bucket %q use Lease %s/%s: give those of each stream one of their own with --lease-name",
+				c.StreamName, c.BucketName, lease.Namespace, lease.Name)
+		}
 		if c.Err == nil && !c.SameHistory(of) {
 			c.Checkpoint = store.Checkpoint{}
 		}
+	}
+	if l.leases.lease.share(other) {
+		l.leases.log.Warn("bridges of another stream use the Lease", zap.Error(other))
 	}
 	if l.leases.known.ReadLease(c) {
 		return

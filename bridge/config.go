@@ -75,7 +75,8 @@ type Config struct {
 	LeaderElect                         bool
 	LeaseNamespace, LeaseName, Identity string
 	// StandAside is for how long a replica does not compete for the Lease after it found that a bridge
-	// with other options had begun to lead later; zero: ten minutes.
+	// with other options had begun to lead later, and for how long it is ready while a bridge of another
+	// stream holds the Lease; zero: ten minutes.
 	StandAside time.Duration
 
 	FlushTimeout time.Duration // bounds how long a shutdown waits for what is queued

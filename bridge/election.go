@@ -58,7 +58,7 @@ func (b *Bridge) leads(ctx context.Context, k *watch.Cluster) error {
 
 // leases are the Leases of the cluster with the checkpoint in them.
 func (b *Bridge) leases(k *watch.Cluster) checkpointLeases {
-	return checkpointLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Checkpoint(), b.log}
+	return checkpointLeases{k.Clientset.CoordinationV1(), &b.memory.acknowledged, b.newStorage().Checkpoint(), b.log, &b.lease}
 }
 
 func (b *Bridge) readCheckpoint(ctx context.Context, k *watch.Cluster, lease types.NamespacedName) error {

@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -18,6 +20,9 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
+	// maxUnrenewed is how long a standby may see no renewal before it does not count on the holder.
+	// By then it has taken over, if it can.
+	maxUnrenewed = 2 * leaseDuration
 	// releaseTimeout bounds giving the Lease back, which delays the end of the process.
 	releaseTimeout = 3 * time.Second
 )
@@ -40,6 +45,10 @@ type lease struct {
 	holder  string    // as last read or written
 	read    time.Time // when the last successful request began
 	renewed time.Time // when the last successful write as the holder began
+	record  []byte    // as last read
+	changed time.Time // when a read first returned that record: the holder has renewed the Lease
+	other   error     // bridges of another stream use the Lease; nil if it does not say so
+	shared  time.Time // when a read returned that first
 	err     error     // of the last request; nil after a success
 }
 
@@ -54,6 +63,27 @@ func (l *lease) answered(began time.Time, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holder, l.read, l.err = holder, began, nil
+}
+
+// show notes the record that a request returned, nil for none. A holder that exists changes it with
+// each renewal. Whether its times are right is not looked at: clocks differ.
+func (l *lease) show(record []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed.IsZero() || !bytes.Equal(record, l.record) {
+		l.record, l.changed = record, time.Now()
+	}
+}
+
+// share notes whether bridges of another stream use the Lease. It reports whether that is news.
+func (l *lease) share(other error) (begins bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if begins = other != nil && l.other == nil; begins {
+		l.shared = time.Now()
+	}
+	l.other = other
+	return begins
 }
 
 // renew notes that a write as the holder succeeded.
@@ -103,18 +133,27 @@ func (l *lease) held(identity string) error {
 }
 
 // trouble returns why a bridge that needs the Lease is not ready: it leads and did not renew the
-// Lease for its duration, or it waits and has not read for that long that another replica leads.
-func (l *lease) trouble(identity string) error {
+// Lease for its duration, or it waits and has not read for that long that another replica leads. A
+// replica leads if it renews the Lease, and for the stream of this bridge. One of another stream may
+// lead for the time of a rollout that changes the name of the stream: a rollout waits for readiness.
+func (l *lease) trouble(identity string, rollout time.Duration) error {
 	l.mu.Lock()
 	phase, holder, fresh, err := l.phase, l.holder, time.Since(l.read) < leaseDuration, l.err
+	unchanged, other, shared := time.Since(l.changed), l.other, time.Since(l.shared)
 	l.mu.Unlock()
 	switch {
 	case phase == leaseGranted:
 		return l.held(identity)
-	case phase == leaseUnused, fresh && holder != "" && holder != identity:
+	case phase == leaseUnused:
 		return nil
+	case !fresh || holder == "" || holder == identity:
+		return withCause(errWaiting, err)
+	case unchanged >= maxUnrenewed:
+		return withCause(fmt.Errorf("%w: %q holds it and has not renewed it for %s", errWaiting, holder, unchanged.Round(time.Second)), err)
+	case other != nil && shared >= rollout:
+		return fmt.Errorf("%w: %q holds it: %w", errWaiting, holder, other)
 	}
-	return withCause(errWaiting, err)
+	return nil
 }
 
 var errWaiting = errors.New("waiting for the Lease")
@@ -141,12 +180,25 @@ func (l *notedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	switch {
 	case err == nil:
 		l.lease.answered(began, record.HolderIdentity)
+		l.lease.show(raw)
+		bound(record)
 	case apierrors.IsNotFound(err):
 		l.lease.answered(began, "")
+		l.lease.show(nil)
 	default:
 		l.lease.failed(ctx, "get", err)
 	}
 	return record, raw, err
+}
+
+// bound bounds what anyone who may update the Lease can write: client-go lets a holder that does not
+// renew keep the Lease for as long as the record says, and counts the transitions up to a number that
+// API servers refuse.
+func bound(record *resourcelock.LeaderElectionRecord) {
+	record.LeaseDurationSeconds = min(record.LeaseDurationSeconds, int(leaseDuration/time.Second))
+	if record.LeaderTransitions >= math.MaxInt32 {
+		record.LeaderTransitions = 0
+	}
 }
 
 func (l *notedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {

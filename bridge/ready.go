@@ -31,7 +31,7 @@ func (b *Bridge) Ready() error {
 	if err := b.absent.err(); err != nil {
 		return err
 	}
-	if err := b.lease.trouble(b.cfg.Identity); err != nil {
+	if err := b.lease.trouble(b.cfg.Identity, b.cfg.standAside()); err != nil {
 		return err
 	}
 	if what, since, why := b.conn.Trouble(); what != "" && time.Since(since) > b.cfg.MaxDelay {

@@ -18,6 +18,8 @@ import (
 // that a bridge with other options had begun to lead later.
 const standAside = 10 * time.Minute
 
+func (c Config) standAside() time.Duration { return cmp.Or(c.StandAside, standAside) }
+
 // shape returns the options that decide how an App looks.
 func (c Config) shape() store.Shape {
 	return store.Shape{
@@ -112,7 +114,7 @@ func (b *Bridge) yield(stop context.Context, ended error) error {
 	const text = "a bridge with other options began to lead later; this one publishes nothing"
 	var again <-chan time.Time
 	if b.cfg.LeaderElect {
-		wait := cmp.Or(b.cfg.StandAside, standAside)
+		wait := b.cfg.standAside()
 		again = time.After(wait)
 		b.log.Warn(text, zap.String("stream", other.Stream), zap.String("options", other.Difference()),
 			zap.Time("standingByUntil", time.Now().Add(wait)), zap.String("toDo", "give all bridges of the stream the same options"))
