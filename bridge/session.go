@@ -194,11 +194,6 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 		return "", err
 	}
 	s.source.Settle()
-	for _, l := range listings {
-		if err := s.source.Shown.Contradicts(l); err != nil {
-			return "", err
-		}
-	}
 	version = watch.ServiceVersion(listings)
 	impossible, err := app.CheckHistory(records, deleted, version, s.storage.Accepted())
 	if (err != nil || len(impossible) > 0) && s.cfg.AcceptReset {

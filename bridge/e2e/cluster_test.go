@@ -38,6 +38,8 @@ func TestClusterHistory(t *testing.T) {
 	}
 	t.Run("compacted while the API server was away", func(t *testing.T) { compacted(on(t)) })
 	t.Run("restored from a backup", func(t *testing.T) { restored(on(t)) })
+	t.Run("without its last writes", func(t *testing.T) { rewound(on(t), false) })
+	t.Run("without its last writes, seen late", func(t *testing.T) { rewound(on(t), true) })
 }
 
 // The API server comes back without a memory of what happened: the watch is

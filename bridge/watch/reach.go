@@ -22,7 +22,8 @@ type Observed struct {
 }
 
 // Agrees reports whether the informers have an object as a consistent list at version has it, or as
-// it was later; item is nil if the list does not have it.
+// it was later; item is nil if the list does not have it. A version that is newer than that of the
+// item, but not than the list, is of a history that the cluster has lost.
 func (o Observed) Agrees(item *Listed, version string) bool {
 	switch {
 	case item == nil:
@@ -30,7 +31,7 @@ func (o Observed) Agrees(item *Listed, version string) bool {
 	case !o.Exists:
 		return false // it may have been deleted since
 	case o.UID == item.UID:
-		return app.CompareVersions(o.Version, item.ResourceVersion) >= 0
+		return o.Version == item.ResourceVersion || app.CompareVersions(o.Version, version) > 0
 	default:
 		return app.CompareVersions(o.Version, version) > 0
 	}
@@ -219,18 +220,4 @@ func (s *Shown) Undeleted(l Listing, inList func(types.NamespacedName) bool, lim
 		}
 	}
 	return keys
-}
-
-// Contradicts is an error if the informers have a version of an object that a consistent list,
-// although it is as new, does not have: that of a standby that outlived its cluster's history.
-func (s *Shown) Contradicts(l Listing) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, item := range l.Items {
-		o := s.known(l.Kind, key)
-		if o.Exists && o.UID == item.UID && app.CompareVersions(o.Version, item.ResourceVersion) > 0 && app.CompareVersions(o.Version, l.Version) <= 0 {
-			return app.SteppedBack(item.ResourceVersion, o.Version)
-		}
-	}
-	return nil
 }
