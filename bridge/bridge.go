@@ -160,6 +160,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return err
 	}
 	b.clusterUID = string(uid)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	k.Hold(uid, stop)
 	b.log.Info("watching Kubernetes", zap.String("cluster", b.cfg.ClusterName), zap.String("clusterUID", b.clusterUID))
 
 	informers := make(chan error, 1)
@@ -171,6 +174,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	err = b.observe(ctx, k)
 	end()
 	watching.Wait()
+	if other, ok := errors.AsType[*app.ConfigError](context.Cause(ctx)); ok {
+		err = errors.Join(other, err)
+	}
 	return errors.Join(err, <-informers)
 }
 

@@ -102,6 +102,16 @@ func SteppedBack(version, seen string) error {
 	return otherHistory(version, fmt.Sprintf("its history stepped back from version %s under the running bridge", seen))
 }
 
+// OtherCluster is the error of an API server whose cluster is another one than before.
+func OtherCluster(uid, before string) error {
+	return &ConfigError{
+		Fatal: true,
+		Field: "cluster", Value: "uid " + uid,
+		Problem: fmt.Sprintf("the address of the API server led to the cluster of uid %s before: nothing of the other one is published", before),
+		Repair:  "give each cluster a stream, bucket and prefix of its own; if this cluster replaces the other under its name, start once with --accept-reset",
+	}
+}
+
 // CompareVersions compares two resourceVersions of one resource; versions that cannot be compared
 // count as newer, so that nothing is skipped.
 func CompareVersions(a, b string) int {

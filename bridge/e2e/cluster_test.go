@@ -40,6 +40,11 @@ func TestClusterHistory(t *testing.T) {
 	t.Run("restored from a backup", func(t *testing.T) { restored(on(t)) })
 	t.Run("without its last writes", func(t *testing.T) { rewound(on(t), false) })
 	t.Run("without its last writes, seen late", func(t *testing.T) { rewound(on(t), true) })
+	t.Run("another at the same address", func(t *testing.T) {
+		w := newWorld(t)
+		must[any](t)(nil, own.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+		otherAtTheSameAddress(w, own)
+	})
 }
 
 // The API server comes back without a memory of what happened: the watch is

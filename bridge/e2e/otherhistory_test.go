@@ -2,11 +2,15 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -149,5 +153,82 @@ func rewound(w *world, early bool) {
 	r.waitReady()
 	if err := w.bucketDrift(cfg.App, w.events(0)); err != nil {
 		t.Errorf("ready although %v", err)
+	}
+}
+
+// moved is the way to a cluster, and from some time on to another one at the same address.
+type moved struct {
+	here, there http.RoundTripper
+	to          *url.URL
+	until       chan struct{} // closed: what was requested of the first has ended
+}
+
+func (m *moved) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-m.until:
+		r = r.Clone(r.Context())
+		r.URL.Scheme, r.URL.Host, r.Host = m.to.Scheme, m.to.Host, m.to.Host
+		return m.there.RoundTrip(r)
+	default:
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-m.until:
+		case <-ctx.Done():
+		}
+	}()
+	return m.here.RoundTrip(r.WithContext(ctx))
+}
+
+// The address of the API server leads to another cluster while the bridge runs, as after a failover
+// by name. That has a higher version, so it does not look like a history that stepped back. The
+// bridge ends, names both clusters and publishes nothing of the other.
+func otherAtTheSameAddress(w *world, other *testenv.Cluster) {
+	t, ctx := w.t, w.t.Context()
+	there := must[http.RoundTripper](t)(rest.TransportFor(other.Config))
+	m := &moved{there: there, to: must[*url.URL](t)(url.Parse(other.Config.Host)), until: make(chan struct{})}
+	move := sync.OnceFunc(func() { close(m.until) })
+	defer move()
+	kube := rest.CopyConfig(w.Config)
+	kube.QPS = -1
+	kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { m.here = rt; return m })
+	r := w.launch(w.audited(), kube)
+	r.waitReady()
+	w.create(w.app("one"))
+	w.create(w.app("two"))
+	want := []string{"created one", "created two"}
+	w.waitFor(0, want...)
+
+	w.grow(other, must[int64](t)(versionOf(ctx, w.Cluster))+500)
+	must[any](t)(nil, other.RestartAPIServer(ctx)) // it knows no older version
+	must[*servingv1.Service](t)(other.Create(ctx, w.app("three")))
+	move()
+	var ended error
+	eventually(t, "the bridge ends", func() error {
+		select {
+		case ended = <-r.done:
+			r.done <- ended
+			return nil
+		default:
+		}
+		if events := w.events(0); len(events) > len(want) {
+			return errors.Join(fmt.Errorf("%w: it publishes %v", errFatal, events[len(want):]), r.bridge.Ready())
+		}
+		return errors.New("it does not")
+	})
+	uid := func(c *testenv.Cluster) string {
+		system := &corev1.Namespace{}
+		must[any](t)(nil, c.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+		return string(system.UID)
+	}
+	says(t, ended, uid(w.Cluster), uid(other))
+	var got []string
+	for _, e := range w.events(0) {
+		got = append(got, fmt.Sprintf("%s %s", e.kind, e.id.Name))
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("published %s, want %s", strings.Join(got, ", "), want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/retry"
@@ -113,6 +114,26 @@ func (k *Cluster) UID(ctx context.Context) (types.UID, error) {
 		return "", kubeapi.Explain(err, "get on namespace "+metav1.NamespaceSystem+" (its uid is the cluster's identity)")
 	}
 	return uid, nil
+}
+
+// Hold has the informers use lists and watches of the cluster uid alone. other is called when the API
+// server is another cluster's: the address leads elsewhere than before. Without the right to read the
+// identity it is taken to be the same.
+func (k *Cluster) Hold(uid types.UID, other func(error)) {
+	k.Watches.Confirm(func(ctx context.Context) error {
+		now, err := k.NamespaceUID(ctx, metav1.NamespaceSystem)
+		switch {
+		case kubeapi.ReasonOf(err) == kubeapi.Forbidden:
+			return nil
+		case err != nil:
+			return err
+		case now != uid:
+			err = app.OtherCluster(string(now), string(uid))
+			other(err)
+			return err
+		}
+		return nil
+	})
 }
 
 // NamespaceUID reads a namespace. The error is that of the request.

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -50,6 +51,7 @@ type Group struct {
 	age      *prometheus.Desc
 
 	mu      sync.Mutex
+	confirm func(context.Context) error // nil: nothing is to be confirmed
 	members []*listerWatcher
 	plain   time.Time // until when lists are plain
 }
@@ -73,6 +75,24 @@ func NewGroup(limits Limits, log *zap.Logger) *Group {
 		g.reopened.WithLabelValues(cause)
 	}
 	return g
+}
+
+// Confirm has each list and each watch be confirmed before an informer uses it. With an error it
+// fails as a request that was not answered.
+func (g *Group) Confirm(confirm func(context.Context) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.confirm = confirm
+}
+
+func (g *Group) confirmed(ctx context.Context) error {
+	g.mu.Lock()
+	confirm := g.confirm
+	g.mu.Unlock()
+	if confirm == nil {
+		return nil
+	}
+	return confirm(ctx)
 }
 
 // Limits are the group's limits, with defaults filled in.

@@ -125,6 +125,9 @@ func (l *listerWatcher) list(ctx context.Context, opts metav1.ListOptions) (runt
 		return nil, err
 	}
 	if of, err := meta.ListAccessor(list); err == nil && of.GetContinue() == "" {
+		if err := l.group.confirmed(ctx); err != nil {
+			return nil, err
+		}
 		l.satisfied(consistent)
 	}
 	return list, nil
@@ -207,6 +210,11 @@ func (l *listerWatcher) open(ctx context.Context, opts metav1.ListOptions, lists
 		}
 		l.silent(false)
 		return nil, fmt.Errorf("watch: no answer: %w", ErrNoProgress)
+	}
+	if err == nil {
+		if err = l.group.confirmed(ctx); err != nil {
+			w.Stop()
+		}
 	}
 	if err != nil {
 		cancel(nil)
