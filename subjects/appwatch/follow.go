@@ -268,8 +268,7 @@ var errSkipped = errors.New("the consumer skipped an event")
 // not selected.
 func (w *watcher) gap(ctx context.Context, gap subjects.LostRange) error {
 	// The stream may have got another subject since it was looked at.
-	live := gap.To >= w.info.State.LastSeq
-	if live && w.contiguous() {
+	if gap.To >= w.info.State.LastSeq && w.contiguous() {
 		if err := w.look(ctx); err != nil {
 			return err
 		}
@@ -280,15 +279,14 @@ func (w *watcher) gap(ctx context.Context, gap subjects.LostRange) error {
 		}
 		return nil
 	}
-	if live || w.info.IsMirror() { // which may have messages of any subject
-		switch m, err := w.api.NextMessage(ctx, w.opts.Stream, ">", gap.From); {
-		case err != nil && !errors.Is(err, jetapi.ErrNoMessage):
-			return err
-		case err == nil && m.Sequence <= gap.To && strings.HasPrefix(m.Subject, w.opts.branch):
-			return fmt.Errorf("%w: %d", errSkipped, m.Sequence)
-		case err == nil && m.Sequence <= gap.To:
-			return nil
-		}
+	// It may have messages of a subject that it had once, and a mirror those of any subject.
+	switch m, err := w.api.NextMessage(ctx, w.opts.Stream, ">", gap.From); {
+	case err != nil && !errors.Is(err, jetapi.ErrNoMessage):
+		return err
+	case err == nil && m.Sequence <= gap.To && strings.HasPrefix(m.Subject, w.opts.branch):
+		return fmt.Errorf("%w: %d", errSkipped, m.Sequence)
+	case err == nil && m.Sequence <= gap.To:
+		return nil
 	}
 	return w.removed(gap)
 }

@@ -2,6 +2,7 @@ package appwatch_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,32 @@ func TestSubjectAdded(t *testing.T) {
 			if it := r.expect("event shop/production/a updated 5")[0]; it.Position.Owed {
 				t.Errorf("got the position %s", it.Position)
 			}
+		})
+	}
+}
+
+// The stream had another subject once, and still has its messages. Nothing was removed.
+func TestSubjectRemoved(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []appwatch.Options{{NoSnapshot: true}, {}} {
+		t.Run(fmt.Sprintf("no snapshot %v", tc.NoSnapshot), func(t *testing.T) {
+			t.Parallel()
+			w := newWriter(t, jetStream(t).ClientURL())
+			cfg := streamConfig()
+			cfg.Subjects = append(cfg.Subjects, "other.>")
+			if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			w.event("shop/production/a", subjects.Created, "ACTIVE")
+			w.publish(&nats.Msg{Subject: "other.x"})
+			w.event("shop/production/a", subjects.Updated, "FAILED")
+			if _, err := w.js.UpdateStream(t.Context(), streamConfig()); err != nil {
+				t.Fatal(err)
+			}
+			w.event("shop/production/a", subjects.Updated, "ACTIVE")
+			tc.From = appwatch.Position{StreamID: streamID, Sequence: 1}
+			r := watch(t, w.js, tc)
+			r.expect("event shop/production/a updated 3", "event shop/production/a updated 4", "mark 4")
 		})
 	}
 }
