@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -23,6 +24,7 @@ func (w *watcher) inspect(ctx context.Context, idle bool) error {
 			return err
 		}
 	}
+	w.lowerTarget()
 	if w.open {
 		if idle && !w.marked && w.reported >= w.target {
 			return w.nothingSince(ctx)
@@ -50,6 +52,20 @@ func (w *watcher) inspect(ctx context.Context, idle bool) error {
 		return nil
 	}
 	return w.settleOwed(ctx)
+}
+
+// lowerTarget has the Mark come at the end of a stream that was put back, before the reader got there, to
+// less than it held at the start. The answer of a leader that is cut off does not do that.
+func (w *watcher) lowerTarget() {
+	last := w.info.State.LastSeq
+	switch {
+	case w.marked || last >= w.target:
+		w.shortAt = time.Time{}
+	case w.shortAt.IsZero():
+		w.shortAt = time.Now()
+	case time.Since(w.shortAt) >= endTime:
+		w.target = last
+	}
 }
 
 // standsStill is an error if the consumer does not get on although the stream has more.

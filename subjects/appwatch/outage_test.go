@@ -183,6 +183,44 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
+// The stream comes back with less than it held when the reader began, and with all that it had read. The
+// Mark is at the new end.
+func TestMarkOfShorterStream(t *testing.T) {
+	t.Parallel()
+	s := newRestartable(t)
+	w := newWriter(t, s.ClientURL())
+	w.event("shop/production/a", subjects.Created, "ACTIVE")
+	for range 150 { // more than is delivered ahead at first
+		w.event("shop/production/a", subjects.Updated, "ACTIVE")
+	}
+	saved := filepath.Join(t.TempDir(), "saved")
+	s.restart(w, func() { copyStore(t, s.dir, saved) })
+	w.event("shop/production/a", subjects.Updated, "FAILED")
+	_, js := dial(t, s.ClientURL())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	put := false
+	for it, err := range appwatch.Watch(ctx, js, appwatch.Options{From: appwatch.Position{StreamID: streamID, Sequence: 1}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !put {
+			s.restart(w, func() { copyStore(t, saved, s.dir) })
+			put = true
+		}
+		if it.Type == appwatch.Mark {
+			if it.Position.Sequence != 151 {
+				t.Errorf("got %q", line(it))
+			}
+			return
+		}
+		if it.Type != appwatch.Event {
+			t.Errorf("got %q", line(it))
+		}
+	}
+	t.Error("there is no mark")
+}
+
 // The end of the context ends the sequence without an error, also while there is no server; a
 // connection that is closed ends it with one.
 func TestEnds(t *testing.T) {

@@ -89,6 +89,8 @@ type watcher struct {
 
 	marked bool
 	target uint64 // local sequence of the Mark that ends From and Since
+	// shortAt is since when the stream ends before target, which it then may never reach.
+	shortAt time.Time
 
 	// owed is why a snapshot has to be read again once the reader is at the end of the stream.
 	owed     error
