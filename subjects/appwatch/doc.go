@@ -68,6 +68,14 @@
 // An app whose delete marker was removed for its age is missing in a snapshot of that app alone that
 // was read between the last event of the app before its delete and the delete; its events follow.
 //
+// A key of the bucket that somebody else has written or deleted hides its app until a bridge restores it.
+// The Mark of a snapshot that lacks an app of the stream for that reason is Owed, and a Restart follows. A
+// key that was removed altogether does not show in a first snapshot. A Restart waits up to half a minute
+// for those of apps that were yielded.
+//
+// A stream may be put back, before a reader with From or Since has got there, to less than it held at
+// the start. If it stays so for 15 s, the Mark is at its new end.
+//
 // A copy of the bucket that is behind its origin can lack an app whose entry was written again. Watch
 // waits up to 2 s for such a copy. Then it yields what is there, the Mark's position is Owed, and a
 // Restart follows if something was missing.

@@ -17,8 +17,8 @@ var (
 	ErrRolledBack = errors.New("the stream came back with less than was read of it")
 	// ErrOtherStream: the stream is not the one that the position belongs to.
 	ErrOtherStream = errors.New("the stream is not that of the position")
-	// ErrBucket: an event belongs to an app that the snapshot did not have: the bucket was being
-	// written again while it was read. Also that of a Restart that an earlier reader was owed for
+	// ErrBucket: the snapshot did not have an app, or only as of an earlier event: the bucket was being
+	// written again while it was read, or somebody else had written its key. Also that of a Restart that an earlier reader was owed for
 	// anything but a Loss.
 	ErrBucket = errors.New("the bucket did not have every app")
 )

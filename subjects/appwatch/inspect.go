@@ -173,9 +173,13 @@ func (w *watcher) adopt(ctx context.Context, snap *snapshot, reason error, lost 
 	if err != nil {
 		return err
 	}
+	hidden, err := w.anyExists(ctx, snap, snap.overwritten)
+	if err != nil {
+		return err
+	}
 	if suspect {
 		w.owe(ErrNotice, lost)
-	} else if snap.hasty || ahead || snap.reached < w.at.Sequence && !w.info.HasSources() {
+	} else if snap.hasty || ahead || hidden || snap.reached < w.at.Sequence && !w.info.HasSources() {
 		w.owePerhaps(ErrBucket) // it is perhaps behind the stream
 	}
 	err = w.show(snap, reason, lost, used)
@@ -187,6 +191,7 @@ func (w *watcher) adopt(ctx context.Context, snap *snapshot, reason error, lost 
 func (w *watcher) show(snap *snapshot, reason error, lost subjects.LostRange, used uint64) error {
 	old := w.ledger
 	w.ledger = newLedger(w.at.Sequence, true)
+	w.ledger.position = snap.position
 	if old != nil && used == 0 {
 		w.ledger.recent, w.ledger.next = old.recent, old.next
 	}

@@ -18,6 +18,8 @@ type ledger struct {
 	base     uint64
 	certain  bool // base is the sequence of an event that was yielded
 	complete bool // every app that existed at base is in apps
+	// position is that of the snapshot in apps, 0 without one: base, or less where the stream begins later.
+	position uint64
 	// doubt is the first sequence of the newest loss before base: an app whose entry is older may have
 	// had an event in the lost range, and the reader before this one has yielded it.
 	doubt uint64
@@ -79,6 +81,8 @@ func (l *ledger) judge(r *record, kind subjects.EventKind, previous uint64, lost
 		return inOrder
 	case previous > r.sequence && previous <= l.seen:
 		return inOrder
+	case previous > r.sequence && previous <= l.position:
+		return unknown
 	case previous > r.sequence:
 		return missing
 	case lost(r.sequence):
@@ -221,6 +225,21 @@ func (l *ledger) of(key string) *record {
 		return nil
 	}
 	return l.apps[key]
+}
+
+// notIn are the keys of the apps that exist and have no entry in a snapshot.
+func (l *ledger) notIn(snap *snapshot) []string {
+	has := make(map[string]bool, len(snap.entries))
+	for _, e := range snap.entries {
+		has[e.key] = true
+	}
+	var keys []string
+	for key, r := range l.apps {
+		if !r.gone && !has[key] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // doubts notes ranges that are lost, some of which begin before the ledger.

@@ -31,13 +31,14 @@ func TestLedger(t *testing.T) {
 		{"created twice", true, &record{sequence: 110}, subjects.Created, 0, rewritten},
 		{"yielded before an older snapshot", true, &record{sequence: 60}, subjects.Updated, 70, inOrder},
 		{"missing behind an older snapshot", true, &record{sequence: 60}, subjects.Updated, 80, missing},
+		{"behind its state in the snapshot", true, &record{sequence: 60}, subjects.Updated, 75, unknown},
 		{"behind a lost event", true, &record{sequence: 55}, subjects.Updated, 20, inOrder},
 		{"missing behind a lost event", true, &record{sequence: 55}, subjects.Updated, 103, missing},
 		{"names a lost event", true, &record{sequence: 20}, subjects.Updated, 55, inOrder},
 		{"names none", true, &record{sequence: 20}, subjects.Updated, 0, inOrder},
 	} {
 		l := newLedger(100, tc.complete)
-		l.seen = 70
+		l.seen, l.position = 70, 75
 		if got := l.judge(tc.r, tc.kind, tc.previous, lost.contains); got != tc.want {
 			t.Errorf("%s: got %d, want %d", tc.name, got, tc.want)
 		}

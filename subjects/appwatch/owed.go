@@ -105,6 +105,9 @@ func (w *watcher) settleOwed(ctx context.Context) error {
 	if behind, err := w.bucketBehind(ctx, snap); err != nil || behind {
 		return err
 	}
+	if lacks, err := w.bucketLacks(ctx, snap); err != nil || lacks {
+		return err
+	}
 	if snap.position > w.at.Sequence {
 		w.held, w.owedWait, w.owedNext = snap, 0, time.Time{} // the events up to there come first
 		return nil
@@ -242,6 +245,39 @@ func (w *watcher) bucketBehind(ctx context.Context, snap *snapshot) (bool, error
 	}
 	w.tries++
 	return w.tries < maxBehind, nil
+}
+
+// bucketLacks reports whether an app that exists has to come back into the bucket: somebody else has
+// written its key, or has removed it. A bridge restores it, but for one that cannot be made.
+func (w *watcher) bucketLacks(ctx context.Context, snap *snapshot) (bool, error) {
+	if lacks, err := w.anyExists(ctx, snap, snap.overwritten); err != nil || lacks {
+		return lacks, err
+	}
+	removed, err := w.anyExists(ctx, snap, w.ledger.notIn(snap))
+	if removed {
+		w.tries++
+	}
+	return removed && w.tries < maxBehind, err
+}
+
+// anyExists reports whether the stream has an app with one of these keys, as of an event that is not yielded
+// any more.
+func (w *watcher) anyExists(ctx context.Context, snap *snapshot, keys []string) (bool, error) {
+	for _, key := range keys {
+		m, err := w.api.LastMessage(ctx, w.opts.Stream, w.opts.branch+key+".*")
+		if errors.Is(err, jetapi.ErrNoMessage) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		rest, _ := strings.CutPrefix(m.Subject, w.opts.branch)
+		_, kind, ok := splitEvent(rest)
+		if ok && kind != subjects.Deleted && isKind(kind, m.Header) && w.sequenceOf(m) <= max(snap.position, w.at.Sequence) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // forgive notes that nothing is owed.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,8 @@ type snapshot struct {
 	reached  uint64 // at least position: the bucket reflects every event up to here, also of other apps
 	check    uint32 // of the id of that event
 	hasty    bool   // entries may be missing that were written again meanwhile, here or at the origin
+	// overwritten are the keys whose newest message is not of appbridge: it hides the app's entry.
+	overwritten []string
 }
 
 // readSnapshot reads the bucket, and then what the stream is: what was stored meanwhile may be in the
@@ -116,7 +119,7 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 		return nil, err
 	}
 	defer f.Close()
-	last := map[string]*entry{}
+	last, overwritten := map[string]*entry{}, map[string]struct{}{}
 	settled := target == 0 && f.Pending() == 0
 	progress := reading{all: w.opts.all() && !info.HasSources(), target: target}
 	for quiet := 0; !settled; {
@@ -136,6 +139,9 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 			progress.note(d.Sequence)
 			if e := parseEntry(bucket, msg, d.Stored); e != nil {
 				last[e.key] = e
+				delete(overwritten, e.key)
+			} else if key, _, ok := appOf(bucket, msg.Subject); ok && last[key] == nil {
+				overwritten[key] = struct{}{}
 			}
 			if progress.read < progress.target || d.Pending > 0 {
 				continue
@@ -148,6 +154,7 @@ func (w *watcher) readBucket(ctx context.Context, wantID string, headers bool) (
 	}
 	snap := newSnapshot(last)
 	snap.hasty, snap.reached = progress.hasty || !copied, max(snap.position, reached)
+	snap.overwritten = slices.Sorted(maps.Keys(overwritten))
 	return snap, nil
 }
 
@@ -239,12 +246,8 @@ func (r *reading) complete(newest uint64) bool {
 
 // parseEntry reads a bucket's message, nil for one that is not appbridge's.
 func parseEntry(bucket string, msg *nats.Msg, stored int64) *entry {
-	key, err := subjects.ParseBucketSubject(bucket, msg.Subject)
-	if err != nil {
-		return nil
-	}
-	id, err := subjects.ParseKey(key)
-	if err != nil {
+	key, id, ok := appOf(bucket, msg.Subject)
+	if !ok {
 		return nil
 	}
 	e := &entry{id: id, key: key, sequence: number(first(msg.Header, subjects.HeaderEventSequence)), check: checkOf(first(msg.Header, subjects.CEID)), stored: stored, msg: msg}
@@ -255,6 +258,15 @@ func parseEntry(bucket string, msg *nats.Msg, stored int64) *entry {
 	}
 	e.kind = kind
 	return e
+}
+
+// appOf is the app of a bucket's subject, and its key.
+func appOf(bucket, subject string) (key string, id subjects.AppID, ok bool) {
+	key, err := subjects.ParseBucketSubject(bucket, subject)
+	if err == nil {
+		id, err = subjects.ParseKey(key)
+	}
+	return key, id, err == nil
 }
 
 // kindOf is the kind of a CloudEvents type.
