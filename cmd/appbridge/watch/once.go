@@ -30,8 +30,12 @@ func (w *watch) snapshot(ctx context.Context) (map[subjects.AppID]*appview.App, 
 			return nil, appwatch.Position{}, err
 		case it.Type == appwatch.Restart:
 			clear(states)
-		case it.Type == appwatch.State && it.Exists():
-			states[it.ID] = appOf(it)
+		case it.Type == appwatch.State || it.Type == appwatch.Event:
+			if a := appOf(it); it.Exists() && w.passes(a) {
+				states[it.ID] = a
+			} else {
+				delete(states, it.ID)
+			}
 		case it.Type == appwatch.Mark:
 			w.done = true
 			return states, it.Position, nil
