@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/cmd/appbridge/appview"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -37,19 +38,19 @@ func (w *watch) historyUpTo(ctx context.Context, at time.Time) (*history, error)
 	if err != nil {
 		return nil, err
 	}
-	handle, err := w.js.Stream(ctx, w.streamName())
+	_, info, err := store.LookUp(ctx, w.js, w.streamName())
 	if err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", w.streamName(), err)
 	}
-	info, stream := handle.CachedInfo(), singles{handle, w.js.Conn()}
+	stream := singles{w.js, w.streamName()}
 	h := &history{stream: stream, names: names, at: at, bare: w.Reader.HeadersOnly, sourced: len(info.Config.Sources) > 0, whole: !info.State.LastTime.After(at)}
 	for low, high := max(info.State.FirstSeq, 1), info.State.LastSeq+1; low < high; {
 		middle := low + (high-low)/2
-		msg, err := stream.get(ctx, middle, jetstream.WithGetMsgSubject(names.Events()))
+		msg, err := stream.next(ctx, names.Events(), middle)
 		switch {
-		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil && !errors.Is(err, store.ErrNoMessage):
 			return nil, fmt.Errorf("read stream %s: %w", w.streamName(), err)
-		case err != nil, msg.Time.After(at):
+		case err != nil, msg.Stored.After(at):
 			high = middle
 		default:
 			h.last, h.origin, low = msg.Sequence, h.originOf(msg), msg.Sequence+1
@@ -58,10 +59,10 @@ func (w *watch) historyUpTo(ctx context.Context, at time.Time) (*history, error)
 	return h, nil
 }
 
-// singles reads messages of a stream one by one.
+// singles reads messages of a stream one by one, from its leader: a follower, or a mirror, may have less.
 type singles struct {
-	stream jetstream.Stream
-	conn   *nats.Conn
+	js     jetstream.JetStream
+	stream string
 }
 
 // firstTry and longestTry bound how long an answer is waited for before the request is sent again.
@@ -70,17 +71,31 @@ const (
 	longestTry = 5 * time.Second
 )
 
-// get is [jetstream.Stream.GetMsg], until ctx ends. A request that the server refuses has no answer:
-// then the error wraps [appwatch.ErrDenied] and names the subject.
-func (s singles) get(ctx context.Context, sequence uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+// at is the message at a sequence, next the first of a subject from a sequence on. See [store.MessageAt]
+// and [store.NextMessage].
+func (s singles) at(ctx context.Context, sequence uint64) (*store.Message, error) {
+	return s.get(ctx, func(try context.Context) (*store.Message, error) {
+		return store.MessageAt(try, s.js, s.stream, sequence)
+	})
+}
+
+func (s singles) next(ctx context.Context, filter string, from uint64) (*store.Message, error) {
+	return s.get(ctx, func(try context.Context) (*store.Message, error) {
+		return store.NextMessage(try, s.js, s.stream, filter, from)
+	})
+}
+
+// get reads until there is an answer, or ctx ends. A request that the server refuses has no answer: then
+// the error wraps [appwatch.ErrDenied] and names the subject.
+func (s singles) get(ctx context.Context, read func(context.Context) (*store.Message, error)) (*store.Message, error) {
 	for wait := firstTry; ; wait = min(2*wait, longestTry) {
 		try, cancel := context.WithTimeout(ctx, wait)
-		msg, err := s.stream.GetMsg(try, sequence, opts...)
+		msg, err := read(try)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
 			return msg, err
 		}
-		if refusal := s.conn.LastError(); errors.Is(refusal, nats.ErrPermissionViolation) {
+		if refusal := s.js.Conn().LastError(); errors.Is(refusal, nats.ErrPermissionViolation) {
 			return nil, fmt.Errorf("%w: %w", appwatch.ErrDenied, refusal)
 		}
 		if ctx.Err() != nil {
@@ -90,7 +105,7 @@ func (s singles) get(ctx context.Context, sequence uint64, opts ...jetstream.Get
 }
 
 // originOf is the sequence of a message in the stream of origin, 0 if that is not known.
-func (h *history) originOf(msg *jetstream.RawStreamMsg) uint64 {
+func (h *history) originOf(msg *store.Message) uint64 {
 	if !h.sourced {
 		return msg.Sequence
 	}
@@ -143,8 +158,8 @@ func (h *history) read(ctx context.Context, id subjects.AppID, origin uint64) *a
 	if origin == 0 || sequence == 0 || sequence > h.last {
 		return nil
 	}
-	msg, err := h.stream.get(ctx, sequence)
-	if err != nil || h.originOf(msg) != origin || msg.Time.After(h.at) {
+	msg, err := h.stream.at(ctx, sequence)
+	if err != nil || h.originOf(msg) != origin || msg.Stored.After(h.at) {
 		return nil
 	}
 	of, kind, err := h.names.ParseEvent(msg.Subject)
@@ -159,9 +174,9 @@ func (h *history) read(ctx context.Context, id subjects.AppID, origin uint64) *a
 }
 
 // stored is the app as of an event that was read from the stream.
-func stored(id subjects.AppID, kind subjects.EventKind, sequence uint64, msg *jetstream.RawStreamMsg) *appview.App {
+func stored(id subjects.AppID, kind subjects.EventKind, sequence uint64, msg *store.Message) *appview.App {
 	a := &appview.App{
-		ID: id, Kind: kind, Sequence: sequence, Stored: msg.Time,
+		ID: id, Kind: kind, Sequence: sequence, Stored: msg.Stored,
 		MessageID: msg.Header.Get(subjects.CEID), Status: msg.Header.Get(subjects.HeaderAppStatus), PreviousStatus: msg.Header.Get(subjects.HeaderPreviousAppStatus),
 	}
 	a.Time, _ = time.Parse(time.RFC3339Nano, msg.Header.Get(subjects.CETime)) // zero without one

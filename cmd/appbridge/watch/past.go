@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/cmd/appbridge/appview"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appwatch"
@@ -31,7 +32,7 @@ func (w *watch) instant(ctx context.Context) error {
 		return err
 	}
 	w.done = false
-	first, err := w.firstSince(ctx)
+	first, removed, err := w.firstSince(ctx)
 	if err != nil || first == nil {
 		return err
 	}
@@ -47,6 +48,9 @@ func (w *watch) instant(ctx context.Context) error {
 		slices.Sort(unknown)
 		return fmt.Errorf("%w: %s", ErrRemoved, someOf(unknown))
 	}
+	if removed != nil {
+		return fmt.Errorf("%w: %w", ErrRemoved, removed)
+	}
 	return w.list(states, position.String(), w.At)
 }
 
@@ -60,37 +64,61 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// firstSince is the first event of each app behind the instant, nil if ctx ended.
-func (w *watch) firstSince(ctx context.Context) (map[subjects.AppID]appwatch.Item, error) {
-	first := map[subjects.AppID]appwatch.Item{}
+// firstSince is the first event of each app behind the instant, nil if ctx ended. removed is why events
+// behind it are missing that no later one names: an app may have been there until one of them.
+func (w *watch) firstSince(ctx context.Context) (first map[subjects.AppID]appwatch.Item, removed, err error) {
+	first = map[subjects.AppID]appwatch.Item{}
+	named := map[uint64]bool{} // as an event's predecessor
+	var losses []appwatch.Item
 	reader := w.Reader
 	reader.Since, reader.NoSnapshot = w.At.Add(1), true
 	reader.Kinds, reader.Statuses, reader.Latest = nil, nil, false // every event
 	for it, err := range appwatch.Watch(ctx, w.js, reader) {
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		case it.Type == appwatch.Mark:
-			return first, nil
+			for _, loss := range losses {
+				if !allIn(named, loss.Lost) {
+					return first, loss.Reason, nil
+				}
+			}
+			return first, nil, nil
+		case it.Type == appwatch.Loss && !errors.Is(it.Reason, appwatch.ErrNotice): // a bridge has published again what counts
+			losses = append(losses, it)
 		case it.Type == appwatch.Event:
+			named[it.PreviousSequence()] = true
 			if _, known := first[it.ID]; !known {
 				first[it.ID] = it
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
+}
+
+// allIn reports whether a set has each sequence of a range, which is not empty.
+func allIn(set map[uint64]bool, r subjects.LostRange) bool {
+	if r.From == 0 || r.To-r.From >= uint64(len(set)) {
+		return false
+	}
+	for sequence := r.From; sequence <= r.To; sequence++ {
+		if !set[sequence] {
+			return false
+		}
+	}
+	return true
 }
 
 // reaches returns an error if the stream has lost events behind the instant to retention or a purge.
 // It is called after the events were read, so that what they lack is noticed.
 func (w *watch) reaches(ctx context.Context) error {
-	stream, err := w.js.Stream(ctx, w.streamName())
+	_, info, err := store.LookUp(ctx, w.js, w.streamName())
 	if err != nil {
 		return fmt.Errorf("read the state of stream %s: %w", w.streamName(), err)
 	}
-	state := stream.CachedInfo().State
+	state := info.State
 	switch {
-	case state.FirstSeq <= 1 && len(stream.CachedInfo().Config.Sources) == 0, state.Msgs == 0 && !state.LastTime.After(w.At):
+	case state.FirstSeq <= 1 && len(info.Config.Sources) == 0, state.Msgs == 0 && !state.LastTime.After(w.At):
 		return nil
 	case state.Msgs > 0 && state.FirstTime.After(w.At):
 		return fmt.Errorf("%w: it begins at %s, with sequence %d", ErrRemoved, appview.Instant(state.FirstTime), state.FirstSeq)

@@ -241,14 +241,37 @@ func TestAtWithoutAnEvent(t *testing.T) {
 	}
 }
 
+// The delete of an app was removed by hand: the app may have been there at the instant.
+func TestAtWithoutADelete(t *testing.T) {
+	t.Parallel()
+	s := jetStream(t)
+	p := newPublisher(t, s.ClientURL())
+	first, _ := deployed()
+	const cart = "shop/production/cart"
+	times := p.stored(join(first,
+		step{app: cart, kind: subjects.Created, status: "ACTIVE", generation: 1, version: 13},
+		step{app: search, kind: subjects.Deleted, generation: 1, version: 14},
+		step{app: cart, kind: subjects.Updated, status: "STOPPED", generation: 1, version: 15},
+	))
+	stream, err := p.js.Stream(t.Context(), subjects.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.DeleteMsg(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := statesAt(t, p.js, times[2], appwatch.Options{}); !errors.Is(err, watch.ErrRemoved) || got != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 // A server that does not answer is a timeout in every phase.
 func TestAtTimesOut(t *testing.T) {
 	t.Parallel()
 	s := jetStream(t)
 	p := newPublisher(t, s.ClientURL())
-	p.allowDirect()
 	times := p.stored(history())
-	if err := s.GlobalAccount().AddMapping("$JS.API.DIRECT.>", "unanswered.>"); err != nil {
+	if err := s.GlobalAccount().AddMapping("$JS.API.STREAM.MSG.GET."+subjects.DefaultStream, "unanswered.get"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.js.Conn().SubscribeSync("unanswered.>"); err != nil {
@@ -282,11 +305,10 @@ func TestAtDenied(t *testing.T) {
 	t.Parallel()
 	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
 		{Username: "bridge", Password: "bridge"},
-		{Username: "operator", Password: "operator", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.DIRECT.>"}}}},
+		{Username: "operator", Password: "operator", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET." + subjects.DefaultStream}}}},
 	}})
 	as := func(user string) string { return strings.Replace(s.ClientURL(), "://", "://"+user+":"+user+"@", 1) }
 	p := newPublisher(t, as("bridge"))
-	p.allowDirect()
 	times := p.stored(history())
 	nc, err := nats.Connect(as("operator"), nats.Timeout(suite.Patience), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
@@ -298,7 +320,7 @@ func TestAtDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, js, watch.Options{At: times[3], Timeout: suite.Patience})
-	if err := r.end(); !errors.Is(err, appwatch.ErrDenied) || !strings.Contains(err.Error(), "$JS.API.DIRECT.GET."+subjects.DefaultStream) || r.out.String() != "" {
+	if err := r.end(); !errors.Is(err, appwatch.ErrDenied) || !strings.Contains(err.Error(), "$JS.API.STREAM.MSG.GET."+subjects.DefaultStream) || r.out.String() != "" {
 		t.Errorf("got %v and %q", err, r.out)
 	}
 }

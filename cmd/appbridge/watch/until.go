@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/cmd/appbridge/appview"
 	"github.com/appbridge/appbridge/subjects/appwatch"
 )
@@ -245,7 +245,7 @@ const readTime = 5 * time.Second
 func (w *watch) left(ctx context.Context, a *appview.App) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	stream, err := w.js.Stream(ctx, w.streamName())
+	_, info, err := store.LookUp(ctx, w.js, w.streamName())
 	if err != nil {
 		return true
 	}
@@ -258,9 +258,9 @@ func (w *watch) left(ctx context.Context, a *appview.App) bool {
 		return true
 	}
 	from := a.Sequence
-	if len(stream.CachedInfo().Config.Sources) > 0 {
+	if len(info.Config.Sources) > 0 {
 		from = 1 // the sequence is that of the origin
 	}
-	_, err = stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
-	return !errors.Is(err, jetstream.ErrMsgNotFound)
+	_, err = singles{w.js, w.streamName()}.next(ctx, filter, from)
+	return !errors.Is(err, store.ErrNoMessage)
 }
