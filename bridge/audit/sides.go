@@ -117,6 +117,9 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 			return err
 		}
 	}
+	if err := st.CheckIdentity(st.Stream, st.Bucket); errors.As(err, &unfit) {
+		s.blocked = append(s.blocked, whole(DifferenceUnfit, SideBucket, "%v", unfit))
+	}
 	if st.Stream != nil {
 		if len(s.blocked) > 0 || t.Shape == nil {
 			return nil

@@ -37,9 +37,13 @@ var refusedEdits = map[string]refusedEdit{
 	"new per subject": {change: func(c *jetstream.StreamConfig) {
 		c.Discard, c.DiscardNewPerSubject, c.MaxMsgsPerSubject = jetstream.DiscardNew, true, 1
 	}, setting: "discard_new_per_subject"},
-	"threshold": {bucket: true, change: func(c *jetstream.StreamConfig) { c.ConsumerLimits.InactiveThreshold = time.Second }, setting: "consumer_limits.inactive_threshold"},
-	"consumers": {bucket: true, change: func(c *jetstream.StreamConfig) { c.MaxConsumers = 1 }, setting: "max_consumers"},
+	"threshold":              {bucket: true, change: func(c *jetstream.StreamConfig) { c.ConsumerLimits.InactiveThreshold = time.Second }, setting: "consumer_limits.inactive_threshold"},
+	"identity":               {change: otherID, setting: "do not belong together"},
+	"identity of the bucket": {bucket: true, change: otherID, setting: "do not belong together"},
+	"consumers":              {bucket: true, change: func(c *jetstream.StreamConfig) { c.MaxConsumers = 1 }, setting: "max_consumers"},
 }
+
+func otherID(c *jetstream.StreamConfig) { c.Metadata[subjects.MetadataStreamID] = "another" }
 
 func transform(from, to string) func(*jetstream.StreamConfig) {
 	return func(c *jetstream.StreamConfig) {

@@ -59,7 +59,7 @@ func (s *Storage) Present(ctx context.Context) (stream, bucket *jetstream.Stream
 		s.Log.Info("the bucket's configuration has changed", zap.String("bucket", s.Config.Bucket))
 		s.logBucket()
 	}
-	if err := cmp.Or(s.InspectStream(), s.InspectBucket()); err != nil {
+	if err := cmp.Or(s.InspectStream(), s.InspectBucket(), s.CheckIdentity(stream, bucket)); err != nil {
 		return nil, nil, err
 	}
 	if stream.Config.MaxMsgSize != size {

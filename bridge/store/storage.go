@@ -176,6 +176,16 @@ func (s *Storage) Identify(known Checkpoint, position uint64) error {
 	return nil
 }
 
+// CheckIdentity compares the identities of a stream and of its bucket, each of which may have none. Readers
+// of both go on only where they belong together.
+func (s *Storage) CheckIdentity(stream, bucket *jetstream.StreamInfo) error {
+	id, bucketID := metadataOf(stream, subjects.MetadataStreamID), metadataOf(bucket, subjects.MetadataStreamID)
+	if id == "" || bucketID == "" || id == bucketID || bucket.State.Msgs == 0 {
+		return nil
+	}
+	return s.otherHistory("its %s is %s, that of stream %s is %s", subjects.MetadataStreamID, bucketID, s.Config.Stream, id)
+}
+
 // knownID is the stream identity of the acknowledged sequences, if the names are the same.
 func (s *Storage) knownID(known Checkpoint) string {
 	here := s.Checkpoint()

@@ -266,6 +266,7 @@ func errorsElsewhere() map[string]string {
 		"no event of app … fits (apps: …): max_msg_size of stream … is … bytes, at least … are needed":                                                               running,
 		"no event of app … fits (apps: …): max_payload of the NATS server is … bytes, at least … are needed":                                                         running,
 		"the bucket is behind by …: it reflects sequence … of …: consume FLYTE_APPS: the NATS server refuses to deliver messages: …":                                 running,
+		`bucket "flyte-apps": its appbridge-stream-id is …, that of stream FLYTE_APPS is …: they do not belong together; restore the stream, or delete the bucket (nats kv del flyte-apps) to have it written again`: running,
 		"appbridge: nats-nkey …: …":                                                                "the file changed after the configuration was checked",
 		"appbridge: connect to NATS at …: …":                                                       "an option that the client refuses, which the configuration has checked",
 		"appbridge: stopped with … changes unpublished; the next start publishes them":             shutdown,
