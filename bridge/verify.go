@@ -16,6 +16,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
+	"github.com/appbridge/appbridge/subjects"
 )
 
 // Verify compares the cluster, the stream and the bucket with what a Bridge with cfg should have
@@ -49,12 +50,13 @@ func Verify(ctx context.Context, cfg Config, kube *rest.Config, nc *nats.Conn, l
 			}
 			return cluster.CheckNamespaces(ctx)
 		},
-		Session: func(ctx context.Context, timeout time.Duration) error {
+		Session: func(ctx context.Context, timeout time.Duration, doubtful []subjects.AppID) error {
 			once, err := New(b.cfg, kube, nc, log.Named("repair"), prometheus.NewRegistry())
 			if err != nil {
 				return err
 			}
 			once.clusterUID, once.repairs = b.clusterUID, true
+			once.memory.doubts.add(doubtful)
 			if lease.Name != "" {
 				// No sequence that a bridge has seen acknowledged may be used again.
 				if err := audit.UntilAnswered(ctx, log, opts.Timeout, "Kubernetes", func(ctx context.Context) error { return once.readCheckpoint(ctx, k, lease) }); err != nil {

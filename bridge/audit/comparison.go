@@ -74,6 +74,14 @@ func (c comparison) compare() (differences []Difference, notes []Note) {
 		}
 		differences = append(differences, c.fill(c.owedDifference(o.App, published[o.App])))
 	}
+	if c.s.believed == nil { // the entries have what a bridge would believe
+		for id, h := range c.s.entries {
+			if d, differs := c.judgeRemoved(id, h); differs && !reported[id] {
+				differences = append(differences, c.fill(d))
+				judged[id] = true
+			}
+		}
+	}
 	for _, id := range owed.Unwatched {
 		notes = append(notes, noteOn(id, NoteUnwatched, "left alone: its namespace %s is not watched", published[id].Namespace))
 	}
@@ -99,19 +107,40 @@ func (c comparison) judgeBelief(id subjects.AppID, r *app.Record) (Difference, b
 	if r == nil && last == nil && !there && h != nil && h.Record.Exists() {
 		return about(id, DifferenceGhostEntry, SideBucket, "an entry of an app that was never published, in the bucket%s", h.Reflecting()), true
 	}
-	stream := c.s.storage.Stream
-	keepsNewest := stream != nil && stream.Config.Retention == jetstream.LimitsPolicy // only an operator removes messages behind its first one
-	if !keepsNewest || r == nil || !c.t.Watched(r.Namespace) {
+	if !c.keepsNewest() || r == nil || !c.t.Watched(r.Namespace) {
 		return Difference{}, false
 	}
-	removed := fmt.Sprintf("the app's last event was removed from the stream, %s at %d", r.Kind, r.Stands())
-	switch {
-	case last == nil && r.Exists() && r.Stands() >= stream.State.FirstSeq:
-		return about(id, DifferenceRemovedEvent, SideStream, "%s, and it has no other", removed), true
-	case last != nil && last.Sequence < r.Stands():
-		return about(id, DifferenceRemovedEvent, SideStream, "%s; its last one there is %s at %d", removed, last.Kind, last.Sequence), true
+	if last != nil && last.Sequence < r.Stands() {
+		return about(id, DifferenceRemovedEvent, SideStream, "%s; its last one there is %s at %d", removed(r), last.Kind, last.Sequence), true
+	}
+	return c.judgeOnly(id, r, last)
+}
+
+// keepsNewest reports whether only an operator removes messages of the stream behind its first one.
+func (c comparison) keepsNewest() bool {
+	stream := c.s.storage.Stream
+	return stream != nil && stream.Config.Retention == jetstream.LimitsPolicy
+}
+
+func removed(r *app.Record) string {
+	return fmt.Sprintf("the app's last event was removed from the stream, %s at %d", r.Kind, r.Stands())
+}
+
+// judgeOnly finds an app that exists, and of which the stream has no event although it keeps them.
+func (c comparison) judgeOnly(id subjects.AppID, r, last *app.Record) (Difference, bool) {
+	if last == nil && r.Exists() && r.Stands() >= c.s.storage.Stream.State.FirstSeq {
+		return about(id, DifferenceRemovedEvent, SideStream, "%s, and it has no other", removed(r)), true
 	}
 	return Difference{}, false
+}
+
+// judgeRemoved compares an entry with a stream that does not have its event any more. Where the stream has
+// another event of the app, or of another one at that sequence, the entry is what differs.
+func (c comparison) judgeRemoved(id subjects.AppID, h *store.Entry) (Difference, bool) {
+	if !c.keepsNewest() || h.Record == nil || h.Other != "" || h.Record.Sequence > c.s.end() || !c.t.Watched(h.Record.Namespace) {
+		return Difference{}, false
+	}
+	return c.judgeOnly(id, h.Record, c.s.events[id].Published())
 }
 
 func (c comparison) fill(d Difference) Difference {

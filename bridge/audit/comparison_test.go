@@ -20,7 +20,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// testComparison is one whose stream ends at 20, without apps.
+// testComparison is one whose stream begins at 10 and ends at 20, without apps.
 func testComparison() comparison {
 	return comparison{
 		t: &Target{
@@ -28,7 +28,7 @@ func testComparison() comparison {
 			Entries: &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON},
 		},
 		s: &sides{
-			storage: &store.Storage{Stream: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 20}}, Bucket: &jetstream.StreamInfo{}},
+			storage: &store.Storage{Stream: &jetstream.StreamInfo{State: jetstream.StreamState{FirstSeq: 10, LastSeq: 20}}, Bucket: &jetstream.StreamInfo{}},
 			current: map[subjects.AppID]app.State{}, events: map[subjects.AppID]*store.LastEvent{}, entries: map[subjects.AppID]*store.Entry{},
 		},
 		refused: func(subjects.AppID, app.State, *app.Record) error { return nil },
@@ -93,6 +93,7 @@ func TestCompare(t *testing.T) {
 	entry, marker := entryOf(t, event), entryOf(t, gone)
 	damaged := &store.Entry{Err: errors.New("unreadable"), Header: nats.Header{}, Stored: 8}
 	foreign := &store.LastEvent{Foreign: 6}
+	whole := func(c *comparison) { c.s.storage.Stream.State.FirstSeq = 1 }
 	unwatched := *event.Record
 	unwatched.Namespace = "elsewhere"
 	for _, test := range []struct {
@@ -109,6 +110,9 @@ func TestCompare(t *testing.T) {
 		{name: "agreed that it is gone", event: gone, entry: marker},
 		{name: "retention took the event", now: &one, entry: entry},
 		{name: "retention took the delete", entry: marker},
+		{name: "its only event was removed", now: &one, entry: entry, also: whole, want: "stream removed_event"},
+		{name: "its only event was removed, and so was the app", entry: entry, also: whole, want: "stream missing_deleted"},
+		{name: "its delete was removed", entry: marker, also: whole},
 		{name: "neither published", now: &one, want: "stream missing_event"},
 		{name: "deleted and back", now: &later, event: gone, entry: marker, want: "stream missing_event"},
 		{name: "gone without an event", event: event, entry: entry, want: "stream missing_deleted"},

@@ -42,7 +42,13 @@ func (v *Verifier) repair(ctx context.Context) error {
 		// The server remembers, and rejects, an event that was removed for so long.
 		wait += now.storage.Stream.Config.Duplicates
 	}
-	if err := v.Session(ctx, wait); err != nil {
+	var doubtful []subjects.AppID
+	for _, d := range left {
+		if d.Kind == DifferenceRemovedEvent {
+			doubtful = append(doubtful, d.id)
+		}
+	}
+	if err := v.Session(ctx, wait, doubtful); err != nil {
 		return fmt.Errorf("publish what the stream lacks: %w", err)
 	}
 	return v.reportSession(ctx, left, now)

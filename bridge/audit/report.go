@@ -24,7 +24,8 @@ const (
 	DifferenceMissingDelete DifferenceKind = "missing_deleted" // gone without a deleted event
 	DifferenceUID           DifferenceKind = "other_uid"       // another object is the app now
 	DifferenceVersion       DifferenceKind = "other_version"
-	DifferenceApp           DifferenceKind = "other_app" // the same version converts to another App
+	DifferenceApp           DifferenceKind = "other_app"     // the same version converts to another App
+	DifferenceRemovedEvent  DifferenceKind = "removed_event" // the last event of an app
 
 	// Of a bucket whose app has no event in the stream, or is none.
 	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event" // than the stream at that sequence
@@ -32,7 +33,6 @@ const (
 
 	// Those that only a running bridge finds, in its audit.
 	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers lack an object
-	DifferenceRemovedEvent DifferenceKind = "removed_event" // the last event of an app
 	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
 	DifferencePending      DifferenceKind = "pending"       // a change waits, and nothing is in its way that readiness reports
 

@@ -39,8 +39,9 @@ type Verifier struct {
 	Connect func(context.Context) error
 	// Cluster lists the apps of the cluster.
 	Cluster func(context.Context) (*watch.ClusterApps, error)
-	// Session publishes once, within timeout, what a bridge that starts now would publish.
-	Session func(ctx context.Context, timeout time.Duration) error
+	// Session publishes once, within timeout, what a bridge that starts now would publish. It does not take
+	// the entries of doubtful apps for what was published of them.
+	Session func(ctx context.Context, timeout time.Duration, doubtful []subjects.AppID) error
 
 	report *Report
 }
