@@ -48,6 +48,7 @@ func (s *Storage) Establish(ctx context.Context, known Checkpoint) (err error) {
 	if s.Bucket, err = s.Mark(ctx, "bucket", s.Bucket, s.bucketMetadata()); err != nil {
 		return err
 	}
+	s.ownBucket = s.Bucket.Created
 	s.Log.Info("using the stream", zap.String("stream", s.Config.Stream), zap.Uint64("lastSequence", s.Stream.State.LastSeq),
 		zap.String("acknowledged", ackMeaning(s.Stream.Config)))
 	s.logStream()

@@ -45,6 +45,9 @@ type Storage struct {
 	Stream, Bucket *jetstream.StreamInfo
 	// Of their configurations: the settings that the client library does not know.
 	unknownStream, unknownBucket []string
+	// When the bucket was created that holds entries of this cluster, whatever its metadata are later.
+	// An edit of a bucket with the stock client drops them.
+	ownBucket time.Time
 
 	losses losses // as ReadLosses found them
 }
@@ -83,8 +86,29 @@ func (s *Storage) LookUp(ctx context.Context) (err error) {
 	if s.Stream, s.unknownStream, err = s.read(ctx, s.Config.Stream); err != nil {
 		return err
 	}
-	s.Bucket, s.unknownBucket, err = s.read(ctx, subjects.BucketStream(s.Config.Bucket))
-	return err
+	if s.Bucket, s.unknownBucket, err = s.read(ctx, subjects.BucketStream(s.Config.Bucket)); err != nil || s.Bucket == nil {
+		return err
+	}
+	own := metadataOf(s.Bucket, subjects.MetadataClusterUID) != ""
+	if !own && s.Bucket.State.Msgs > 0 && !s.ownBucket.Equal(s.Bucket.Created) {
+		if own, err = s.holdsOurs(ctx); err != nil {
+			return err
+		}
+	}
+	if own {
+		s.ownBucket = s.Bucket.Created
+	}
+	return nil
+}
+
+// holdsOurs reports whether the newest message of the bucket is an entry of a bridge of this cluster.
+func (s *Storage) holdsOurs(ctx context.Context) (bool, error) {
+	m, err := OrNone(LastMessage(ctx, s.JS, subjects.BucketStream(s.Config.Bucket), subjects.BucketFilter(s.Config.Bucket)))
+	if m == nil {
+		return false, err
+	}
+	_, unreadable := app.ReadEntry(m.Header, m.Data)
+	return unreadable == nil && m.Header.Get(subjects.CESource) == subjects.Source(s.Config.ClusterName), nil
 }
 
 // ReadStream reads the stream, which has to exist, again.
@@ -147,7 +171,7 @@ func (s *Storage) InspectBucket() error {
 	}
 	cfg := s.Bucket.Config
 	var unfit problems
-	unfit.add(cfg.Metadata[subjects.MetadataClusterUID] == "" && s.Bucket.State.Msgs > 0,
+	unfit.add(cfg.Metadata[subjects.MetadataClusterUID] == "" && s.Bucket.State.Msgs > 0 && !s.ownBucket.Equal(s.Bucket.Created),
 		"it holds %d entries that appbridge did not write", s.Bucket.State.Msgs)
 	of := cfg.Metadata[subjects.MetadataStream]
 	unfit.add(of != "" && of != s.Config.Stream, "it is the snapshot of stream %s, not of %s", of, s.Config.Stream)
