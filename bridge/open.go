@@ -72,6 +72,11 @@ func (s *session) open(ctx context.Context) (*store.Snapshot, error) {
 	known := st.Checkpoint()
 	// What was sent may have been delivered.
 	known.Stream, known.Bucket = max(reached, lease.Stream, snap.Position, st.Accepted()), max(own.Bucket, lease.Bucket)
+	if err := st.ConfirmMissing(ctx, known, func(name string) {
+		s.status.set(fmt.Sprintf("stream %s is missing; it is made again unless it comes back", name))
+	}); err != nil {
+		return nil, err
+	}
 	made := st.Bucket == nil
 	if err := st.Establish(ctx, known); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -54,6 +55,58 @@ func (s *Storage) Establish(ctx context.Context, known Checkpoint) (err error) {
 	s.logStream()
 	s.logBucket()
 	return nil
+}
+
+// missingConfirm is how long a stream or a bucket that is known to have existed has to be missing before
+// it is made again. In that time the account must not get another stream: a server that enables
+// JetStream for the account again recovers its streams one after the other, and has none of those that
+// are still to come. One that is made meanwhile takes the files of the old one over, with other settings
+// and without its consumers.
+const missingConfirm = 5 * time.Second
+
+// ConfirmMissing waits until a stream or a bucket that is missing counts as gone. waiting is called with
+// its name before. An error: it is there by now. known is what was acknowledged.
+func (s *Storage) ConfirmMissing(ctx context.Context, known Checkpoint, waiting func(name string)) error {
+	var name string
+	switch {
+	case s.Stream == nil && (known.Stream > 0 || s.Bucket != nil):
+		name = s.Config.Stream
+	case s.Bucket == nil && (known.Bucket > 0 || metadataOf(s.Stream, subjects.MetadataStreamID) != ""):
+		name = subjects.BucketStream(s.Config.Bucket)
+	default:
+		return nil
+	}
+	waiting(name)
+	for streams := -1; ; {
+		now, err := s.countStreams(ctx)
+		if err != nil {
+			return err
+		}
+		if info, err := s.Info(ctx, name); err != nil {
+			return err
+		} else if info != nil {
+			return fmt.Errorf("stream %s was missing and is there again: reading it", name)
+		}
+		if now == streams {
+			return nil
+		}
+		streams = now
+		if err := retry.Wait(ctx, missingConfirm); err != nil {
+			return err
+		}
+	}
+}
+
+// countStreams returns how many streams the account has.
+func (s *Storage) countStreams(ctx context.Context) (n int, err error) {
+	names := s.JS.StreamNames(ctx)
+	for range names.Name() {
+		n++
+	}
+	if err := names.Err(); err != nil {
+		return 0, Unavailable("list the streams", err)
+	}
+	return n, nil
 }
 
 func (s *Storage) metadata() map[string]string {
