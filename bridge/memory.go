@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -68,6 +69,23 @@ func (d *doubts) forgetFound() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.found)
+}
+
+// confirm forgets the messages that the stream does not have any more: it has lost them, or they were
+// removed. What they showed may be owed again.
+func (d *doubts) confirm(ctx context.Context, at func(ctx context.Context, sequence uint64) (*store.Message, error)) error {
+	d.mu.Lock()
+	found := maps.Clone(d.found)
+	d.mu.Unlock()
+	return store.ReadEach(ctx, maps.Keys(found), func(ctx context.Context, id subjects.AppID) (*store.Message, error) {
+		return store.OrNone(at(ctx, found[id].Sequence))
+	}, func(id subjects.AppID, m *store.Message) {
+		if had := found[id]; m == nil || m.Subject != had.Subject || !m.Stored.Equal(had.Stored) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.found, id)
+		}
+	})
 }
 
 // ids are the apps of the messages that appends ran into.

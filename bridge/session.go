@@ -142,6 +142,13 @@ func (s *session) start(ctx context.Context) error {
 	}
 	s.publishFrom = s.storage.Stream.State.LastSeq
 	s.memory.altered.configured(s.storage.Stream.Config)
+	if _, err := fromJetStream(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.memory.doubts.confirm(ctx, func(ctx context.Context, sequence uint64) (*store.Message, error) {
+			return store.MessageAt(ctx, s.storage.JS, s.cfg.Stream, sequence)
+		})
+	}); err != nil {
+		return err
+	}
 	s.memory.doubts.mark(snap, s.subjects)
 
 	s.status.set("reading the stream past the bucket")
