@@ -108,8 +108,14 @@ func Follow(ctx context.Context, js jetstream.JetStream, stream string, cfg jets
 // far as the stream's leader has them. A subject may be delivered more than once.
 func FollowLast(ctx context.Context, js jetstream.JetStream, stream, filter string, headersOnly bool, visit func(*Message) error) error {
 	target, err := LastSequence(ctx, js, stream, filter)
-	if err != nil || target == 0 {
+	if err != nil {
 		return err
+	}
+	if target == 0 {
+		// Of a message that is damaged on the server's disk its leader has none either.
+		if _, info, err := LookUp(ctx, js, stream); err != nil || info.State.Msgs == 0 {
+			return err
+		}
 	}
 	var read uint64
 	idle := 0

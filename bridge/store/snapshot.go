@@ -108,10 +108,53 @@ func (b *Bucket) read(ctx context.Context, keep func(subjects.AppID, Marker) boo
 	// A replica that is behind may have keys that the leader removed. What was written meanwhile
 	// may have been read twice, so then the numbers are not compared.
 	state, keys := info.State, snap.Keys+snap.Foreign
-	if state.LastSeq == first && snap.Last == first && state.NumSubjects < keys {
+	if state.LastSeq != first || snap.Last != first || state.NumSubjects == keys {
+		return snap, nil
+	}
+	if keys < state.NumSubjects {
+		if err := r.addUnreadable(ctx, first); err != nil {
+			return nil, err
+		}
+		snap = r.snapshot()
+		keys = snap.Keys + snap.Foreign
+	}
+	if state.NumSubjects < keys {
 		return nil, fmt.Errorf("%w: it shows %d keys of %d", ErrReplicaBehind, keys, state.NumSubjects)
 	}
 	return snap, nil
+}
+
+// addUnreadable adds the keys that the leader has and cannot read, as of messages that are damaged on
+// its disk. last is the last sequence of the bucket's stream.
+func (r *bucketReader) addUnreadable(ctx context.Context, last uint64) error {
+	b, read := r.bucket, map[string]struct{}{}
+	stream, filter := subjects.BucketStream(b.Name), subjects.BucketFilter(b.Name)
+	names, err := Subjects(ctx, b.JS, stream, filter)
+	if err == nil {
+		err = FollowLast(ctx, b.JS, stream, filter, true, func(m *Message) error {
+			read[m.Subject] = struct{}{}
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	unread := slices.DeleteFunc(names, func(name string) bool { _, found := read[name]; return found })
+	return ReadEach(ctx, slices.Values(unread), func(ctx context.Context, name string) (*Message, error) {
+		return OrNone(LastMessage(ctx, b.JS, stream, name))
+	}, func(name string, m *Message) {
+		if m != nil {
+			r.add(m) // the consumer has not delivered it
+			return
+		}
+		b.Log.Error("the server has a message of the bucket and cannot read it", zap.String("bucket", b.Name), zap.String("subject", name))
+		if id, err := b.AppOf(name); err != nil {
+			r.foreign[name] = struct{}{}
+		} else {
+			r.Stored[id] = StoredAt{Sequence: last}
+			r.Records[id] = &app.Record{Damaged: true, Entry: last}
+		}
+	})
 }
 
 // bucketReader collects the newest message of every key. A key may come more than once.
