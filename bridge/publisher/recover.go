@@ -229,7 +229,10 @@ func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
 	if err != nil && !errors.Is(err, store.ErrNoMessage) {
 		return err
 	}
-	_, of, r := identify(m, f.ev, p.cfg.Subjects)
+	id, of, r := identify(m, f.ev, p.cfg.Subjects)
+	if of == originOther && id != f.id {
+		of = originForeign // it shows nothing of this app
+	}
 	switch afterOriginal(f.prev.Fence(), of, at) {
 	case stepDone:
 		f.found(r)
