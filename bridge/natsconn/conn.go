@@ -131,6 +131,8 @@ func (c *Conn) watch(log *zap.Logger) nats.Option {
 				c.outage.because(err) // at each try
 			case errors.Is(err, nats.ErrPermissionViolation) && !c.rights.note(err, inboxes(nc), nc.Stats().Reconnects):
 				// It was reported, and is tried now and then.
+			case errors.Is(err, nats.ErrMaxSubscriptionsExceeded) && !c.rights.exceed():
+				// Likewise.
 			default:
 				before.AsyncErrorCB(nc, sub, err)
 			}

@@ -22,6 +22,10 @@ const (
 	otherRights = 30
 	// rightTimeout bounds one try.
 	rightTimeout = 2 * time.Second
+	// refusalTime is how long a try waits for the handler of a refusal that the client has read.
+	refusalTime = 250 * time.Millisecond
+	// roomTries is how many tries in a row have to find room for one more subscription.
+	roomTries = 2
 )
 
 // deniedSubject finds the subject in the error of a denied subscription. The server adds the number
@@ -37,6 +41,30 @@ const removedSubscription = "(sid "
 type rights struct {
 	mu     sync.Mutex
 	denied map[string]uint64 // by subject: the number of the connection that was denied it
+	// limited is how many subscriptions were refused as too many for the connection, since regain
+	// reconnected for those last. The server does not name them.
+	limited int
+}
+
+// exceed notes a subscription that is one too many. It returns whether it is the first one.
+func (r *rights) exceed() (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limited++
+	return r.limited == 1
+}
+
+func (r *rights) exceeded() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limited
+}
+
+// forgetExceeded forgets the subscriptions that were too many: they are about to be sent again.
+func (r *rights) forgetExceeded() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limited = 0
 }
 
 // note notes a subscription that a connection was denied. It returns false for one that is known.
@@ -80,9 +108,11 @@ func (r *rights) regained(subject string, connection uint64) bool {
 	return denied == connection
 }
 
-// regain reconnects once rights are back that the server had taken away, until Close.
+// regain reconnects once rights are back that the server had taken away, or there is room for the
+// subscriptions that were too many, until Close.
 func (c *Conn) regain() {
 	tick := time.Tick(rightInterval)
+	room := 0
 	for n := 0; ; n++ {
 		select {
 		case <-c.done:
@@ -90,6 +120,16 @@ func (c *Conn) regain() {
 		case <-tick:
 		}
 		if !c.NATS.IsConnected() || c.closing.Load() {
+			continue
+		}
+		if room++; c.rights.exceeded() == 0 || !c.hasRoom() {
+			room = 0
+		}
+		if room >= roomTries {
+			room = 0
+			c.rights.forgetExceeded() // what is still refused is reported again
+			c.log.Warn("the NATS server accepts more subscriptions again; reconnecting to subscribe")
+			c.resubscribe()
 			continue
 		}
 		var back []string
@@ -102,10 +142,34 @@ func (c *Conn) regain() {
 			continue
 		}
 		c.log.Warn("the NATS server allows subscriptions again; reconnecting to subscribe", zap.Strings("subjects", back))
-		if err := c.NATS.ForceReconnect(); err != nil && !c.closing.Load() {
-			c.log.Warn("cannot reconnect", zap.Error(err))
-		}
+		c.resubscribe()
 	}
+}
+
+// resubscribe reconnects, which sends all subscriptions again.
+func (c *Conn) resubscribe() {
+	if err := c.NATS.ForceReconnect(); err != nil && !c.closing.Load() {
+		c.log.Warn("cannot reconnect", zap.Error(err))
+	}
+}
+
+// hasRoom reports whether the server accepts one more subscription.
+func (c *Conn) hasRoom() bool {
+	before := c.rights.exceeded()
+	sub, err := c.NATS.SubscribeSync(c.NATS.NewInbox())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := c.NATS.FlushTimeout(rightTimeout); err != nil {
+		return false
+	}
+	// The refusal was read before the answer to this. Its handler may be still to come.
+	select {
+	case <-time.After(refusalTime):
+	case <-c.done:
+	}
+	return c.rights.exceeded() == before
 }
 
 // allowed reports whether the server accepts a subscription.
