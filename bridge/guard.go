@@ -48,7 +48,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 		last = time.Now()
 		// Before the look: what is there by then stays.
 		keys.Begin()
-		acknowledged := s.acknowledged.Checkpoint()
+		acknowledged, denied := s.acknowledged.Checkpoint(), s.nc.LastError()
 		look, cancel := context.WithTimeout(ctx, store.JetStreamTimeout)
 		stream, bucket, err := known.Present(look)
 		cancel()
@@ -56,7 +56,7 @@ func (s *session) guard(ctx context.Context, known store.Storage) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, store.ErrUnread):
-			s.checked.note(natsconn.Explain(s.nc, err))
+			s.checked.note(natsconn.Explain(s.nc, denied, err))
 			continue
 		case err != nil:
 			return err

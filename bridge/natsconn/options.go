@@ -73,9 +73,11 @@ func RedactURLs(text string) string {
 }
 
 // Explain adds to an error the permission that the server denied last, if the request ran out of
-// time: the client does not connect the two, and a denied request has no other answer.
-func Explain(nc *nats.Conn, err error) error {
-	if last := nc.LastError(); err != nil && errors.Is(last, nats.ErrPermissionViolation) &&
+// time: the client does not connect the two, and a denied request has no other answer. before is the
+// last error of the connection when the request began: what was denied before explains nothing.
+func Explain(nc *nats.Conn, before, err error) error {
+	last := nc.LastError()
+	if err != nil && last != before && errors.Is(last, nats.ErrPermissionViolation) && //nolint:errorlint // each denial is an error of its own
 		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
 		return fmt.Errorf("%w (%w)", err, last)
 	}
