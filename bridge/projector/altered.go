@@ -14,7 +14,7 @@ import (
 // compareDelivered returns an AlteredError for a message at a sequence at which the stream has acknowledged
 // another one to this session.
 func (p *Projector) compareDelivered(ctx context.Context, d *delivery) error {
-	r, ok := p.memory.receiptIn(d.sequence, d.sequence)
+	r, ok := p.memory.deliver(d.sequence)
 	if !ok || d.removed || p.isAcknowledged(r, d.subject, d.header, d.size) {
 		return nil
 	}

@@ -62,3 +62,20 @@ func TestAlteredEventInAGap(t *testing.T) {
 		t.Errorf("got %v, want that of sequence %d", altered, n)
 	}
 }
+
+// The acknowledgement comes while the message is being projected: behind the look for it, and before it
+// is forgotten.
+func TestAcknowledgedWhileProjected(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p, _ := r.newProjector(zap.NewNop())
+	p.NoteSent(1)
+	if _, ok := p.memory.deliver(1); ok {
+		t.Fatal("it is acknowledged before")
+	}
+	p.NoteStored(1, r.event("1", nil))
+	p.memory.forget(1)
+	if late, ok := p.memory.oldestLate(); !ok || late.sequence != 1 {
+		t.Errorf("got %+v, want that of sequence 1", late)
+	}
+}

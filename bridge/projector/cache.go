@@ -48,6 +48,7 @@ type eventCache struct {
 	sent       uint64        // the highest sequence that an append of this session may get
 	answered   uint64        // the highest that one has got
 	projected  uint64        // what is up to here is not needed
+	delivered  uint64        // highest sequence of a delivered message
 	changed    chan struct{} // closed when answered rises; nil while nothing waits
 }
 
@@ -85,7 +86,7 @@ func (m *eventCache) noteStored(sequence uint64, ev *app.Event) {
 	defer m.mu.Unlock()
 	if ev != nil && sequence > m.answered {
 		receipts := &m.receipts
-		if sequence <= m.projected {
+		if sequence <= max(m.delivered, m.projected) {
 			receipts = &m.late
 		}
 		if len(*receipts) < maxReceipts {
@@ -170,6 +171,15 @@ func (m *eventCache) forget(sequence uint64) {
 		n++
 	}
 	m.receipts = m.receipts[n:]
+}
+
+// deliver notes that a message is delivered, and returns the receipt of its sequence. Receipts up to there
+// that come later are late: nothing else would compare them.
+func (m *eventCache) deliver(sequence uint64) (r receipt, ok bool) {
+	m.mu.Lock()
+	m.delivered = max(m.delivered, sequence)
+	m.mu.Unlock()
+	return m.receiptIn(sequence, sequence)
 }
 
 // receiptIn returns the oldest receipt of the sequences from to to.
