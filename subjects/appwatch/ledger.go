@@ -173,6 +173,11 @@ func (rs ranges) contains(sequence uint64) bool {
 	return false
 }
 
+// after reports whether one of the sequences is behind another one.
+func (rs ranges) after(sequence uint64) bool {
+	return slices.ContainsFunc(rs, func(r subjects.LostRange) bool { return r.To > sequence })
+}
+
 // covers reports whether each sequence of a range is in one of rs.
 func (rs ranges) covers(want subjects.LostRange) bool { return len(rs.without(want)) == 0 }
 
@@ -227,19 +232,19 @@ func (l *ledger) of(key string) *record {
 	return l.apps[key]
 }
 
-// notIn are the keys of the apps that exist and have no entry in a snapshot.
-func (l *ledger) notIn(snap *snapshot) []string {
+// notIn are the last events of the apps that exist and have no entry in a snapshot.
+func (l *ledger) notIn(snap *snapshot) []due {
 	has := make(map[string]bool, len(snap.entries))
 	for _, e := range snap.entries {
 		has[e.key] = true
 	}
-	var keys []string
+	var missing []due
 	for key, r := range l.apps {
 		if !r.gone && !has[key] {
-			keys = append(keys, key)
+			missing = append(missing, due{key: key, sequence: r.sequence})
 		}
 	}
-	return keys
+	return missing
 }
 
 // doubts notes ranges that are lost, some of which begin before the ledger.

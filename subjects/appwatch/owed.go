@@ -253,7 +253,13 @@ func (w *watcher) bucketLacks(ctx context.Context, snap *snapshot) (bool, error)
 	if lacks, err := w.anyExists(ctx, snap, snap.overwritten); err != nil || lacks {
 		return lacks, err
 	}
-	removed, err := w.anyExists(ctx, snap, w.ledger.notIn(snap))
+	var keys []string
+	for _, d := range w.ledger.notIn(snap) {
+		if !w.gone.after(d.sequence) { // else its delete may have been removed
+			keys = append(keys, d.key)
+		}
+	}
+	removed, err := w.anyExists(ctx, snap, keys)
 	if removed {
 		w.tries++
 	}
