@@ -44,6 +44,7 @@ var errorsWithoutEntry = map[string]string{
 	"it has messages by now":           "the reason of `waiting for JetStream`",
 	"read sequence ":                   "the reason of `waiting for JetStream`",
 	"stream %s was made":               "the reason of `waiting for JetStream`",
+	"stream %s was missing":            "the reason of `waiting for JetStream`",
 	"asking for rights":                "the API server does not forbid the review without ending the check",
 	"wrong form":                       "marks an error, is not printed",
 }
