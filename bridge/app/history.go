@@ -53,8 +53,8 @@ const anyDigits = 12
 
 // isImpossible reports whether a cluster that has one version now never had another, which an event
 // names: anyone who may publish can write one. Some clusters count in microseconds, so the length of
-// the present version counts. Below that a forged version cannot be told from one that an older backup
-// of etcd does not have.
+// the present version counts. A forged version below that looks like one that an older
+// backup of etcd does not have.
 func isImpossible(version, now string) bool { return len(version) > max(anyDigits, len(now)+1) }
 
 // CheckHistory compares the version of a consistent list with what was published: a list that is

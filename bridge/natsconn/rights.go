@@ -78,13 +78,13 @@ func (r *rights) note(err error, inboxes string, connection uint64) (fresh bool)
 	// An inbox with a wildcard lasts as long as the connection. The first time it may be denied at
 	// once; any other subject that was never allowed is left alone.
 	lasts := isInbox(found[1], inboxes) && strings.HasSuffix(found[1], ".*")
-	if _, known := r.denied[found[1]]; !known && !lasts && !strings.Contains(err.Error(), removedSubscription) {
+	_, known := r.denied[found[1]]
+	if !known && !lasts && !strings.Contains(err.Error(), removedSubscription) {
 		return true
 	}
 	if r.denied == nil {
 		r.denied = map[string]uint64{}
 	}
-	_, known := r.denied[found[1]]
 	r.denied[found[1]] = connection
 	return !known
 }

@@ -249,7 +249,7 @@ func (w *world) falseFindings() ([]string, error) {
 
 // follow opens a gap when a bridge's informer lists again by itself: what came and
 // went since its watch ended, nobody saw. It opens one also when the bridge loses the Lease, as on a
-// machine that is too busy, or is made anew in its process: of what had waited for the stream, the net
+// machine that is too busy, or starts again in its process: of what had waited for the stream, the net
 // difference is published.
 func (w *world) follow(ctx context.Context, b *bridge) {
 	var offset int64
@@ -272,7 +272,7 @@ func (w *world) follow(ctx context.Context, b *bridge) {
 			case l.Msg == logLostLease:
 				w.gaps.openSince(waitedSince(at, looks), "bridge "+b.name+" lost the Lease").heal()
 			case l.Msg == logNewBridge:
-				w.gaps.openSince(waitedSince(at, looks), "bridge "+b.name+" was made anew in its process").heal()
+				w.gaps.openSince(waitedSince(at, looks), "bridge "+b.name+" started again in its process").heal()
 			}
 		}
 	}
