@@ -210,6 +210,28 @@ func TestListsApart(t *testing.T) {
 	}
 }
 
+// The list of Knative Services comes later than JoinTime, when those of Revisions and pods are there
+// for long. No state of an app that is gone is published meanwhile.
+func TestServicesListedLate(t *testing.T) {
+	t.Parallel()
+	w := newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
+	r := w.launchApart(watch.Limits{NoBookmark: time.Hour})
+	w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
+	seen := w.lastSequence()
+	held := w.holdLists()
+	w.proxy.ExpireWatches()
+	held.waitArrived()
+	w.changesUnseen()
+	held.release("revisions")
+	held.release("pods")
+	w.shows(r, "pods")
+	time.Sleep(watch.JoinTime + 2*time.Second) // nothing is to happen
+	held.release("services")
+	w.create(w.app("last"))
+	w.published("last", seen)
+	w.netDifferences(seen)
+}
+
 // netDifferences fails unless the events after a sequence are the net differences of changesUnseen,
 // and the creation of the last app.
 func (w *apartWorld) netDifferences(after uint64) {

@@ -27,10 +27,12 @@ import (
 //   - What a watch delivers takes effect at once, with the last known value of the other kinds. Only
 //     a deletion of a Revision or a pod is held while Knative Services are listed: its app may be
 //     gone too.
-//   - After JoinTime the lists that are missing are not waited for any longer.
+//   - While Knative Services are listed, the wait has no limit: only they show that an app is there.
+//     Lists of Revisions and pods that are missing then are waited for until JoinTime is over.
 
-// JoinTime is how long a change that a list showed waits for the lists of the other kinds. After
-// that it is joined with what was known of them before.
+// JoinTime is how long a change that a list showed waits for the lists of Revisions and pods. After
+// that it is joined with what was known of them before. A list of Knative Services is waited for
+// however long it takes: after a few lists in a row client-go pauses for up to a minute.
 const JoinTime = 10 * time.Second
 
 // Phase is where an informer is with its lists and watches.
@@ -79,7 +81,7 @@ func (s *Source) joining(kind, namespace string) Options {
 type join struct {
 	informers map[string]*member // by kind
 	held      map[subjects.AppID]app.Observation
-	overdue   bool        // JoinTime is over: nothing is held until the lists are complete
+	overdue   bool        // JoinTime is over: nothing is held until the lists are complete, or Services are listed
 	stop      func() bool // ends the timer of JoinTime; nil while it does not run
 }
 
@@ -180,6 +182,10 @@ func (s *Source) Phase(kind, namespace string, phase Phase) {
 		return
 	}
 	i.again = i.again || phase == PhaseListing
+	if phase == PhaseListing && kind == KindService {
+		j.overdue = false
+		j.endTimer()
+	}
 	if i.phase != PhaseListing {
 		i.phase = phase
 		s.settle(j)
@@ -250,7 +256,13 @@ func (s *Source) change(id subjects.AppID, namespace string, from origin, seen a
 	}
 	seen.Relisted = true
 	j.held[id] = seen
-	if j.stop == nil && !j.overdue && j.known() && !s.standIns.closed {
+	s.limitWait(j)
+}
+
+// limitWait starts JoinTime if something is held for lists of Revisions or pods alone. mu must be
+// locked.
+func (s *Source) limitWait(j *join) {
+	if len(j.held) > 0 && j.stop == nil && !j.overdue && j.known() && !j.lists(KindService) && !s.standIns.closed {
 		j.stop = s.standIns.after(JoinTime, func() { s.joinLate(j) })
 	}
 }
@@ -280,6 +292,7 @@ func (s *Source) settle(j *join) {
 		j.overdue = false
 		j.endTimer()
 	}
+	s.limitWait(j)
 }
 
 func (j *join) endTimer() {

@@ -133,7 +133,9 @@ func TestJoinTime(t *testing.T) {
 	r.clock.pass()
 	r.expect(t, "the time is over", "21 x3 of rev-1@9 listed")
 	r.list(KindService, "22", func() { r.services.OnUpdate(nil, naming("22", "rev-1")) })
-	r.expect(t, "and stays over", "22 x3 of rev-1@9 listed")
+	r.expect(t, "another list of Services waits again")
+	r.clock.pass()
+	r.expect(t, "the time is over again", "22 x3 of rev-1@9 listed")
 	r.Phase(KindRevision, "flyte", PhaseWatching)
 	r.Phase(KindRevision, "flyte", PhaseInterrupted)
 	r.list(KindService, "23", func() { r.services.OnUpdate(nil, naming("23", "rev-1")) })
@@ -163,6 +165,47 @@ func TestJoinTime(t *testing.T) {
 	if n := r.clock.pass(); n != 0 {
 		t.Errorf("%d timers run on", n)
 	}
+}
+
+// A list of Knative Services is waited for, however long it takes. JoinTime begins behind it.
+func TestServicesListedLate(t *testing.T) {
+	r := newJoinRig()
+	r.got = nil
+	r.Phase(KindService, "flyte", PhaseListing)
+	r.list(KindRevision, "20", func() { r.revisions.OnUpdate(nil, watchedRevision("20", 5)) })
+	r.revisions.OnDelete(watchedRevision("21", 5))
+	if n := r.clock.pass(); n != 0 {
+		t.Errorf("%d timers run while Knative Services are listed", n)
+	}
+	r.Phase(KindRevision, "flyte", PhaseInterrupted)
+	r.expect(t, "Knative Services are listed")
+	r.list(KindService, "22", func() { r.services.OnUpdate(nil, naming("22", "rev-1")) })
+	r.expect(t, "the watch of Revisions has ended")
+	if n := r.clock.pass(); n != 1 {
+		t.Errorf("%d timers run", n)
+	}
+	r.expect(t, "the time for Revisions is over", "22 x0 listed")
+
+	r.Phase(KindService, "flyte", PhaseListing)
+	r.list(KindRevision, "23", func() { r.revisions.OnAdd(watchedRevision("23", 1), false) })
+	r.expect(t, "Knative Services are listed again")
+	r.list(KindService, "24", func() { r.services.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: naming("22", "rev-1")}) })
+	r.expect(t, "the app is gone", "lost listed")
+
+	// A list of Knative Services that begins ends the time for the others.
+	r.services.OnAdd(naming("30", "rev-1"), false)
+	r.Phase(KindRevision, "flyte", PhaseListing)
+	r.list(KindService, "31", func() { r.services.OnUpdate(nil, naming("31", "rev-1")) })
+	r.expect(t, "created", "new 30 x1 of rev-1@23")
+	r.Phase(KindService, "flyte", PhaseListing)
+	if n := r.clock.pass(); n != 0 {
+		t.Errorf("%d timers run while Knative Services are listed again", n)
+	}
+	r.expect(t, "Knative Services are listed again")
+	r.list(KindService, "32", func() { r.services.OnUpdate(nil, naming("32", "rev-1")) })
+	r.list(KindRevision, "33", func() {})
+	r.expect(t, "both are listed", "32 x1 of rev-1@23 listed")
+	r.Close()
 }
 
 // The objects of a list take effect together, in every namespace for itself.

@@ -15,7 +15,7 @@ const (
 	patience = 2 * margin
 	// lag is how far one watch may be behind another outside a gap.
 	lag = 10 * time.Second
-	// joinTime is how long a bridge waits for lists that come apart.
+	// joinTime is how long a bridge waits for lists of Revisions and pods that come apart.
 	joinTime = 10 * time.Second
 )
 
