@@ -32,11 +32,12 @@ func lastingFaults(servers int) []fault {
 		lasting("revoke a right on NATS", revokeRight),
 		lasting("reach the limit of consumers", reachConsumers),
 		lasting("edit the checkpoint in the Lease", editCheckpoint),
+		{name: "drop the bucket's metadata", weight: lastingWeight, parts: everything, takes: 5 * time.Second, play: dropMetadata},
 		{name: "lower max_payload by a reload", weight: lastingWeight, parts: everything, takes: 12 * time.Second, play: reloadPayload},
 		{name: "hang a credential plugin", blinds: true, weight: lastingWeight, parts: everything, takes: 25 * time.Second, play: hangPlugin},
 	}
 	if servers < 3 {
-		return faults
+		return append(faults, lasting("take JetStream from the account", takeJetStream))
 	}
 	return append(faults,
 		fault{name: "leave a lagging NATS server alone", weight: lastingWeight, parts: everything, takes: 30 * time.Second, play: leaveLagging},
@@ -196,6 +197,29 @@ func reachConsumers(ctx context.Context, i *injection) error {
 		}
 		return err
 	}))
+}
+
+// takeJetStream takes JetStream from the account by a reload, and gives it back. The server then reads
+// the streams from its disk: for a moment it says that there are none.
+func takeJetStream(ctx context.Context, i *injection) error {
+	const what = "take JetStream from the account"
+	i.say("%s by a reload", what)
+	defer i.differs(what, nil)()
+	return i.limitedByReload(ctx, testenv.NATSLimits{NoJetStream: true}, func(ctx context.Context) error {
+		return i.last(ctx, lasting{what: what, names: regexp.MustCompile(`.`)}) // any reason: nothing of NATS answers
+	})
+}
+
+// dropMetadata drops the metadata of the bucket's stream, as an edit with `nats kv edit` does. The next
+// session has to find that the bucket is its own.
+func dropMetadata(ctx context.Context, i *injection) error {
+	bucket := subjects.BucketStream(subjects.DefaultBucket)
+	if err := i.edit(ctx, bucket, func(cfg *jetstream.StreamConfig) { cfg.Metadata = nil }); err != nil {
+		i.note("not now: drop the metadata of %s: %v", bucket, err)
+		return ctx.Err()
+	}
+	i.say("drop the metadata of %s", bucket)
+	return i.back(ctx)
 }
 
 // retried does what NATS may not answer at once, as after a reload.

@@ -45,6 +45,8 @@ type NATSLimits struct {
 	// AccountConsumers is how many consumers the clients' account may have. 0: no limit. It needs
 	// NATSOptions.Account.
 	AccountConsumers int
+	// NoJetStream takes JetStream from the clients' account. It needs NATSOptions.Account.
+	NoJetStream bool
 	// Deny are the subjects that the clients of LimitedURL may neither publish to nor subscribe to.
 	// It needs NATSOptions.Account.
 	Deny []string
@@ -52,7 +54,7 @@ type NATSLimits struct {
 
 // needAccount reports whether some of the limits are those of an account.
 func (l NATSLimits) needAccount() bool {
-	return l.AccountStore != 0 || l.AccountConsumers != 0 || len(l.Deny) > 0
+	return l.AccountStore != 0 || l.AccountConsumers != 0 || l.NoJetStream || len(l.Deny) > 0
 }
 
 // LimitedURL is URL for clients that NATSLimits.Deny concerns. It needs NATSOptions.Account.
@@ -132,7 +134,10 @@ func (n *NATS) config(i int, limits NATSLimits) string {
 			account += fmt.Sprintf(" max_consumers: %d", limits.AccountConsumers)
 		}
 		store, rights := "enabled", ""
-		if account != "" {
+		switch {
+		case limits.NoJetStream:
+			store = "disabled"
+		case account != "":
 			store = "{" + account + " }"
 		}
 		if len(limits.Deny) > 0 {
