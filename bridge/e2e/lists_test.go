@@ -267,6 +267,33 @@ func TestSessionFindsAllInformersBehind(t *testing.T) {
 	w.netDifferences(seen)
 }
 
+// An app comes while the informers are blind, is in the list that a session's start makes, and goes
+// before the informers list again: nothing is going to show it. The session does not wait for it.
+func TestSessionListsAnAppThatGoes(t *testing.T) {
+	t.Parallel()
+	w := newApartWorld(t, "stays")
+	r := w.launchApart(watch.Limits{NoProgress: time.Second, NoBookmark: time.Hour})
+	w.waitFor(0, "created stays")
+	seen := w.lastSequence()
+	w.proxy.FreezeOpenWatches()
+	w.up("goes", w.create(w.app("goes")), 1, "a")
+	held := w.holdLists()
+	must[any](t)(nil, w.js.DeleteStream(t.Context(), "KV_"+subjects.DefaultBucket)) // the session ends
+	held.waitArrived()
+	must[any](t)(nil, w.Delete(t.Context(), w.services["goes"]))
+	must[any](t)(nil, w.DeleteRevision(t.Context(), w.services["goes"]))
+	w.unpod("goes")
+	for _, resource := range []string{"services", "revisions", "pods"} {
+		held.release(resource)
+	}
+	r.waitReady()
+	w.create(w.app("last"))
+	w.published("last", seen)
+	if got := storyOf(w.events(seen)); got["goes"] != "" || got["stays"] != "" {
+		t.Errorf("got %q, want no event but of the last app", got)
+	}
+}
+
 // published waits until there is an event of an app after a sequence.
 func (w *apartWorld) published(name string, after uint64) {
 	w.t.Helper()

@@ -90,6 +90,7 @@ type member struct {
 	phase    Phase
 	known    bool     // it has delivered a list
 	lists    int      // that were received
+	version  string   // of the last of them
 	again    bool     // another list is needed or under way since the last was received
 	applying bool     // the objects of a list take effect
 	deferred []func() // the callbacks since a list was received; nil: all is delivered
@@ -200,6 +201,7 @@ func (s *Source) Listed(kind, namespace, version string) {
 	if _, i := s.member(kind, namespace); i != nil {
 		i.phase, i.again = PhaseListing, false
 		i.lists++
+		i.version = version
 		i.deferred = append([]func(){}, i.deferred...)
 	}
 }
@@ -231,6 +233,7 @@ func (s *Source) listEnds(kind, namespace, list string) {
 		effect()
 	}
 	i.applying, i.known = false, true
+	s.Shown.completed(kind, namespace, i.version)
 	if !i.again {
 		i.phase = PhaseWatching
 	}

@@ -119,7 +119,11 @@ func (s *Shown) delivered(l Listing, k lack) bool {
 			return true
 		}
 	}
-	return s.known(l.Kind, k.key).Agrees(k.item, l.Version)
+	known, list := s.known(l.Kind, k.key), s.versions[l.Kind].completeOf(k.key.Namespace)
+	if k.item != nil && !known.Exists && list != "" && app.CompareVersions(list, l.Version) >= 0 {
+		return true // it came and went while nothing was observed: a later list does not have it
+	}
+	return known.Agrees(k.item, l.Version)
 }
 
 // lacking is what the informers have not delivered yet of a listing, object by object: while an

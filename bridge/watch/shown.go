@@ -1,9 +1,11 @@
 package watch
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/appbridge/appbridge/bridge/app"
@@ -38,6 +40,18 @@ type versions struct {
 	newest  string
 	list    string            // of the newest list that an informer received
 	watched map[string]string // the highest one of a watch, by namespace
+	// complete is that of the last list that an informer has delivered to its end, by the informer's
+	// namespace.
+	complete map[string]string
+}
+
+func newVersions() *versions {
+	return &versions{watched: map[string]string{}, complete: map[string]string{}}
+}
+
+// completeOf is the version of the last list with the objects of a namespace, "" without.
+func (v *versions) completeOf(namespace string) string {
+	return cmp.Or(v.complete[namespace], v.complete[metav1.NamespaceAll])
 }
 
 // relisted reports whether a version is from a list. While a list is under way it may report so of
@@ -61,9 +75,9 @@ func newShown() *Shown {
 		podsOf:    map[types.NamespacedName]map[types.NamespacedName]*cachedPod{},
 		users:     map[types.NamespacedName][]string{},
 		versions: map[string]*versions{
-			KindService:  {watched: map[string]string{}},
-			KindRevision: {watched: map[string]string{}},
-			KindPod:      {watched: map[string]string{}},
+			KindService:  newVersions(),
+			KindRevision: newVersions(),
+			KindPod:      newVersions(),
 		},
 	}
 }
@@ -163,6 +177,13 @@ func (s *Shown) Listed(kind, version string) {
 	defer s.mu.Unlock()
 	v := s.versions[kind]
 	v.list = app.NewerVersion(v.list, version)
+}
+
+// completed notes that an informer has delivered a list to its end.
+func (s *Shown) completed(kind, namespace, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.versions[kind].complete[namespace] = version
 }
 
 // relisted reports whether a version of a kind is from a list, not from a watch.
