@@ -50,13 +50,20 @@ const renamed = "renamed"
 func isRenamed(subject string) bool { return strings.HasPrefix(subject, renamed+".") }
 
 // unrenamed are the messages as they were published. Those that a transform has renamed count as
-// removed: acknowledged, and gone before anybody got them.
+// removed: acknowledged, and gone before anybody got them. While a transform is set or taken off, the
+// replicas of a stream store a message under one name and the other: readers got one message.
 func (w *world) unrenamed(all []audit.Message) (messages []audit.Message, removed []subjects.LostRange) {
 	events := strings.TrimSuffix(w.names.Events(), ">")
 	for _, m := range all {
 		if isRenamed(m.Subject) {
 			m.Subject = events + strings.TrimPrefix(m.Subject, renamed+".")
 			removed = append(removed, subjects.LostRange{From: m.Sequence, To: m.Sequence})
+		}
+		same := func(had audit.Message) bool {
+			return had.Epoch == m.Epoch && had.Sequence == m.Sequence && sameContent(&had, &m)
+		}
+		if n := len(messages); n > 0 && same(messages[n-1]) {
+			continue
 		}
 		messages = append(messages, m)
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -130,5 +132,29 @@ func TestBucketTape(t *testing.T) {
 	b.rollBack(1)
 	if last, _ := b.end(); last != 1 {
 		t.Errorf("after the rollback it ends at %d, want 1", last)
+	}
+}
+
+// Replicas that apply a transform at different times store a message under two subjects.
+func TestUnrenamed(t *testing.T) {
+	w := &world{names: newTestTape(t).names}
+	events := strings.TrimSuffix(w.names.Events(), ">")
+	got, removed := w.unrenamed([]audit.Message{
+		{Subject: events + "p.d.a.created", Sequence: 1},
+		{Subject: renamed + ".p.d.a.updated", Sequence: 2},
+		{Subject: events + "p.d.a.updated", Sequence: 2},
+		{Subject: events + "p.d.a.deleted", Sequence: 3},
+		{Subject: renamed + ".p.d.a.deleted", Sequence: 3},
+		{Subject: renamed + ".p.d.b.deleted", Sequence: 3, Epoch: 1},
+	})
+	var text []string
+	for _, m := range got {
+		text = append(text, fmt.Sprintf("%d/%d %s", m.Epoch, m.Sequence, strings.TrimPrefix(m.Subject, events)))
+	}
+	if want := []string{"0/1 p.d.a.created", "0/2 p.d.a.updated", "0/3 p.d.a.deleted", "1/3 p.d.b.deleted"}; !slices.Equal(text, want) {
+		t.Errorf("got %q, want %q", text, want)
+	}
+	if want := []subjects.LostRange{{From: 2, To: 2}, {From: 3, To: 3}, {From: 3, To: 3}}; !slices.Equal(removed, want) {
+		t.Errorf("got %v removed, want %v", removed, want)
 	}
 }
