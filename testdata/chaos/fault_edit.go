@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -174,6 +175,9 @@ func revokeRight(ctx context.Context, i *injection) error {
 // placeholder is the consumer that the account still takes. Nobody reads from it.
 const placeholder = "chaos-placeholder"
 
+// codeMaxConsumers refuses a consumer beyond the limit of the stream or the account.
+const codeMaxConsumers jetstream.ErrorCode = 10026
+
 // reachConsumers has the account take one consumer, which there is, and removes all others.
 func reachConsumers(ctx context.Context, i *injection) error {
 	const what = "reach the account's limit of consumers"
@@ -189,6 +193,10 @@ func reachConsumers(ctx context.Context, i *injection) error {
 	i.say("%s by a reload, and remove the consumers", what)
 	defer i.differs(what, nil)()
 	err = i.limitedByReload(ctx, testenv.NATSLimits{AccountConsumers: 1}, func(ctx context.Context) error {
+		if err := i.consumersRefused(ctx); err != nil {
+			i.note("not now: %s: %v", what, err)
+			return ctx.Err()
+		}
 		for _, name := range []string{subjects.DefaultStream, subjects.BucketStream(subjects.DefaultBucket)} {
 			if err := i.retried(ctx, func(ctx context.Context) error { return i.removeConsumers(ctx, name) }); err != nil {
 				i.note("not now: consumers of %s: %v", name, err)
@@ -227,6 +235,22 @@ func dropMetadata(ctx context.Context, i *injection) error {
 	}
 	i.say("drop the metadata of %s", bucket)
 	return i.back(ctx)
+}
+
+// consumersRefused waits until the limit of consumers holds: a server reloads its configuration some time
+// after the signal, and a consumer that is removed before comes back.
+func (i *injection) consumersRefused(ctx context.Context) error {
+	cfg := jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverNewPolicy, InactiveThreshold: time.Minute}
+	return i.retried(ctx, func(ctx context.Context) error {
+		made, err := i.events.js.CreateConsumer(ctx, subjects.DefaultStream, cfg)
+		if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == codeMaxConsumers {
+			return nil
+		}
+		if err == nil {
+			err = i.events.js.DeleteConsumer(ctx, subjects.DefaultStream, made.CachedInfo().Name)
+		}
+		return cmp.Or(err, errors.New("the account still takes consumers"))
+	})
 }
 
 // retried does what NATS may not answer at once, as after a reload.
