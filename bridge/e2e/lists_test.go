@@ -202,8 +202,7 @@ func TestListsApart(t *testing.T) {
 					held.release(resource)
 					w.shows(r, resource)
 				}
-				w.create(w.app("last"))
-				w.published("last", seen)
+				w.publishLast(seen)
 				w.netDifferences(seen)
 			})
 		}
@@ -225,10 +224,9 @@ func TestServicesListedLate(t *testing.T) {
 	held.release("revisions")
 	held.release("pods")
 	w.shows(r, "pods")
-	time.Sleep(watch.JoinTime + 2*time.Second) // nothing is to happen
+	must[any](t)(nil, testenv.Pause(t.Context(), watch.JoinTime+2*time.Second)) // nothing is to happen
 	held.release("services")
-	w.create(w.app("last"))
-	w.published("last", seen)
+	w.publishLast(seen)
 	w.netDifferences(seen)
 }
 
@@ -262,8 +260,7 @@ func TestSessionFindsAllInformersBehind(t *testing.T) {
 		w.shows(r, resource)
 	}
 	r.waitReady()
-	w.create(w.app("last"))
-	w.published("last", seen)
+	w.publishLast(seen)
 	w.netDifferences(seen)
 }
 
@@ -287,18 +284,18 @@ func TestSessionListsAnAppThatGoes(t *testing.T) {
 		held.release(resource)
 	}
 	r.waitReady()
-	w.create(w.app("last"))
-	w.published("last", seen)
+	w.publishLast(seen)
 	if got := storyOf(w.events(seen)); got["goes"] != "" || got["stays"] != "" {
 		t.Errorf("got %q, want no event but of the last app", got)
 	}
 }
 
-// published waits until there is an event of an app after a sequence.
-func (w *apartWorld) published(name string, after uint64) {
+// publishLast creates the last app, and waits until there is an event of it after a sequence.
+func (w *apartWorld) publishLast(after uint64) {
 	w.t.Helper()
-	eventually(w.t, "app "+name+" is published", func() error {
-		if !slices.ContainsFunc(w.events(after), func(e stored) bool { return e.id.Name == name }) {
+	w.create(w.app("last"))
+	eventually(w.t, "the last app is published", func() error {
+		if !slices.ContainsFunc(w.events(after), func(e stored) bool { return e.id.Name == "last" }) {
 			return errors.New("it is not")
 		}
 		return nil
