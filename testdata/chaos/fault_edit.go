@@ -74,6 +74,16 @@ func (w *world) unrenamed(all []audit.Message) (messages []audit.Message, remove
 // edited edits a setting of a stream, lets the fault last, and takes the edit back: from a fresh
 // read each, as an operator does with the CLI.
 func (i *injection) edited(ctx context.Context, stream, what string, names *regexp.Regexp, edit, back func(*jetstream.StreamConfig)) error {
+	// A bridge that starts with such a setting exits; one that has started names it.
+	if err := poll(ctx, backPatience, func(ctx context.Context) string {
+		if _, s := i.anyLeader(ctx); !s.leads() || !s.ready {
+			return "no bridge that leads is ready"
+		}
+		return ""
+	}); err != nil {
+		i.note("not now: %s: %v", what, err)
+		return ctx.Err()
+	}
 	defer i.differs(what, nil)()
 	if err := i.edit(ctx, stream, edit); err != nil {
 		i.note("not now: %s: %v", what, err)
