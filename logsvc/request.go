@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,8 +85,10 @@ func (r *logRequest) parse(fields map[string]json.RawMessage) error {
 	r.include = pattern(p, "include")
 	r.exclude = pattern(p, "exclude")
 	word(p, "format", &r.format, subjects.LogFormatText, subjects.LogFormatRaw, subjects.LogFormatJSON, subjects.LogFormatProto)
-	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &r.window,
-		func(n int) bool { return n >= 1 && n <= maxWindow })
+	var window whole
+	option(p, "window", fmt.Sprintf("a whole number of messages from 1 to %d", maxWindow), &window,
+		func(n whole) bool { return n >= 1 && n <= maxWindow })
+	r.window = int(window)
 	word(p, "end", &r.end, end503, endEmpty)
 	var limit string
 	option(p, "max_duration", "a duration like 10m or 1h30m, in quotes", &limit, func(s string) (ok bool) {
@@ -126,19 +129,43 @@ func objectOf(body []byte) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
+// whole is a whole number in any form that JSON has: 5, 5.0 and 0.5e1 are the same.
+type whole int64
+
+// maxWhole stands for all larger numbers.
+const maxWhole = 1 << 53
+
+func (n *whole) UnmarshalJSON(text []byte) error {
+	var f float64
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
+	if f != math.Trunc(f) {
+		return errors.New("not a whole number")
+	}
+	*n = whole(min(max(f, -maxWhole), maxWhole))
+	return nil
+}
+
 // tailLines is a number of lines, negative for all.
 type tailLines int64
 
 func (n *tailLines) UnmarshalJSON(text []byte) error {
+	*n = -1
 	if string(text) == `"all"` {
-		*n = -1
 		return nil
 	}
-	err := json.Unmarshal(text, (*int64)(n))
-	if *n < 0 {
+	var lines whole
+	if err := json.Unmarshal(text, &lines); err != nil {
+		return err
+	}
+	if lines < 0 {
 		return errors.New("negative")
 	}
-	return err
+	if lines < maxWhole { // no log has more
+		*n = tailLines(lines)
+	}
+	return nil
 }
 
 // sinceStart selects all lines since the container started: the whole log of the instance.
@@ -158,8 +185,14 @@ func (r *logRequest) readSince(p *optionParser) {
 		t, err := time.Parse(time.RFC3339Nano, s)
 		r.query.Since = t
 		return err == nil
-	}) && since {
-		p.Add("since_time", quoted(p.fields["since_time"])+": want since or since_time, not both")
+	}) {
+		// Kubernetes takes times in UTC with a year of four digits.
+		if year := r.query.Since.UTC().Year(); year < 0 || year > 9999 {
+			p.Add("since_time", quoted(p.fields["since_time"])+": want a time from the year 0 to the year 9999 in UTC")
+		}
+		if since {
+			p.Add("since_time", quoted(p.fields["since_time"])+": want since or since_time, not both")
+		}
 	}
 	if _, given := p.fields["tail"]; !given && !since && r.query.Since.IsZero() {
 		r.query.Tail = defaultTail

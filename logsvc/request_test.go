@@ -38,6 +38,9 @@ func TestParseRequest(t *testing.T) {
 		{"blank", " \n", Query{Tail: 1000}},
 		{"tail", `{"tail": 0}`, Query{Tail: 0}},
 		{"all", `{"tail": "all"}`, Query{Tail: -1}},
+		{"a whole number in another form", `{"tail": 1.0}`, Query{Tail: 1}},
+		{"with an exponent", `{"tail": 2e3}`, Query{Tail: 2000}},
+		{"beyond any log", `{"tail": 1e30}`, Query{Tail: -1}},
 		{"since start", `{"since": "start"}`, Query{Tail: -1}},
 		{"since start and tail", `{"since": "start", "tail": 5}`, Query{Tail: 5}},
 		{"since and all", `{"since": "10m", "tail": "all"}`, Query{Tail: -1, Since: now.Add(-10 * time.Minute)}},
@@ -45,6 +48,7 @@ func TestParseRequest(t *testing.T) {
 		{"live or persisted", `{"source": "LIVE_OR_PERSISTED"}`, Query{Tail: 1000}},
 		{"since", `{"since": "10m"}`, Query{Tail: -1, Since: now.Add(-10 * time.Minute)}},
 		{"since and tail", `{"since": "10m", "tail": 5}`, Query{Tail: 5, Since: now.Add(-10 * time.Minute)}},
+		{"the last time", `{"since_time": "9999-12-31T23:59:59.999999999Z"}`, Query{Tail: -1, Since: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)}},
 		{"since_time", `{"since_time": "2026-11-21T08:00:00.5Z"}`, Query{Tail: -1, Since: time.Date(2026, 11, 21, 8, 0, 0, 5e8, time.UTC)}},
 		{"follow", `{"follow": true}`, Query{Tail: 1000, Follow: FollowAlways}},
 		{"no follow", `{"follow": false}`, Query{Tail: 1000, Follow: FollowNever}},
@@ -63,12 +67,16 @@ func TestParseRequest(t *testing.T) {
 		code subjects.Code
 		text string
 	}{
-		`{"source": "PERSISTED_ONLY"}`:                 {subjects.CodeFailedPrecondition, `source: "PERSISTED_ONLY": there are no persisted logs, want LIVE_ONLY or LIVE_OR_PERSISTED`},
-		`{"source": "PERSISTED_ONLY", "tail": "none"}`: {subjects.CodeInvalidArgument, `tail: "none": want a whole number of lines from 0 on, or "all"`},
-		`{"source": 1}`:                                {subjects.CodeInvalidArgument, "source: 1: want one of LIVE_OR_PERSISTED, LIVE_ONLY, PERSISTED_ONLY"},
-		`{"tail": -1}`:                                 {subjects.CodeInvalidArgument, `tail: -1: want a whole number of lines from 0 on, or "all"`},
-		`{"tail": null}`:                               {subjects.CodeInvalidArgument, `tail: null: want a whole number of lines from 0 on, or "all"`},
-		`{"since": "beginning"}`:                       {subjects.CodeInvalidArgument, `since: "beginning": want a duration like 10m or 1h30m, or "start", in quotes`},
+		`{"source": "PERSISTED_ONLY"}`:                             {subjects.CodeFailedPrecondition, `source: "PERSISTED_ONLY": there are no persisted logs, want LIVE_ONLY or LIVE_OR_PERSISTED`},
+		`{"source": "PERSISTED_ONLY", "tail": "none"}`:             {subjects.CodeInvalidArgument, `tail: "none": want a whole number of lines from 0 on, or "all"`},
+		`{"source": 1}`:                                            {subjects.CodeInvalidArgument, "source: 1: want one of LIVE_OR_PERSISTED, LIVE_ONLY, PERSISTED_ONLY"},
+		`{"tail": -1}`:                                             {subjects.CodeInvalidArgument, `tail: -1: want a whole number of lines from 0 on, or "all"`},
+		`{"tail": null}`:                                           {subjects.CodeInvalidArgument, `tail: null: want a whole number of lines from 0 on, or "all"`},
+		`{"tail": 1.5}`:                                            {subjects.CodeInvalidArgument, `tail: 1.5: want a whole number of lines from 0 on, or "all"`},
+		`{"tail": -1e30}`:                                          {subjects.CodeInvalidArgument, `tail: -1e30: want a whole number of lines from 0 on, or "all"`},
+		`{"since_time": "9999-12-31T23:59:59-01:00"}`:              {subjects.CodeInvalidArgument, `since_time: "9999-12-31T23:59:59-01:00": want a time from the year 0 to the year 9999 in UTC`},
+		`{"since_time": "0000-01-01T00:00:00+01:00"}`:              {subjects.CodeInvalidArgument, `since_time: "0000-01-01T00:00:00+01:00": want a time from the year 0 to the year 9999 in UTC`},
+		`{"since": "beginning"}`:                                   {subjects.CodeInvalidArgument, `since: "beginning": want a duration like 10m or 1h30m, or "start", in quotes`},
 		`{"since": "start", "since_time": "2026-11-21T08:00:00Z"}`: {subjects.CodeInvalidArgument, `since_time: "2026-11-21T08:00:00Z": want since or since_time, not both`},
 	} {
 		_, err := parsed(subjects.LogTail, body, now)
@@ -76,6 +84,9 @@ func TestParseRequest(t *testing.T) {
 		if !errors.As(err, &failure) || failure.Code != want.code || failure.Text != want.text {
 			t.Errorf("%s: got %v, want %v", body, err, want)
 		}
+	}
+	if got, err := parsed(subjects.LogTail, `{"window": 5.0}`, now); err != nil || got.window != 5 {
+		t.Errorf("window: got %+v, %v", got, err)
 	}
 	for _, body := range []string{`{"window": 5}`, `{"follow": true}`, `{"max_duration": "5s"}`} {
 		if got, err := parsed(subjects.LogGet, body, now); err == nil {
