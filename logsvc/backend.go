@@ -53,7 +53,7 @@ type Line = logline.Line
 type Query struct {
 	App       subjects.AppID
 	Replica   string    // the name of one; empty: all of them
-	Container string    // to read; empty: the first that is not Knative's
+	Container string    // to read; empty: the app's
 	Tail      int64     // how many existing lines of each replica to read; negative: all
 	Since     time.Time // skips lines that were written before it; zero: none
 	Follow    Follow

@@ -19,8 +19,16 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// queueProxy is the container that Knative adds to every pod.
-const queueProxy = "queue-proxy"
+const (
+	// queueProxy is the container that Knative adds to every pod.
+	queueProxy = "queue-proxy"
+	// userPort is the name that Knative gives the port of a Revision's serving container in each of
+	// its pods.
+	userPort = "user-port"
+	// defaultContainer is the annotation of a pod that names its default container for `kubectl`.
+	// Knative sets it, too: to the serving container.
+	defaultContainer = "kubectl.kubernetes.io/default-container"
+)
 
 // appLog is the log of an app: a logsvc.LogStream.
 type appLog struct {
@@ -132,23 +140,39 @@ func (s *appLog) choose(pods []*corev1.Pod) ([]podContainer, error) {
 	return nil, nil
 }
 
-// chooseContainer returns the container with that name, by default the first that is not Knative's.
+// chooseContainer returns the container with that name. Without a name it is the one that the pod
+// names, else the serving container of the Revision, else the first that is not Knative's.
 func chooseContainer(pod *corev1.Pod, name string) (string, bool) {
+	names := containerNames(pod)
 	if name != "" {
-		return name, slices.Contains(containerNames(pod), name)
+		return name, slices.Contains(names, name)
 	}
-	for i := range pod.Spec.Containers {
-		if c := pod.Spec.Containers[i].Name; c != queueProxy {
-			return c, true
-		}
+	if name = pod.Annotations[defaultContainer]; slices.Contains(names, name) {
+		return name, true
 	}
-	return queueProxy, len(pod.Spec.Containers) > 0
+	containers := pod.Spec.Containers
+	if i := slices.IndexFunc(containers, serves); i >= 0 {
+		return containers[i].Name, true
+	}
+	if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name != queueProxy }); i >= 0 {
+		return containers[i].Name, true
+	}
+	return queueProxy, len(containers) > 0
 }
 
-// containerNames returns the names of all containers, init containers last.
+// serves reports whether a container is the serving container of its Revision: the only one, or the
+// one of several that has a port.
+func serves(c corev1.Container) bool {
+	return slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return port.Name == userPort })
+}
+
+// containerNames returns the names of all containers, those of init and ephemeral ones last.
 func containerNames(pod *corev1.Pod) []string {
 	var names []string
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		names = append(names, c.Name)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
 		names = append(names, c.Name)
 	}
 	return names

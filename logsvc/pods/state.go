@@ -99,6 +99,9 @@ func statusOf(pod *corev1.Pod, container string) (*corev1.ContainerStatus, corev
 	if i := slices.IndexFunc(pod.Status.InitContainerStatuses, named); i >= 0 {
 		return &pod.Status.InitContainerStatuses[i], initPolicy(pod, container)
 	}
+	if i := slices.IndexFunc(pod.Status.EphemeralContainerStatuses, named); i >= 0 {
+		return &pod.Status.EphemeralContainerStatuses[i], corev1.RestartPolicyNever
+	}
 	return nil, ""
 }
 
