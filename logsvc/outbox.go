@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	flushAfter    = 50 * time.Millisecond // how long a batch waits for more lines
+	flushAfter    = 50 * time.Millisecond // how long after a replica's last batch the next one waits for more lines
 	existingBytes = 256 << 10             // how much of the existing lines is read ahead
 	liveBytes     = 2 << 20               // how much memory live lines may take
 	noteBytes     = 128 << 10             // how much memory notes may take
@@ -40,6 +40,7 @@ type outbox struct {
 
 	mu      sync.Mutex
 	filling map[string]*batch
+	last    map[string]time.Time // when the last batch was finished, by replica; for flushAfter
 	ready   []parcel
 	bytes   int              // memory of all batches, filling and ready
 	notes   int              // memory of notes
@@ -54,7 +55,7 @@ type outbox struct {
 func newOutbox(r *logRequest, m *match.Matcher, all *memoryUse, metrics *metrics) *outbox {
 	return &outbox{
 		req: r, filter: m.Filter, memory: all, metrics: metrics,
-		filling: map[string]*batch{}, dropped: map[string]int64{},
+		filling: map[string]*batch{}, last: map[string]time.Time{}, dropped: map[string]int64{},
 		room: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -139,6 +140,7 @@ func (o *outbox) newBatch(replica string, live bool) *batch {
 // finish moves a batch to those that are ready, without its unused memory.
 func (o *outbox) finish(b *batch) {
 	delete(o.filling, b.replica)
+	o.last[b.replica] = time.Now()
 	kept := b.clipped()
 	o.grow(kept.cost() - b.cost())
 	if kept != b {
@@ -310,13 +312,16 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 	return p, true, 0, false
 }
 
-// due finishes the batches whose first line is older than flushAfter, and returns the time until
-// the next one is due, 0 if there is none.
+// due finishes the batches of replicas whose last batch is older than flushAfter, and returns the
+// time until the next one is due, 0 if there is none. So a line of a quiet replica is sent at once,
+// and a busy one is sent in batches.
 func (o *outbox) due() (wait time.Duration) {
 	now := time.Now()
+	maps.DeleteFunc(o.last, func(_ string, last time.Time) bool { return now.Sub(last) >= flushAfter })
 	for _, b := range o.filling {
-		left := flushAfter - now.Sub(b.first)
-		if left <= 0 {
+		last, busy := o.last[b.replica]
+		left := flushAfter - now.Sub(last)
+		if !busy {
 			o.finish(b)
 		} else if wait == 0 || left < wait {
 			wait = left
@@ -346,5 +351,5 @@ func (o *outbox) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.grow(-o.bytes)
-	o.filling, o.ready, o.spare = nil, nil, nil
+	o.filling, o.last, o.ready, o.spare = nil, nil, nil, nil
 }

@@ -1,10 +1,13 @@
 package e2e_test
 
 import (
+	"bufio"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -102,6 +105,111 @@ func BenchmarkStreams(b *testing.B) {
 	b.ReportMetric(lines/one.Seconds(), "lines/s")
 	b.ReportMetric(lines/hundred.Seconds(), "hundred-lines/s")
 	b.ReportMetric(one.Seconds()/hundred.Seconds(), "hundred-of-one")
+}
+
+// BenchmarkLive follows the same log with `appbridge logs`, with the stock nats CLI and with
+// `kubectl logs`, all at one time, and measures how long it takes from the write of a line until
+// each of them prints it. The lines are further apart than the service gathers a busy log's.
+func BenchmarkLive(b *testing.B) {
+	const lines = 200 // of one iteration
+	w := sharedWorld(b)
+	id, service := w.app(b)
+	pod := w.pod(b, service, service+"-1")
+	readers := map[string]*liveReader{
+		"appbridge": w.live(b, "appbridge", "logs", id.String(), "--follow"),
+		"nats":      w.live(b, "nats", "req", "--raw", "--replies=0", "--timeout=1h", subjectOf(b, subjects.LogTail, id), `{"follow": true}`),
+		"kubectl":   w.live(b, "kubectl", "logs", "--namespace", testenv.DefaultNamespace, pod.Name(), "--container", "app", "--follow"),
+	}
+	n := 0
+	write := func() {
+		text := numbered(n)
+		n++
+		began := time.Now()
+		pod.Write(text)
+		for _, r := range readers {
+			r.wait(b, text, began)
+		}
+	}
+	write() // they have all begun
+	for _, r := range readers {
+		r.took = nil
+	}
+	for b.Loop() {
+		for range lines {
+			time.Sleep(60*time.Millisecond + rand.N(40*time.Millisecond))
+			write()
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for name, r := range readers {
+		slices.Sort(r.took)
+		b.ReportMetric(milliseconds(r.took[len(r.took)/2]), name+"-p50-ms")
+		b.ReportMetric(milliseconds(r.took[len(r.took)*99/100]), name+"-p99-ms")
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// liveReader is a command that prints a log as it is written.
+type liveReader struct {
+	name  string
+	lines chan printedLine
+	took  []time.Duration
+}
+
+type printedLine struct {
+	text string
+	at   time.Time
+}
+
+// live starts a command, which ends with the benchmark.
+func (w *world) live(tb testing.TB, name string, args ...string) *liveReader {
+	tb.Helper()
+	cmd := w.Prepare(exec.Command(name, args...))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	r := &liveReader{name: name, lines: make(chan printedLine, 1000)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(r.lines)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			r.lines <- printedLine{lines.Text(), time.Now()}
+		}
+	}()
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		for range r.lines { // until the output ends
+		}
+		<-done
+		_ = cmd.Wait() // it was killed
+	})
+	return r
+}
+
+// wait waits until a line is printed, and records how long it took.
+func (r *liveReader) wait(tb testing.TB, text string, began time.Time) {
+	tb.Helper()
+	limit := time.After(patience)
+	for {
+		select {
+		case line, open := <-r.lines:
+			if !open {
+				tb.Fatalf("%s ended", r.name)
+			}
+			if line.text == text {
+				r.took = append(r.took, line.at.Sub(began))
+				return
+			}
+		case <-limit:
+			tb.Fatalf("%s does not print %q", r.name, text)
+		}
+	}
 }
 
 // discard runs a command whose output nobody reads.
