@@ -33,6 +33,7 @@ type collector struct {
 	matcher *match.Matcher
 	memory  *memoryUse
 	most    int // bytes of a message
+	longest int // bytes of a line; longer ones are cut
 	perLine int // least bytes of a message for a line in addition to its text
 	metrics *metrics
 
@@ -62,7 +63,10 @@ type keptLine struct {
 }
 
 func newCollector(r *logRequest, m *match.Matcher, all *memoryUse, most int, replicas []string, metrics *metrics) *collector {
-	c := &collector{req: r, matcher: m, memory: all, most: most, metrics: metrics, replicas: replicas}
+	c := &collector{req: r, matcher: m, memory: all, most: most, longest: most / 4, metrics: metrics, replicas: replicas}
+	if r.format.Structured() {
+		c.longest = most / 7 // a byte may need six in JSON
+	}
 	switch r.format {
 	case subjects.LogFormatJSON:
 		c.perLine = len(`{"message":"","originator":"USER"},`)
@@ -92,11 +96,15 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 		}
 		c.scratch.reset()
 		c.req.appendLine(&c.scratch, line)
+		text := bytes.Clone(c.scratch.text)
+		if len(text) > c.longest {
+			text = c.scratch.cutTo(c.longest).text
+		}
 		if !line.Time.IsZero() {
 			k.last = line.Time
 		}
-		k.lines = append(k.lines, keptLine{replica, bytes.Clone(c.scratch.text), line.Time, k.last})
-		c.grow(len(c.scratch.text), 1)
+		k.lines = append(k.lines, keptLine{replica, text, line.Time, k.last})
+		c.grow(len(text), 1)
 		for c.tooMuch() && c.drop() {
 		}
 	}
@@ -181,7 +189,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int64, error) {
 		}
 	}
 	if fit < min(len(all), 1) {
-		return nil, 0, request.Errorf(subjects.CodeInternal, "the server's max_payload of %d bytes holds no line", c.most)
+		return nil, 0, request.Errorf(subjects.CodeInternal, "max-reply, or max_payload of the NATS server, lets %d bytes through, which hold no line", c.most)
 	}
 	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), int64(fit), nil
 }
@@ -209,33 +217,21 @@ func (c *collector) message(e *encoder, body []byte, replicas, notes string, lin
 	return &nats.Msg{Header: header, Data: body}
 }
 
-// bodyOf encodes lines; consecutive lines of one replica are one batch. A line that is too long for
-// a message is cut.
+// bodyOf encodes lines; consecutive lines of one replica are one batch.
 func (c *collector) bodyOf(e *encoder, lines []keptLine) ([]byte, error) {
-	longest := c.most / 4
-	if e.format.Structured() {
-		longest = c.most / 7 // a byte may need six in JSON
-	}
 	var runs []*batch
 	for _, p := range lines {
-		one := &batch{replica: p.replica, text: p.text, lines: 1}
-		if e.format.Structured() {
-			one.marks = []mark{{end: len(one.text), time: p.time}}
-		}
-		if len(one.text) > longest {
-			one = one.cutTo(longest)
-		}
 		n := len(runs)
 		if n == 0 || runs[n-1].replica != p.replica {
 			runs = append(runs, &batch{replica: p.replica})
 			n++
 		}
 		b := runs[n-1]
-		for _, m := range one.marks {
-			b.marks = append(b.marks, mark{end: len(b.text) + m.end, time: m.time})
-		}
-		b.text = append(b.text, one.text...)
+		b.text = append(b.text, p.text...)
 		b.lines++
+		if e.format.Structured() {
+			b.marks = append(b.marks, mark{end: len(b.text), time: p.time})
+		}
 	}
 	return e.body(runs...)
 }
@@ -263,7 +259,7 @@ func (s *Service) get(ctx context.Context, req *logRequest) (answer *nats.Msg, l
 		return nil, 0, err
 	}
 	defer source.Close()
-	c := newCollector(req, req.matcher(s.turns), &s.memory, int(s.nc.MaxPayload()), source.Replicas(), s.metrics)
+	c := newCollector(req, req.matcher(s.turns), &s.memory, s.maxMessage(), source.Replicas(), s.metrics)
 	defer func() { c.grow(-c.text, -c.lines) }()
 	reading, stopReading := context.WithTimeoutCause(ctx, readTimeout, errReadTimeout)
 	defer stopReading()

@@ -78,7 +78,7 @@ func (s *stream) parts(ctx context.Context, b *batch) (bodies [][]byte, counts [
 		}
 		defer done()
 	}
-	return s.encoder.parts(b, int(s.nc.MaxPayload())-payloadMargin)
+	return s.encoder.parts(b, s.maxMessage()-payloadMargin)
 }
 
 // acquireEncoder waits until one more batch may be encoded. The caller calls done afterwards.
@@ -99,7 +99,7 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 	switch p.note {
 	case subjects.LogNoteReplicas:
 		s.encoder.addReplicas(p.replicas...)
-		names, more := s.encoder.fitting(p.replicas, int(s.nc.MaxPayload())/4)
+		names, more := s.encoder.fitting(p.replicas, s.maxMessage()/4)
 		header[subjects.HeaderLogReplicas] = []string{strings.Join(names, ",")}
 		body, err = s.encoder.replicas(names, more)
 		if s.req.far() && s.lines == 0 && err == nil {

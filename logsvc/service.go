@@ -28,6 +28,9 @@ type Config struct {
 	InboxPrefix string // under which reply subjects have to lie, usually _INBOX
 	Version     string // of the program for `nats micro info`; it need not be a semantic one
 	ClusterName string // in the service's metadata
+	// MaxReply is how many bytes a message may have, its headers included, if the server's
+	// max_payload is not less. 0: that of the server.
+	MaxReply int64
 }
 
 // Service answers log requests. Make one with New.
@@ -96,6 +99,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	return request.Serve(ctx, s.requests, s.nc, cfg, s.log)
 }
+
+// maxMessage is how many bytes a message may have, its headers included.
+func (s *Service) maxMessage() int { return request.MaxReply(s.nc, s.cfg.MaxReply) }
 
 // Stats are what `nats micro stats` shows for each endpoint.
 type Stats struct {

@@ -33,7 +33,7 @@ const (
 	maxFarDuration = time.Hour
 	// outageLimit is how long the service's connection may be lost before a stream ends.
 	outageLimit = 15 * time.Second
-	// payloadMargin is the part of max_payload for headers, apart from the list of replicas.
+	// payloadMargin is the part of a message for headers, apart from the list of replicas.
 	payloadMargin = 1 << 10
 	pendingBytes  = 256 << 10 // bounds the queue of messages that clients send to a stream
 )

@@ -114,6 +114,8 @@ func (m *memory) remove(id subjects.AppID) {
 type setup struct {
 	cfg appsvc.Config
 	url string // of the NATS server; empty: one of its own
+	// clientURL is that of the server of the client; empty: url.
+	clientURL string
 	// maxPayload of its server; 0: the usual one.
 	maxPayload int32
 	cache      appsvc.Cache
@@ -198,7 +200,7 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	if s.url == "" {
 		s.url = suite.NATS(t, &server.Options{MaxPayload: s.maxPayload}).ClientURL()
 	}
-	w.nc = dial(t, s.url)
+	w.nc = dial(t, cmp.Or(s.clientURL, s.url))
 	own := dial(t, s.url)
 	if w.service, err = appsvc.New(s.cfg, s.cache, s.kube, own, zap.NewNop(), w.metrics); err != nil {
 		t.Fatal(err)

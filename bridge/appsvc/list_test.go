@@ -18,6 +18,7 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // page asks for one page of a list in JSON.
@@ -364,5 +365,32 @@ func TestReplicasOfNoApp(t *testing.T) {
 	}
 	if got := replicas(other); !slices.Equal(got, []string{"own"}) {
 		t.Errorf("got %q, want its own", got)
+	}
+}
+
+// A list of more than a leafnode lets through has pages, and its connection lasts.
+func TestListOverLeafnode(t *testing.T) {
+	t.Parallel()
+	const most, apps = 64 << 10, 400
+	hub, leaf, intact := suite.Leafnode(t, most)
+	cache := &memory{}
+	w := serve(t, func(s *setup) {
+		s.cache, s.url, s.clientURL, s.cfg.MaxReply = cache, hub.ClientURL(), leaf.ClientURL(), most
+	})
+	for i := range apps {
+		cache.add(cached(t, numbered(i)))
+	}
+	answer, err := w.nc.Request(w.listSubject("", ""), nil, patience)
+	if err != nil {
+		t.Fatalf("list: %v; %v", err, intact())
+	}
+	if n := answer.Size() - len(answer.Subject) - len(answer.Reply); n > most || n < most/2 {
+		t.Errorf("the first page has %d bytes", n)
+	}
+	if got := len(w.all(w.listSubject("", ""), 0, nil)); got != apps {
+		t.Errorf("got %d apps, want %d", got, apps)
+	}
+	if err := intact(); err != nil {
+		t.Error(err)
 	}
 }

@@ -72,14 +72,14 @@ func (r *reply) withOutcome(outcome subjects.Outcome) *reply {
 }
 
 // room is the maximum size of the body of an answer.
-func (s *Service) room() int { return int(s.nc.MaxPayload()) - replyMargin }
+func (s *Service) room() int { return request.MaxReply(s.nc, s.cfg.MaxReply) - replyMargin }
 
 // failureOf is the answer to a request that failed, or whose reply is too large. nil: rep is the
 // answer.
 func (s *Service) failureOf(op operation, subject string, rep *reply, err error) *request.Error {
 	if err == nil {
 		if size := len(rep.data); size > s.room() {
-			return request.Errorf(subjects.CodeInternal, "the answer has %d bytes, and max_payload of the NATS server lets %d through", size, s.room())
+			return request.Errorf(subjects.CodeInternal, "the answer has %d bytes, and max-reply or max_payload of the NATS server lets %d through", size, s.room())
 		}
 		return nil
 	}

@@ -190,6 +190,9 @@ type Config struct {
 	InboxPrefix string // of reply subjects, _INBOX unless clients use another one
 	Version     string // of the program for `nats micro info`; it need not be a semantic one
 	ClusterName string // in the service's metadata
+	// MaxReply is how many bytes an answer may have, its headers included, if the server's
+	// max_payload is not less. 0: that of the server.
+	MaxReply int64
 	// MaxReads and MaxWrites bound the reads and writes that are served at one time,
 	// MaxPendingReads those that wait. While other projects have requests, one project has at most
 	// half of each.

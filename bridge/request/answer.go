@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -48,6 +49,19 @@ func CheckReply(inboxPrefix, reply string) string {
 		return ReplyRefused
 	}
 	return ""
+}
+
+// MinReply is the least limit for MaxReply: an error, with its text in the body and in a header, is
+// smaller.
+const MinReply = 64 << 10
+
+// MaxReply returns how many bytes a message may have, its headers included: the limit, or max_payload
+// of the server if that is less. 0 is no limit.
+func MaxReply(nc *nats.Conn, limit int64) int {
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	return int(min(limit, nc.MaxPayload()))
 }
 
 // ErrorMessage is an answer with an error.

@@ -36,6 +36,7 @@ type Config struct {
 	MaxLogStreams  int
 	MaxPodStreams  int
 	MaxLogRate     int64
+	MaxReply       int64
 	LogInboxPrefix string
 
 	MaxAppReads        int
@@ -116,6 +117,7 @@ func Default(command Command) Config {
 		MaxLogStreams:      100,
 		MaxPodStreams:      500,
 		MaxLogRate:         16 << 20,
+		MaxReply:           1 << 20,
 		LogInboxPrefix:     "_INBOX",
 		MaxAppReads:        4,
 		MaxPendingAppReads: 400,
@@ -168,6 +170,7 @@ func (c Config) Apps(version string) appsvc.Config {
 		MaxReads:        c.MaxAppReads,
 		MaxPendingReads: c.MaxPendingAppReads,
 		MaxWrites:       c.MaxAppWrites,
+		MaxReply:        c.MaxReply,
 		Version:         version,
 		ClusterName:     c.ClusterName,
 		App:             shared.App,
@@ -202,5 +205,6 @@ func (c Config) LogService(version string) logsvc.Config {
 		InboxPrefix: c.LogInboxPrefix,
 		Version:     version,
 		ClusterName: c.ClusterName,
+		MaxReply:    c.MaxReply,
 	}
 }

@@ -27,19 +27,19 @@ func TestAppsConfig(t *testing.T) {
 		want appsvc.Config
 	}{
 		{"defaults", nil, appsvc.Config{
-			Prefix: "flyte.apps", InboxPrefix: "_INBOX", MaxReads: 4, MaxPendingReads: 400, MaxWrites: 1000, Version: build, ClusterName: "default",
+			Prefix: "flyte.apps", InboxPrefix: "_INBOX", MaxReply: 1 << 20, MaxReads: 4, MaxPendingReads: 400, MaxWrites: 1000, Version: build, ClusterName: "default",
 			Namespaces: []string{"flyte"},
 			Deploy: kservice.DeployConfig{
 				Namespace: "flyte", DefaultRequestTimeout: 300 * time.Second, MaxRequestTimeout: 3600 * time.Second, SuffixTemplate: "{{ project }}-{{ domain }}",
 			},
 		}},
 		{"everything", []string{
-			"--prefix=p", "--log-inbox-prefix=_P", "--max-app-reads=5", "--max-pending-app-reads=6", "--max-app-writes=7", "--cluster-name=blue", "--base-domain=example.com", "--scheme=http",
+			"--prefix=p", "--log-inbox-prefix=_P", "--max-reply=64Ki", "--max-app-reads=5", "--max-pending-app-reads=6", "--max-app-writes=7", "--cluster-name=blue", "--base-domain=example.com", "--scheme=http",
 			"--ingress-port=81", "--enable-writes", "--namespaces=a,b", "--deploy-namespace=b", "--default-request-timeout=1m", "--max-request-timeout=2m",
 			"--default-env=A=1", "--default-service-account=runner", "--endpoint-suffix=x",
 			"--allowed-service-accounts=a,b", "--allowed-references=secret/{project}.*",
 		}, appsvc.Config{
-			Prefix: "p", InboxPrefix: "_P", MaxReads: 5, MaxPendingReads: 6, MaxWrites: 7, Version: build, ClusterName: "blue",
+			Prefix: "p", InboxPrefix: "_P", MaxReply: 64 << 10, MaxReads: 5, MaxPendingReads: 6, MaxWrites: 7, Version: build, ClusterName: "blue",
 			App:          kservice.Config{BaseDomain: "example.com", Scheme: "http", Port: 81},
 			EnableWrites: true, Namespaces: []string{"a", "b"},
 			Deploy: kservice.DeployConfig{

@@ -115,7 +115,7 @@ func TestEverythingWrongAtOnce(t *testing.T) {
 	}, "\n"))
 	args := []string{
 		"--config=c.yaml", "--namespaces=ok,Not_Ok", "--nats-url=http://u:secret@host", "--nats-user=a\tb", "--nats-password-file=./missing", "--nats-tls-cert=empty", "--nats-embedded=maybe", "--nats-embedded-max-bytes=-1",
-		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pod-conditions=some", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-app-reads=0", "--max-pending-app-reads=-1",
+		"--prefix=a..b", "--stream-max-age=12", "--marker-max-age=-1h", "--encoding=xml", "--accept-reset=perhaps", "--ingress-port=65536", "--pod-conditions=some", "--pending-bytes=1.5", "--max-delay=10ms", "--audit-interval=500ms", "--max-log-rate=-1", "--max-reply=65535", "--max-app-reads=0", "--max-pending-app-reads=-1",
 		"--lease-namespace=a.b", "--max-pod-streams=0", "--http-listen=localhost", "--pprof=2", "--default-request-timeout=1500ms", "--max-request-timeout=0", "--no-such-flag", "value", "--log-levle=info", "stray", "-x",
 	}
 	environ := []string{
@@ -157,6 +157,7 @@ leader-elect: "ja" from APPBRIDGE_LEADER_ELECT: want true or false
 lease-namespace: "a.b" from --lease-namespace: "a.b" is not the name of a namespace; want the name of a namespace
 max-pod-streams: "0" from --max-pod-streams: want a whole number from 1 to 1000000
 max-log-rate: "-1" from --max-log-rate: want a number of bytes of at least 0, for example 1048576 or 64Mi
+max-reply: "65535" from --max-reply: want a number of bytes of at least 65536, for example 1048576 or 64Mi
 max-app-reads: "0" from --max-app-reads: want a whole number from 1 to 1000000
 max-pending-app-reads: "-1" from --max-pending-app-reads: want a whole number from 0 to 1000000
 enable-writes: "2" from APPBRIDGE_ENABLE_WRITES: want true or false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -220,6 +221,7 @@ func allOptions(c *Config) []option {
 		define("max-log-streams", "log requests served at one time; one project has at most half of them while others have some", &c.MaxLogStreams, number(1, 1_000_000)),
 		define("max-pod-streams", "Kubernetes log streams open at one time; one project has at most half of them while others have some", &c.MaxPodStreams, number(1, 1_000_000)),
 		define("max-log-rate", "bytes of logs read from Kubernetes in a second, all streams together; 0: no limit", &c.MaxLogRate, size(0)),
+		define("max-reply", "bytes that one message of an answer may have, headers included; at most max_payload of the NATS server. Leafnodes between it and a requester must let as many through", &c.MaxReply, size(request.MinReply)),
 	)
 	add("Log service and app operations", Serve, appOptions(c)...)
 	add("This process", Serve,

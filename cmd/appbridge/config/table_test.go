@@ -55,6 +55,7 @@ func samples(t *testing.T) map[string]string {
 		"watch-buffer-size":        "7",
 		"pending-bytes":            "64Mi",
 		"max-log-rate":             "1Mi",
+		"max-reply":                "64Ki",
 		"flush-timeout":            "1m30s",
 		"max-delay":                "45s",
 		"audit-interval":           "5m",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,6 +58,40 @@ func NATS(tb testing.TB, opts *server.Options) *server.Server {
 		tb.Fatal("the NATS server does not accept connections")
 	}
 	return s
+}
+
+// Leafnode runs two NATS servers like NATS: a hub, and a leafnode that lets messages of so many bytes
+// through. intact is nil as long as the leafnode's first connection to the hub has lasted.
+func Leafnode(tb testing.TB, maxPayload int32) (hub, leaf *server.Server, intact func() error) {
+	tb.Helper()
+	port := FreePort(tb)
+	hub = NATS(tb, &server.Options{ServerName: "hub", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: port}})
+	remote := &server.RemoteLeafOpts{URLs: []*url.URL{{Scheme: "nats-leaf", Host: fmt.Sprintf("127.0.0.1:%d", port)}}}
+	leaf = NATS(tb, &server.Options{
+		ServerName: "leaf", MaxPayload: maxPayload, LeafNode: server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}},
+	})
+	connection := func() (id uint64, err error) {
+		leafs, err := hub.Leafz(nil)
+		if err == nil && len(leafs.Leafs) != 1 {
+			err = fmt.Errorf("%d leafnodes are connected", len(leafs.Leafs))
+		}
+		if err != nil {
+			return 0, err
+		}
+		return leafs.Leafs[0].ID, nil
+	}
+	var first uint64
+	Eventually(tb, Patience, "the leafnode is connected", func() (err error) {
+		first, err = connection()
+		return err
+	})
+	return hub, leaf, func() error {
+		now, err := connection()
+		if err == nil && now != first {
+			err = errors.New("the leafnode's connection was closed")
+		}
+		return err
+	}
 }
 
 // NATSConfigured runs a NATS server like NATS, with a configuration file of this content.
