@@ -30,7 +30,7 @@ func TestOutboxTiming(t *testing.T) {
 				t.Errorf("%q of %s after %s, want %q of %s after %s", p.batch.text, p.replica, got, text, replica, at)
 			}
 		}
-		sleep := func(until time.Duration) { time.Sleep(until - time.Since(began)) }
+		sleep := func(until time.Duration) { <-time.After(until - time.Since(began)) }
 
 		write("a", "one")
 		sent(0, "a", "one\n")

@@ -136,7 +136,9 @@ func BenchmarkLive(b *testing.B) {
 	}
 	for b.Loop() {
 		for range lines {
-			time.Sleep(60*time.Millisecond + rand.N(40*time.Millisecond))
+			if err := testenv.Pause(b.Context(), 60*time.Millisecond+rand.N(40*time.Millisecond)); err != nil {
+				b.Fatal(err)
+			}
 			write()
 		}
 	}
