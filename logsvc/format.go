@@ -97,16 +97,17 @@ func (e *encoder) parts(b *batch, most int) (bodies [][]byte, lines []int, err e
 		}
 		return bodies, lines, nil
 	default:
-		over := len(body) - most
-		keep := len(b.text) - over - 128 // room for the note of appendCut
-		if keep < 0 || e.format.Structured() {
-			keep = most/8 - 128 // a byte may need six in JSON
+		// How many bytes a byte of the line takes differs along the line.
+		for keep := len(b.text); len(body) > most; {
+			keep = keep*most/len(body) - 128 // room for the note of appendCut
+			if keep < 0 {
+				return nil, nil, fmt.Errorf("a message of at most %d bytes holds no line", most)
+			}
+			if body, err = e.body(b.cutTo(keep)); err != nil {
+				return nil, nil, err
+			}
 		}
-		if keep < 0 {
-			return nil, nil, fmt.Errorf("a message of at most %d bytes holds no line", most)
-		}
-		body, err := e.body(b.cutTo(keep))
-		return [][]byte{body}, []int{1}, err
+		return [][]byte{body}, []int{1}, nil
 	}
 }
 

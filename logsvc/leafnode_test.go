@@ -47,6 +47,9 @@ func TestLeafnode(t *testing.T) {
 			if n, reason := end.Header.Get(subjects.HeaderLogLines), end.Header.Get(subjects.HeaderLogEnd); n != fmt.Sprint(lines+2) || reason != "eof" {
 				t.Errorf("%s lines, the end is %s", n, reason)
 			}
+			if got := strings.Count(text(msgs), "x"); got < most*9/10 {
+				t.Errorf("the long line has %d bytes", got)
+			}
 			if format == "raw" {
 				before, _, _ := strings.Cut(text(msgs), "xxx")
 				checkNumbered(t, []byte(before), lines)
