@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -173,5 +175,29 @@ func TestStopWhileNATSHangs(t *testing.T) {
 	case <-bridge.Done():
 	case <-time.After(patience):
 		t.Error("the bridge does not end")
+	}
+}
+
+// --max-reply bounds the answer to get, beside what the server lets through.
+func TestMaxReply(t *testing.T) {
+	t.Parallel()
+	const most, lines = 64 << 10, 5000
+	w := ownWorld(t, "--max-reply", "64Ki")
+	id, service := w.app(t)
+	pod := w.pod(t, service, service+"-1")
+	for i := range lines {
+		pod.Write(numbered(i))
+	}
+	nc, err := nats.Connect(w.NATS, nats.Timeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	answer, err := nc.Request(subjectOf(t, subjects.LogGet, id), []byte(`{"tail": "all"}`), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := answer.Size() - len(answer.Subject) - len(answer.Reply); n > most || n < most*9/10 || !strings.HasSuffix(string(answer.Data), numbered(lines-1)+"\n") {
+		t.Errorf("the answer has %d bytes, want at most %d: %.100q", n, most, answer.Data)
 	}
 }
