@@ -58,6 +58,9 @@ type Query struct {
 	Since     time.Time // skips lines that were written before it; zero: none
 	Follow    Follow
 	Previous  bool // reads the log of the container before its last restart
+	// Until is when a query that does not follow ends. The reader has a note on each replica that is
+	// not read by then. Zero: it has no end.
+	Until time.Time
 }
 
 // Follow selects whether lines are read as they are written.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,7 +42,7 @@ type collector struct {
 	text     int // bytes of the text of all replicas
 	lines    int // of all replicas
 	dropped  int
-	notes    []string
+	notes    []collectedNote
 	scratch  batch
 }
 
@@ -153,13 +152,43 @@ func (c *collector) Replicas(ctx context.Context, names []string) error {
 func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replica, text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if replica != "" {
-		text = "replica " + replica + ": " + text
+	for i := range c.notes {
+		if n := &c.notes[i]; n.text == text && replica != "" && n.replicas != nil {
+			n.replicas = append(n.replicas, replica)
+			return context.Cause(ctx)
+		}
 	}
 	if len(c.notes) < maxNotes {
-		c.notes = append(c.notes, text)
+		n := collectedNote{text: text}
+		if replica != "" {
+			n.replicas = []string{replica}
+		}
+		c.notes = append(c.notes, n)
 	}
 	return context.Cause(ctx)
+}
+
+// collectedNote is a note of an answer. Replicas with the same one share it.
+type collectedNote struct {
+	text     string
+	replicas []string // nil: it is about the app
+}
+
+// namedReplicas is how many replicas a note names.
+const namedReplicas = 3
+
+func (n collectedNote) String() string {
+	names := slices.Sorted(slices.Values(n.replicas))
+	switch more := len(names) - namedReplicas; {
+	case len(names) == 0:
+		return n.text
+	case len(names) == 1:
+		return "replica " + names[0] + ": " + n.text
+	case more > 0:
+		return fmt.Sprintf("replicas %s and %d more: %s", strings.Join(names[:namedReplicas], ", "), more, n.text)
+	default:
+		return "replicas " + strings.Join(names, ", ") + ": " + n.text
+	}
 }
 
 // answer is one message with as many of the newest lines as fit. The source has ended before.
@@ -172,7 +201,11 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int64, error) {
 	slices.SortStableFunc(all, func(a, b keptLine) int { return a.order.Compare(b.order) })
 	names, _ := e.fitting(c.replicas, c.most/4)
 	list := strings.Join(names, ",")
-	notes := request.OneLine(strings.Join(c.notes, "; "))
+	texts := make([]string, len(c.notes))
+	for i, n := range c.notes {
+		texts[i] = n.String()
+	}
+	notes := request.OneLine(strings.Join(texts, "; "))
 	most := c.most - payloadMargin - len(list) - 2*len(notes)
 	// A line takes more than its text: a binary search finds how many fit.
 	var body []byte
@@ -236,24 +269,16 @@ func (c *collector) bodyOf(e *encoder, lines []keptLine) ([]byte, error) {
 	return e.body(runs...)
 }
 
-const (
-	getTimeout = 20 * time.Second // how long a get may take
-	// readTimeout is how long a get may read. Then it answers with the lines it has: one node
-	// that does not respond must not delay the lines of the others.
-	readTimeout = 10 * time.Second
-)
-
-var errReadTimeout = fmt.Errorf("not everything could be read within %s", readTimeout)
-
-// get reads the last lines until ctx is done, and makes the answer.
+// get reads the last lines, and makes the answer.
 func (s *Service) get(ctx context.Context, req *logRequest) (answer *nats.Msg, lines int64, err error) {
-	ctx, stop := context.WithTimeoutCause(ctx, getTimeout, request.Errorf(subjects.CodeDeadlineExceeded, "reading took longer than %s", getTimeout))
+	ctx, stop := req.inTime(ctx, "Kubernetes did not answer")
 	defer stop()
 	defer func() {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			err = cause
 		}
 	}()
+	req.query.Until = req.arrived.Add(readTime)
 	source, err := s.source.Open(ctx, req.query)
 	if err != nil {
 		return nil, 0, err
@@ -261,18 +286,8 @@ func (s *Service) get(ctx context.Context, req *logRequest) (answer *nats.Msg, l
 	defer source.Close()
 	c := newCollector(req, req.matcher(s.turns), &s.memory, s.maxMessage(), source.Replicas(), s.metrics)
 	defer func() { c.grow(-c.text, -c.lines) }()
-	reading, stopReading := context.WithTimeoutCause(ctx, readTimeout, errReadTimeout)
-	defer stopReading()
-	if err := source.Run(reading, c); err != nil {
-		if ctx.Err() != nil || !errors.Is(context.Cause(reading), errReadTimeout) {
-			return nil, 0, err
-		}
-		if c.lines == 0 {
-			return nil, 0, request.Errorf(subjects.CodeDeadlineExceeded, "nothing could be read within %s", readTimeout)
-		}
-		if err := c.Note(ctx, subjects.LogNoteReplica, "", errReadTimeout.Error()); err != nil {
-			return nil, 0, err
-		}
+	if err := source.Run(ctx, c); err != nil {
+		return nil, 0, err
 	}
 	done, err := s.acquireEncoder(ctx)
 	if err != nil {

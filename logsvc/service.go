@@ -156,20 +156,22 @@ func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.R
 // answer serves a request once it has its slot, until ctx is done.
 func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, req *logRequest, body []byte) (result string) {
 	end := ending{target: req.reply}
-	slot, err := turn.Wait(ctx)
+	first, stop := req.inTime(ctx, "the service did not get to the request")
+	defer stop()
+	slot, err := turn.Wait(first)
 	if err != nil {
 		req.end = endOption(body)
 	} else {
-		end, err = s.serve(ctx, req, body)
+		end, err = s.serve(ctx, first, req, body)
 		slot.Release() // before the requester receives the end
 	}
 	return s.finish(serving, req, end, err)
 }
 
-// serve serves a request without the end of its answer.
-func (s *Service) serve(ctx context.Context, req *logRequest, body []byte) (ending, error) {
+// serve serves a request without the end of its answer. first ends when the answer is due.
+func (s *Service) serve(ctx, first context.Context, req *logRequest, body []byte) (ending, error) {
 	end := ending{target: req.reply}
-	err := s.parse(ctx, req, body)
+	err := s.parse(first, req, body)
 	if err != nil {
 		return end, err
 	}

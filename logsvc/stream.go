@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	openTimeout = 10 * time.Second // how long finding an app may take
 	// firstNote is when the requester gets a note if the app is not found yet: clients give up
 	// after some seconds without a message.
 	firstNote     = 1500 * time.Millisecond
@@ -160,7 +159,7 @@ func (s *stream) listen(end context.CancelCauseFunc) (unsubscribe func(), err er
 
 // open finds the log. The requester of a tail gets a note when that takes long.
 func (s *stream) open(ctx context.Context) (LogStream, error) {
-	ctx, stop := context.WithTimeoutCause(ctx, openTimeout, request.Errorf(subjects.CodeDeadlineExceeded, "Kubernetes has not answered for %s", openTimeout))
+	ctx, stop := s.req.inTime(ctx, "Kubernetes did not answer")
 	defer stop()
 	var waiting errgroup.Group
 	opened := make(chan struct{})

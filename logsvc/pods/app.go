@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -147,5 +150,44 @@ func apiError(ctx context.Context, err error, need kube.Right) error {
 // denied reports whether the permission to get something is missing. An API server that has just
 // started returns such errors for a moment, too.
 func denied(err error) bool {
+	if _, _, ok := ofKubelet(err); ok {
+		return false
+	}
 	return kube.LacksRight(err, "get") || kube.ReasonOf(err) == kube.Unauthorized
+}
+
+// logResource is the kind in the Status that the API server makes of a response of the kubelet.
+const logResource = "pods/log"
+
+// ofKubelet returns the response of the kubelet to a request for a log, which the API server passes on. It
+// is about that replica alone. The API server's own responses are about pods. A 500 of either looks the same.
+func ofKubelet(err error) (code int32, text string, ok bool) {
+	if !errors.As(err, new(openError)) {
+		return 0, "", false
+	}
+	failure, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
+		return 0, "", false
+	}
+	status := failure.Status()
+	if status.Details == nil || status.Details.Kind != logResource {
+		return 0, "", false
+	}
+	if status.Code == http.StatusForbidden { // of the others it does not pass the text on
+		text, _, _ = strings.Cut(status.Message, " ( "+logResource)
+	}
+	return status.Code, text, true
+}
+
+// unreadable is why the log of a replica cannot be read, on one line.
+func unreadable(err error) string {
+	code, text, ok := ofKubelet(err)
+	if !ok {
+		return request.PlainText(err)
+	}
+	answer := fmt.Sprintf("its kubelet answers %d %s", code, http.StatusText(int(code)))
+	if text = request.OneLine(text); text != "" {
+		answer += ": " + text
+	}
+	return answer
 }

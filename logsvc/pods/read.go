@@ -32,6 +32,7 @@ const (
 
 // The errors of a read, other than those of the API server.
 var (
+	errLate   = errors.New("its node did not answer in time")
 	errSilent = errors.New("nothing came for too long")
 	errMoved  = errors.New("the container was started again meanwhile")
 	errStale  = errors.New("the container does not run any more")

@@ -57,7 +57,7 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 		return nil
 	}
 	first := readers[0]
-	return request.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, request.PlainText(first.failure))
+	return request.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, unreadable(first.failure))
 }
 
 // streamRun is a stream that runs. Once the first tailers are started, only the goroutine of

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/bridge/kube"
-	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -155,7 +155,7 @@ func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 	if lost && t.outage.failed() > t.src.timing.patience {
 		t.progress.complete = true
 		t.outage.end()
-		return t.note(ctx, "the rest of the log of container "+t.target.container+" cannot be read: "+request.PlainText(err))
+		return t.note(ctx, "the rest of the log of container "+t.target.container+" cannot be read: "+unreadable(err))
 	}
 	return t.retry(ctx, err)
 }
@@ -197,22 +197,50 @@ func (t *tailer) readOnce(ctx context.Context) error {
 	if t.q.Tail == 0 {
 		return nil
 	}
+	reading := ctx
+	if !t.q.Until.IsZero() {
+		var stop context.CancelFunc
+		reading, stop = context.WithDeadlineCause(ctx, t.q.Until, errLate)
+		defer stop()
+	}
 	for {
-		err := t.tryReadOnce(ctx)
-		if err == nil {
+		err := t.tryReadOnce(reading)
+		switch {
+		case err == nil:
+			t.failure = nil
 			return nil
+		case ctx.Err() == nil && reading.Err() != nil:
+			return t.late(ctx)
 		}
 		if err := t.terminal(ctx, err); err != nil {
 			return err
 		}
+		t.failure = err
 		t.src.metrics.failures.Inc()
-		if t.outage.failed() > t.src.timing.patience {
-			t.failure = err
-			return t.note(ctx, "cannot be read: "+request.PlainText(err))
+		if t.q.Until.IsZero() && t.outage.failed() > t.src.timing.patience {
+			return t.note(ctx, "cannot be read: "+unreadable(err))
 		}
-		if err := t.backOff(ctx); err != nil {
-			return err
+		if t.backOff(reading) != nil {
+			if ctx.Err() == nil {
+				return t.late(ctx)
+			}
+			return context.Cause(ctx)
 		}
+	}
+}
+
+// late ends a query whose time is over before the log is read.
+func (t *tailer) late(ctx context.Context) error {
+	some, err := t.cursor.point.any, cmp.Or(t.failure, errLate)
+	t.failure = err
+	switch {
+	case denied(err):
+		return t.deniedError(ctx, err)
+	case some:
+		t.failure = nil // the reader has lines
+		return t.note(ctx, "not all of it could be read: "+unreadable(err))
+	default:
+		return t.note(ctx, "cannot be read: "+unreadable(err))
 	}
 }
 
@@ -295,7 +323,7 @@ func (t *tailer) retry(ctx context.Context, err error) error {
 	t.src.metrics.failures.Inc()
 	if t.outage.failed() > t.src.timing.outage && !t.outage.reported {
 		t.outage.reported = true
-		if err := t.note(ctx, "cannot be read: "+request.PlainText(err)+"; trying again"); err != nil {
+		if err := t.note(ctx, "cannot be read: "+unreadable(err)+"; trying again"); err != nil {
 			return err
 		}
 	}
@@ -310,13 +338,17 @@ func (t *tailer) terminal(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case denied(err) && t.outage.failed() > t.src.timing.patience/2:
-		need := kube.Right{Verb: "get", Resource: "pods", Namespace: t.target.pod.Namespace}
-		if errors.As(err, new(openError)) {
-			need.Resource = "pods/log"
-		}
-		return apiError(ctx, err, need)
+		return t.deniedError(ctx, err)
 	}
 	return nil
+}
+
+func (t *tailer) deniedError(ctx context.Context, err error) error {
+	need := kube.Right{Verb: "get", Resource: "pods", Namespace: t.target.pod.Namespace}
+	if errors.As(err, new(openError)) {
+		need.Resource = "pods/log"
+	}
+	return apiError(ctx, err, need)
 }
 
 func (t *tailer) backOff(ctx context.Context) error {
