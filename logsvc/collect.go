@@ -174,21 +174,27 @@ type collectedNote struct {
 	replicas []string // nil: it is about the app
 }
 
+func (n collectedNote) String() string {
+	switch len(n.replicas) {
+	case 0:
+		return n.text
+	case 1:
+		return "replica " + n.replicas[0] + ": " + n.text
+	default:
+		return "replicas " + NameSome(n.replicas) + ": " + n.text
+	}
+}
+
 // namedReplicas is how many replicas a note names.
 const namedReplicas = 3
 
-func (n collectedNote) String() string {
-	names := slices.Sorted(slices.Values(n.replicas))
-	switch more := len(names) - namedReplicas; {
-	case len(names) == 0:
-		return n.text
-	case len(names) == 1:
-		return "replica " + names[0] + ": " + n.text
-	case more > 0:
-		return fmt.Sprintf("replicas %s and %d more: %s", strings.Join(names[:namedReplicas], ", "), more, n.text)
-	default:
-		return "replicas " + strings.Join(names, ", ") + ": " + n.text
+// NameSome names the first replicas of a note that is about several, and says how many more there are.
+func NameSome(replicas []string) string {
+	names := slices.Sorted(slices.Values(replicas))
+	if more := len(names) - namedReplicas; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namedReplicas], ", "), more)
 	}
+	return strings.Join(names, ", ")
 }
 
 // answer is one message with as many of the newest lines as fit. The source has ended before.

@@ -34,6 +34,8 @@ const (
 	// not.
 	LabelServiceUID = serving.ServiceUIDLabelKey
 	LabelRevision   = serving.RevisionLabelKey // the Revision that a pod belongs to
+	// LabelGeneration is the number of that Revision: later ones have higher ones.
+	LabelGeneration = serving.ConfigurationGenerationLabelKey
 )
 
 const (

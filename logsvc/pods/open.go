@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +41,8 @@ type appLog struct {
 	// uids of the Knative Service: more than one when the app is deployed again during a follow.
 	uids    map[types.UID]bool
 	targets []podContainer
+	// noted is what is told of pods that are not targets, with their names.
+	noted map[string][]string
 	opened  time.Time
 	lease   *lease
 }
@@ -52,7 +55,8 @@ type podContainer struct {
 
 // Open finds the app, its pods and their containers. It includes all pods of the app, of any
 // Revision and in any state, so that a pod that never gets ready can be read too. It takes one
-// slot for each pod, or fails with CodeResourceExhausted and takes none.
+// slot for each pod that has a log, as far as there are any. If there is none, it fails with
+// CodeResourceExhausted.
 func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, error) {
 	opened := time.Now()
 	svc, err := src.findApp(ctx, q.App)
@@ -60,7 +64,7 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 		return nil, err
 	}
 	s := &appLog{
-		src: src, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true},
+		src: src, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true}, noted: map[string][]string{},
 		opened: opened, lease: &lease{slots: src.slots, project: q.App.Project},
 	}
 	pods, err := s.list(ctx)
@@ -76,10 +80,67 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 			return nil, err
 		}
 	}
-	if err := s.lease.take(ctx, len(s.targets)); err != nil {
+	s.withoutLog()
+	if err := s.takeSlots(ctx); err != nil {
+		s.lease.close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// follows reports whether the query reads lines that are written later.
+func (s *appLog) follows() bool { return s.q.Follow != logsvc.FollowNever && !s.q.Previous }
+
+// withoutLog removes the targets that have no log and, as far as the query waits, will have none.
+func (s *appLog) withoutLog() {
+	s.targets = slices.DeleteFunc(s.targets, func(target podContainer) bool {
+		state := stateOf(target.pod, target.pod.UID, target.container)
+		if state.instance(s.q.Previous) != "" || s.follows() && !state.over {
+			return false
+		}
+		text := "container " + target.container + " has not started"
+		if reason := cmp.Or(state.waiting, target.pod.Status.Reason); reason != "" {
+			text += " (" + reason + ")"
+		}
+		s.noted[text] = append(s.noted[text], target.pod.Name)
+		return true
+	})
+}
+
+// takeSlots takes a slot for each target. Where they are not enough, the newest Revision is read first, and
+// of each the ready replicas; those that have ended are last.
+func (s *appLog) takeSlots(ctx context.Context) error {
+	slices.SortStableFunc(s.targets, func(a, b podContainer) int { return slices.Compare(a.rank(), b.rank()) })
+	for i := range s.targets {
+		err := s.lease.take(ctx, 1)
+		switch {
+		case err != nil && i == 0:
+			return err
+		case err != nil:
+			const text = "not read: no Kubernetes log stream is free for it (max-pod-streams)"
+			for _, target := range s.targets[i:] {
+				s.noted[text] = append(s.noted[text], target.pod.Name)
+			}
+			s.targets = s.targets[:i]
+			return nil
+		}
+	}
+	return nil
+}
+
+// rank orders the pods for which there may be no slot: the lowest is read first.
+func (c podContainer) rank() []int {
+	generation, _ := strconv.Atoi(c.pod.Labels[kservice.LabelGeneration]) // 0 without
+	ended, unready := 0, 1
+	if c.pod.Status.Phase == corev1.PodFailed || c.pod.Status.Phase == corev1.PodSucceeded {
+		ended = 1
+	}
+	for _, condition := range c.pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
+			unready = 0
+		}
+	}
+	return []int{ended, -generation, unready}
 }
 
 // selector matches the pods of the app, and those of a former app with the same name.
@@ -200,6 +261,7 @@ func (s *appLog) Replicas() []string {
 	for i, target := range s.targets {
 		names[i] = target.pod.Name
 	}
+	slices.Sort(names)
 	return names
 }
 

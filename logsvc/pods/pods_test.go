@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -191,8 +192,13 @@ func TestKubernetesLimit(t *testing.T) {
 	q := all(a)
 	q.Follow = logsvc.FollowAlways
 	r := read(t, k, q)
-	_, err := k.Open(t.Context(), all(b))
-	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 1 of 2 Kubernetes log streams are taken, this request needs 2, try again later")
+	part, err := k.Open(t.Context(), all(b))
+	if err != nil || len(part.Replicas()) != 1 {
+		t.Fatalf("got %v, %v, want one replica", part.Replicas(), err)
+	}
+	_, err = k.Open(t.Context(), all(b))
+	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 2 of 2 Kubernetes log streams are taken, try again later")
+	part.Close()
 	if active, most := k.PodStreams(); active != 1 || most != 2 {
 		t.Errorf("got %d of %d, want 1 of 2", active, most)
 	}
@@ -345,5 +351,54 @@ func TestKubernetesLookup(t *testing.T) {
 	}
 	if _, err := k.Open(t.Context(), all(published)); err == nil || !strings.Contains(err.Error(), "no app "+published.id.String()) {
 		t.Errorf("the one that they show is gone: got %v", err)
+	}
+}
+
+// Of more replicas than there are slots, those of the newest Revision are read, ready ones first. Pods
+// without a log take no slot. One note names each group of the others.
+func TestKubernetesMoreReplicasThanSlots(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	k := p.kubernetes(func(c *pods.Config) { c.MaxPodStreams = 3 })
+	a := p.newApp("many")
+	var old, fresh, evicted []*testenv.Pod
+	generation := func(n string) func(*testenv.PodOptions) {
+		return func(o *testenv.PodOptions) { o.Labels = map[string]string{kservice.LabelGeneration: n} }
+	}
+	for range 3 {
+		old = append(old, a.run("00001", generation("1")))
+		evicted = append(evicted, a.run("00001", generation("1"), func(o *testenv.PodOptions) { o.Waiting = true }))
+	}
+	for range 2 {
+		fresh = append(fresh, a.run("00002", generation("2")))
+	}
+	for i := range old {
+		old[i].Write("old")
+		if err := evicted[i].Finish(t.Context(), corev1.PodFailed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pod := range fresh {
+		pod.Write("fresh")
+	}
+	q := all(a)
+	q.Follow = logsvc.FollowNever
+	r := read(t, k, q)
+	r.end()
+	for _, pod := range fresh {
+		if got := r.of(pod); !slices.Equal(got, []string{"fresh"}) {
+			t.Errorf("%s: got %q", pod.Name(), got)
+		}
+	}
+	if len(r.lines) != 3 {
+		t.Errorf("got lines of %d replicas, want 3", len(r.lines))
+	}
+	check(t, r.noted("not read: no Kubernetes log stream is free for it (max-pod-streams)"))
+	check(t, r.noted("container app has not started"))
+	if len(r.notes) != 2 {
+		t.Errorf("got notes %q, want two", r.notes)
+	}
+	if active, _ := k.PodStreams(); active != 0 {
+		t.Errorf("%d slots are taken", active)
 	}
 }

@@ -33,10 +33,15 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 	g, ctx := errgroup.WithContext(running)
 	run := &streamRun{
 		appLog: s, out: out, group: g,
-		follow: s.q.Follow != logsvc.FollowNever && !s.q.Previous,
+		follow: s.follows(),
 		known:  map[types.UID]bool{},
 		active: map[types.UID]*tailer{},
 		done:   make(chan *tailer),
+	}
+	for text, names := range s.noted {
+		if err := noteReplicas(ctx, out, names, text); err != nil {
+			return err
+		}
 	}
 	readers := make([]*tailer, len(s.targets))
 	for i, target := range s.targets {
@@ -58,6 +63,14 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 	}
 	first := readers[0]
 	return request.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, unreadable(first.failure))
+}
+
+// noteReplicas sends one note about replicas.
+func noteReplicas(ctx context.Context, out logsvc.Sink, names []string, text string) error {
+	if len(names) == 1 {
+		return out.Note(ctx, subjects.LogNoteReplica, names[0], text)
+	}
+	return out.Note(ctx, subjects.LogNoteReplica, "", "replicas "+logsvc.NameSome(names)+": "+text)
 }
 
 // streamRun is a stream that runs. Once the first tailers are started, only the goroutine of
