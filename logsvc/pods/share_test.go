@@ -38,7 +38,7 @@ func TestKubernetesShares(t *testing.T) {
 		t.Errorf("%d logs are read, want 4", active)
 	}
 	_, err = k.Open(t.Context(), q)
-	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 4 of 4 Kubernetes log streams are taken, this request needs 2, try again later")
+	refused(t, err, subjects.CodeResourceExhausted, "max-pod-streams: 4 of 4 Kubernetes log streams are taken, try again later")
 	if names := strings.Join(stream.Replicas(), " "); strings.Count(names, shop.service) != 2 {
 		t.Errorf("got %s", names)
 	}
