@@ -14,7 +14,10 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,32 +30,43 @@ import (
 
 // Kubelet stands in for the kubelet of one node: the API server proxies
 // requests for the logs of the node's pods to it. What it answers are lines
-// that the test wrote to a [Pod], and it answers them as a kubelet with
-// containerd does, down to its oddities:
+// that the test wrote to a [Pod]: they lie in files as containerd or CRI-O
+// writes them, see [LogForm], and the kubelet's own code reads those. Some of
+// what follows from that:
 //
-//   - A line longer than 16 KiB lies in the log as several records, each with
-//     its own time. They are joined when read; tailLines counts records, and
-//     sinceTime drops single ones. Only a line's start has a timestamp, and
-//     the place where a reading begins.
-//   - Only the current file can be read. A follow that has come to the end of a
-//     rotated file goes on with the file that is then the current one.
+//   - A long line lies in the log as several records, each with its own time.
+//     They are joined when read; tailLines counts records, and sinceTime drops
+//     single ones. Only a line's start has a timestamp, and the place where a
+//     reading begins.
+//   - Only the current file can be read. A follow goes on with the file that
+//     takes its place.
 //   - A container that does not run answers with its last log, and the follow
-//     of such a log ends at once.
+//     of such a log ends at once. The end of a container is noticed within a
+//     second.
+//   - The header is sent before the reader begins. An error of the reader, such
+//     as that of a log whose file is gone, is text in the body.
+//
+// Each open follow takes one of the system's inotify instances, of which a user
+// has 128 by default.
 //
 // Its methods and those of its pods may be called from several goroutines.
 type Kubelet struct {
-	name   string
-	client client.Client
-	server *http.Server
-	served chan error // what Serve returned, once
+	name        string
+	dir         string // of the logs
+	client      client.Client
+	certificate tls.Certificate
+	clock       atomic.Pointer[func() time.Time] // nil: the machine's
 
 	conns   sync.WaitGroup // one per connection, until its last request has returned
 	closing sync.Once
 	closed  error
 
-	mu   sync.Mutex
-	open map[net.Conn]struct{}
-	pods map[types.NamespacedName]*Pod
+	mu     sync.Mutex
+	server *http.Server // nil: connections are refused
+	served chan error   // what the server's Serve returned, once
+	open   map[net.Conn]struct{}
+	pods   map[types.NamespacedName]*Pod
+	errs   []error // of files
 	obstacle
 	followers int
 }
@@ -65,36 +79,64 @@ func (c *Cluster) StartKubelet(ctx context.Context, name string) (*Kubelet, erro
 	if err != nil {
 		return nil, fmt.Errorf("start kubelet %s: make a certificate: %w", name, err)
 	}
-	// The API server speaks HTTP/1.1 with kubelets.
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{certificate},
-		NextProtos:   []string{"http/1.1"},
-		MinVersion:   tls.VersionTLS13,
-	})
+	dir, err := os.MkdirTemp(c.guard.dir, "node-")
 	if err != nil {
 		return nil, fmt.Errorf("start kubelet %s: %w", name, err)
 	}
 	k := &Kubelet{
-		name: name, client: c.Client,
-		served: make(chan error, 1),
-		open:   make(map[net.Conn]struct{}),
-		pods:   make(map[types.NamespacedName]*Pod),
+		name: name, dir: dir, client: c.Client, certificate: certificate,
+		open: make(map[net.Conn]struct{}),
+		pods: make(map[types.NamespacedName]*Pod),
+	}
+	if err := k.serve(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start kubelet %s: %w", name, err), k.Close())
+	}
+	c.logf("cluster: kubelet of node %s", name)
+	return k, nil
+}
+
+// serve listens at another port each time, and writes that to the node.
+func (k *Kubelet) serve(ctx context.Context) error {
+	// The API server speaks HTTP/1.1 with kubelets.
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{k.certificate},
+		NextProtos:   []string{"http/1.1"},
+		MinVersion:   tls.VersionTLS13,
+	})
+	if err != nil {
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLogs)
-	k.server = &http.Server{
+	server := &http.Server{
 		Handler:           mux,
 		ConnState:         k.connState,
 		ReadHeaderTimeout: serverTimeout,
 		ErrorLog:          log.New(io.Discard, "", 0), // connections that break are what tests are about
 	}
-	go func() { k.served <- k.server.Serve(listener) }()
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := k.createNode(ctx, int32(port)); err != nil {
-		return nil, errors.Join(fmt.Errorf("start kubelet %s: %w", name, err), k.Close())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	k.mu.Lock()
+	k.server, k.served = server, served
+	k.mu.Unlock()
+	return k.createNode(ctx, int32(listener.Addr().(*net.TCPAddr).Port))
+}
+
+// stop ends every request and the server, if there is one.
+func (k *Kubelet) stop() error {
+	k.mu.Lock()
+	server, served := k.server, k.served
+	k.server = nil
+	k.mu.Unlock()
+	if server == nil {
+		return nil
 	}
-	c.logf("cluster: kubelet of node %s at port %d", name, port)
-	return k, nil
+	err := server.Close()
+	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	k.conns.Wait()
+	return err
 }
 
 // connState counts a connection before it is served and after all of it, the
@@ -142,11 +184,13 @@ func (k *Kubelet) createNode(ctx context.Context, port int32) error {
 // It may be called twice.
 func (k *Kubelet) Close() error {
 	k.closing.Do(func() {
-		err := k.server.Close()
-		if served := <-k.served; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
+		err := k.stop()
+		for _, p := range k.allPods() {
+			p.closeLogs()
 		}
-		k.conns.Wait()
+		k.mu.Lock()
+		err = errors.Join(err, errors.Join(k.errs...), os.RemoveAll(k.dir))
+		k.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = k.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name}})
@@ -184,27 +228,45 @@ func (k *Kubelet) Cut() {
 	}
 }
 
-// Hang has new requests wait before anything of their answer is sent, until it
-// is taken back; those that wait are then served. Open follows are not touched.
-func (k *Kubelet) Hang(on bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.hang(on)
-}
-
-// Refuse answers new requests with an HTTP status, until it is taken back with 0.
-func (k *Kubelet) Refuse(status int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.refuse = status
-}
-
 // Followers is the number of open log requests of any kind, those that hang
 // included.
 func (k *Kubelet) Followers() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.followers
+}
+
+// SetClock sets the node's clock: the times of lines, of containers' starts and ends, and what
+// sinceSeconds counts from. The zone of its times is that of the node. Nil: the machine's clock, in UTC.
+func (k *Kubelet) SetClock(clock func() time.Time) {
+	if clock == nil {
+		k.clock.Store(nil)
+		return
+	}
+	k.clock.Store(&clock)
+}
+
+// now is the node's time.
+func (k *Kubelet) now() time.Time {
+	if clock := k.clock.Load(); clock != nil {
+		return (*clock)()
+	}
+	return time.Now().UTC()
+}
+
+// note keeps an error of a file for Close.
+func (k *Kubelet) note(err error) {
+	if err == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.errs = append(k.errs, err)
+}
+
+// podDir is where the logs of a pod lie.
+func (k *Kubelet) podDir(pod *corev1.Pod) string {
+	return filepath.Join(k.dir, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
 }
 
 func (k *Kubelet) allPods() []*Pod {
@@ -215,23 +277,6 @@ func (k *Kubelet) allPods() []*Pod {
 		pods = append(pods, p)
 	}
 	return pods
-}
-
-// obstacle is what stands between a request and its answer. Whoever has one
-// guards it with a mutex.
-type obstacle struct {
-	hung   chan struct{} // closed when requests no longer hang; nil: they do not
-	refuse int           // HTTP status; 0: none
-}
-
-func (o *obstacle) hang(on bool) {
-	switch {
-	case on && o.hung == nil:
-		o.hung = make(chan struct{})
-	case !on && o.hung != nil:
-		close(o.hung)
-		o.hung = nil
-	}
 }
 
 // selfSigned makes a certificate that nobody verifies: the API server has no

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 	labelRevision   = "serving.knative.dev/revision"
 	labelServiceUID = "serving.knative.dev/serviceUID"
 )
+
+// The exit code of a container that was killed.
+const exitKilled = 137
 
 // The container that Knative adds to every pod. The app's is another.
 const queueProxy = "queue-proxy"
@@ -45,6 +49,8 @@ type PodOptions struct {
 	Containers []string
 	// NoContainerIDs leaves the ids of containers out of the status, as virtual kubelets do.
 	NoContainerIDs bool
+	// Log is the form of the log of each container. The zero value is Containerd.
+	Log LogForm
 	// Waiting leaves the pod pending, its containers still being created;
 	// Recover starts them.
 	Waiting bool
@@ -57,12 +63,15 @@ type Pod struct {
 	key     types.NamespacedName
 	app     *container
 	noIDs   bool
+	form    LogForm
+	dir     string // of its logs
 
 	mu         sync.Mutex
 	containers []*container
 	finished   corev1.PodPhase // empty: not finished
-	last       int64           // the latest present time given to a line, in nanoseconds
-	changed    chan struct{}   // closed and replaced when a reader that waits has to look again
+	evicted    bool
+	last       int64         // the latest present time given to a line, in nanoseconds
+	changed    chan struct{} // closed and replaced when a reader that waits has to look again
 	open       map[*follower]struct{}
 	latest     *follower
 	requests   []string
@@ -84,9 +93,10 @@ type instance struct {
 	started, finished time.Time
 	running           bool
 	exit              int32
-	file              *logFile
-	pending           []byte // of a line that is not complete, and not in the file
-	inner             bool   // the line of the file's last record goes on
+	form              LogForm
+	log               logStore
+	pending           []byte // of a line that is not complete, and not in the log
+	removed           bool   // the container runtime no longer has it
 }
 
 // RunPod creates a pod on the node and returns when the API server has its
@@ -124,7 +134,7 @@ func (k *Kubelet) RunPod(ctx context.Context, opts PodOptions) (*Pod, error) {
 		object.Labels[labelRevision] = opts.Revision
 	}
 	merge(object.Labels, opts.Labels)
-	p := &Pod{kubelet: k, noIDs: opts.NoContainerIDs, changed: make(chan struct{}), open: make(map[*follower]struct{})}
+	p := &Pod{kubelet: k, noIDs: opts.NoContainerIDs, form: opts.Log, changed: make(chan struct{}), open: make(map[*follower]struct{})}
 	for _, name := range names {
 		object.Spec.Containers = append(object.Spec.Containers, corev1.Container{Name: name, Image: name})
 		c := &container{name: name, waiting: "ContainerCreating"}
@@ -139,7 +149,7 @@ func (k *Kubelet) RunPod(ctx context.Context, opts PodOptions) (*Pod, error) {
 	if err := k.client.Create(ctx, object); err != nil {
 		return nil, fmt.Errorf("create a pod: %w", err)
 	}
-	p.key = client.ObjectKeyFromObject(object)
+	p.key, p.dir = client.ObjectKeyFromObject(object), k.podDir(object)
 	if !opts.Waiting {
 		p.startWaiting()
 	}
@@ -157,7 +167,7 @@ func (k *Kubelet) RunPod(ctx context.Context, opts PodOptions) (*Pod, error) {
 // method of the pod changes it. A second Attach of the same pod returns the first.
 func (k *Kubelet) Attach(object *corev1.Pod) (*Pod, error) {
 	p := &Pod{
-		kubelet: k, key: client.ObjectKeyFromObject(object), noIDs: true,
+		kubelet: k, key: client.ObjectKeyFromObject(object), dir: k.podDir(object), noIDs: true,
 		changed: make(chan struct{}), open: make(map[*follower]struct{}),
 	}
 	for _, spec := range object.Spec.Containers {
@@ -170,13 +180,16 @@ func (k *Kubelet) Attach(object *corev1.Pod) (*Pod, error) {
 	if p.app == nil {
 		return nil, fmt.Errorf("attach pod %s: it has no container but %s", p.key, queueProxy)
 	}
-	p.startWaiting()
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if known := k.pods[p.key]; known != nil {
+	known := k.pods[p.key]
+	if known == nil {
+		k.pods[p.key] = p
+	}
+	k.mu.Unlock()
+	if known != nil {
 		return known, nil
 	}
-	k.pods[p.key] = p
+	p.startWaiting()
 	return p, nil
 }
 
@@ -198,8 +211,8 @@ func (p *Pod) ContainerID() string {
 // and starts the next one at once.
 func (p *Pod) Restart(ctx context.Context) error {
 	p.mu.Lock()
-	p.app.end(1)
-	p.app.start()
+	p.end(p.app, 1)
+	p.start(p.app)
 	p.wake()
 	p.mu.Unlock()
 	return p.writeStatus(ctx)
@@ -209,7 +222,7 @@ func (p *Pod) Restart(ctx context.Context) error {
 // until Recover.
 func (p *Pod) Crash(ctx context.Context) error {
 	p.mu.Lock()
-	p.app.end(1)
+	p.end(p.app, 1)
 	p.app.waiting = "CrashLoopBackOff"
 	p.wake()
 	p.mu.Unlock()
@@ -235,6 +248,42 @@ func (p *Pod) Finish(ctx context.Context, phase corev1.PodPhase) error {
 	p.endAll(exit)
 	p.mu.Unlock()
 	return p.writeStatus(ctx)
+}
+
+// Evict is what a kubelet does to a pod when its node runs short of something: all containers end, and
+// the pod stays, Failed. So do the logs, until [Pod.RemoveContainers] or [Pod.RemoveLog].
+func (p *Pod) Evict(ctx context.Context) error {
+	p.mu.Lock()
+	p.finished, p.evicted = corev1.PodFailed, true
+	p.endAll(exitKilled)
+	p.mu.Unlock()
+	return p.writeStatus(ctx)
+}
+
+// RemoveLog removes the current file of the app's log. What the container writes after that is lost,
+// until the kubelet rotates the log. Open follows wait for ever.
+func (p *Pod) RemoveLog() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := p.app.current; i != nil {
+		p.kubelet.note(i.log.(*diskLog).remove())
+	}
+}
+
+// RemoveContainers has the container runtime remove the containers that have ended, and their logs, as
+// a kubelet wants of a node that is short of disk.
+func (p *Pod) RemoveContainers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.containers {
+		for _, i := range []*instance{c.previous, c.current} {
+			if i != nil && !i.running {
+				i.removed = true
+				p.remove(i)
+			}
+		}
+	}
+	p.wake()
 }
 
 // Terminate marks the pod as being deleted. Its containers run on, until Delete.
@@ -269,21 +318,6 @@ func (p *Pod) EOF() {
 	for f := range p.open {
 		f.end()
 	}
-}
-
-// Hang has new requests for the pod's logs wait, as [Kubelet.Hang] does for all.
-func (p *Pod) Hang(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.hang(on)
-}
-
-// Refuse answers new requests for the pod's logs with an HTTP status, until it
-// is taken back with 0.
-func (p *Pod) Refuse(status int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuse = status
 }
 
 // Followers is the number of open requests for the pod's logs, of any kind,
@@ -322,7 +356,7 @@ func (p *Pod) startWaiting() {
 	defer p.mu.Unlock()
 	for _, c := range p.containers {
 		if c.waiting != "" {
-			c.start()
+			p.start(c)
 		}
 	}
 	p.wake()
@@ -330,7 +364,7 @@ func (p *Pod) startWaiting() {
 
 func (p *Pod) endAll(exit int32) {
 	for _, c := range p.containers {
-		c.end(exit)
+		p.end(c, exit)
 		if c.current != nil {
 			c.waiting = ""
 		}
@@ -344,8 +378,12 @@ func (p *Pod) wake() {
 	p.changed = make(chan struct{})
 }
 
-func (c *container) start() {
+// start starts the next instance of a container. The logs of the two latest stay. The pod is locked.
+func (p *Pod) start(c *container) {
 	if c.current != nil {
+		if c.previous != nil {
+			p.remove(c.previous)
+		}
 		c.previous = c.current
 		c.restarts++
 	}
@@ -353,21 +391,36 @@ func (c *container) start() {
 	_, _ = rand.Read(id) // never fails
 	c.waiting = ""
 	c.current = &instance{
-		id: "containerd://" + hex.EncodeToString(id), started: time.Now(), running: true, file: new(logFile),
+		id: p.form.scheme() + hex.EncodeToString(id), started: p.kubelet.now(), running: true, form: p.form,
 	}
+	if p.form == InMemory {
+		c.current.log = newMemoryLog()
+		return
+	}
+	log, err := newDiskLog(p.form, filepath.Join(p.dir, c.name, fmt.Sprintf("%d.log", c.restarts)))
+	p.kubelet.note(err)
+	c.current.log = log
 }
 
-// end ends the instance that runs, if one does. What it wrote of a line becomes
-// the log's end, without a line's end.
-func (c *container) end(exit int32) {
+// end ends the instance that runs, if one does. What it wrote of a line becomes the log's end, without
+// a line's end. The pod is locked.
+func (p *Pod) end(c *container, exit int32) {
 	if c.current == nil || !c.current.running {
 		return
 	}
 	i := c.current
-	i.running, i.exit, i.finished = false, exit, time.Now()
+	i.running, i.exit, i.finished = false, exit, p.kubelet.now()
 	if len(i.pending) > 0 {
-		i.file.add(i.finished.UnixNano(), i.inner, i.pending, false)
+		i.log.add(p.present(), true, stdout, i.pending)
 		i.pending = nil
+	}
+	p.kubelet.note(errors.Join(i.log.commit(), i.log.close()))
+}
+
+// remove removes the files of an instance. The pod is locked.
+func (p *Pod) remove(i *instance) {
+	if log, ok := i.log.(*diskLog); ok {
+		p.kubelet.note(log.removeAll())
 	}
 }
 
@@ -392,4 +445,11 @@ func (p *Pod) writeStatus(ctx context.Context) error {
 		return fmt.Errorf("write the status of pod %s: %w", p.key, err)
 	}
 	return nil
+}
+
+// closeLogs ends all containers, with the kubelet.
+func (p *Pod) closeLogs() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endAll(exitKilled)
 }

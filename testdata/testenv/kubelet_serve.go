@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,20 +21,25 @@ const keptRequests = 4096
 type follower struct {
 	follow, previous, timestamps bool
 
-	since int64 // nanoseconds
+	since time.Time
 	tail  int64 // negative: all
 	limit int64 // bytes still to be sent; negative: any number
 	sent  atomic.Int64
-	ended chan struct{} // closed: a follow ends at once
-	end   func()
+	end   func() // the request ends at once
 
 	instance *instance
-	file     *logFile
-	chunk    int // where in the file it reads on
-	record   int
-	left     int      // records to read; negative: any number
-	trap     *logFile // file and index of the record in which it is cut
-	trapAt   int
+	path     string                 // of the log's file
+	trapLine atomic.Pointer[string] // the line in which it is cut
+
+	// Of a log in memory alone.
+	memory *memoryLog
+	oldest int64 // nanoseconds
+	file   *logFile
+	chunk  int // where in the file it reads on
+	record int
+	left   int      // records to read; negative: any number
+	trap   *logFile // file and index of the record in which it is cut
+	trapAt int
 
 	begun bool // something was sent; the request's own
 	text  []byte
@@ -57,7 +61,9 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
 		return
 	}
-	f, err := newFollower(r.URL.Query())
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	f, err := k.newFollower(r.URL.Query(), cancel)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
@@ -65,33 +71,36 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("container")
 	p.admit(f, name+"?"+r.URL.RawQuery)
 	defer p.dismiss(f)
-	status, err := k.hinder(r.Context(), p)
+	h, err := k.hinder(r.Context(), p)
 	if err != nil {
 		return // nobody is there for an answer
 	}
-	if status != 0 {
-		http.Error(w, "refused", status)
+	if h.refuse != 0 {
+		http.Error(w, refusal(h.refuse), h.refuse)
 		return
 	}
 	if status, err := p.begin(f, name); err != nil {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain")
-	p.send(r.Context(), w, f)
+	if f.memory != nil {
+		w.Header().Set("Content-Type", "text/plain")
+		p.send(ctx, w, f, h)
+	} else {
+		p.read(ctx, w, f, h)
+	}
 }
 
 // newFollower reads a request's parameters, of which the API server sends no
 // other and none that is wrong.
-func newFollower(query url.Values) (*follower, error) {
+func (k *Kubelet) newFollower(query url.Values, end func()) (*follower, error) {
 	f := &follower{
 		follow:     query.Get("follow") == "true",
 		previous:   query.Get("previous") == "true",
 		timestamps: query.Get("timestamps") == "true",
-		since:      math.MinInt64, tail: -1, limit: -1, left: -1,
-		ended: make(chan struct{}),
+		oldest:     math.MinInt64, tail: -1, limit: -1, left: -1,
+		end: end,
 	}
-	f.end = sync.OnceFunc(func() { close(f.ended) })
 	var seconds int64 = -1
 	for name, into := range map[string]*int64{"tailLines": &f.tail, "limitBytes": &f.limit, "sinceSeconds": &seconds} {
 		if !query.Has(name) {
@@ -104,14 +113,17 @@ func newFollower(query url.Values) (*follower, error) {
 		*into = value
 	}
 	if seconds >= 0 {
-		f.since = time.Now().Add(-time.Duration(seconds) * time.Second).UnixNano()
+		f.since = k.now().Add(-time.Duration(seconds) * time.Second)
 	}
 	if query.Has("sinceTime") {
 		since, err := time.Parse(time.RFC3339, query.Get("sinceTime"))
 		if err != nil {
 			return nil, fmt.Errorf("sinceTime: %w", err)
 		}
-		f.since = since.Unix() * int64(time.Second) // it has whole seconds
+		f.since = since
+	}
+	if !f.since.IsZero() {
+		f.oldest = f.since.UnixNano()
 	}
 	return f, nil
 }
@@ -131,32 +143,6 @@ func (p *Pod) dismiss(f *follower) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, f)
-}
-
-// hinder has a request wait for as long as requests hang, and tells with what
-// status it is refused, if it is. The error is the context's.
-func (k *Kubelet) hinder(ctx context.Context, p *Pod) (int, error) {
-	for {
-		k.mu.Lock()
-		hung, refuse := k.hung, k.refuse
-		k.mu.Unlock()
-		p.mu.Lock()
-		if hung == nil {
-			hung = p.hung
-		}
-		if refuse == 0 {
-			refuse = p.refuse
-		}
-		p.mu.Unlock()
-		if hung == nil {
-			return refuse, nil
-		}
-		select {
-		case <-hung:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
 }
 
 // begin finds the log that a kubelet would choose, and the place in it.
@@ -181,7 +167,12 @@ func (p *Pod) begin(f *follower, name string) (status int, err error) {
 	if f.instance == nil {
 		return http.StatusBadRequest, fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.key.Name, c.waiting)
 	}
-	f.file = f.instance.file
+	var inMemory bool
+	if f.memory, inMemory = f.instance.log.(*memoryLog); !inMemory {
+		f.path = f.instance.log.(*diskLog).path
+		return 0, nil
+	}
+	f.file = f.memory.file
 	if f.tail >= 0 {
 		n := int(min(f.tail, int64(f.file.len())))
 		f.seek(f.file.len() - n)

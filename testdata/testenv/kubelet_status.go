@@ -34,6 +34,9 @@ func (p *Pod) status(status *corev1.PodStatus) {
 	if p.finished != "" {
 		status.Phase = p.finished
 	}
+	if p.evicted {
+		status.Reason, status.Message = "Evicted", "The node was low on resource: ephemeral-storage."
+	}
 	readiness := corev1.ConditionFalse
 	if ready {
 		readiness = corev1.ConditionTrue

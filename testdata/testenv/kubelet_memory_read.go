@@ -17,21 +17,20 @@ type batch struct {
 	cut     bool // break off inside it
 }
 
-// send sends a log until it ends, which for a follow of a container that runs
+// send sends a log in memory until it ends, which for a follow of a container that runs
 // is when that ends, or until nobody reads it any more.
-func (p *Pod) send(ctx context.Context, w http.ResponseWriter, f *follower) {
+func (p *Pod) send(ctx context.Context, w http.ResponseWriter, f *follower, h hindrance) {
 	control := http.NewResponseController(w)
 	w.WriteHeader(http.StatusOK)
+	if control.Flush() != nil || !h.pass(ctx) {
+		return
+	}
 	for {
-		if control.Flush() != nil || f.limit == 0 {
+		if control.Flush() != nil || f.limit == 0 || !sleep(ctx, h.pause) {
 			return
 		}
-		select {
-		case <-f.ended:
+		if ctx.Err() != nil {
 			return
-		case <-ctx.Done():
-			return
-		default:
 		}
 		b, changed := p.next(f)
 		if len(b.records) == 0 {
@@ -40,8 +39,6 @@ func (p *Pod) send(ctx context.Context, w http.ResponseWriter, f *follower) {
 			}
 			select {
 			case <-changed:
-			case <-f.ended:
-				return
 			case <-ctx.Done():
 				return
 			}
@@ -86,8 +83,8 @@ func (p *Pod) next(f *follower) (batch, <-chan struct{}) {
 		if !f.follow {
 			break
 		}
-		if f.file != f.instance.file { // rotated
-			f.file, f.chunk, f.record = f.instance.file, 0, 0
+		if f.file != f.memory.file { // rotated
+			f.file, f.chunk, f.record = f.memory.file, 0, 0
 			continue
 		}
 		if !f.instance.running {
@@ -139,7 +136,7 @@ func (f *follower) render(b batch) []byte {
 		if !r.inner && !stamped {
 			text = text[stampLength:]
 		}
-		if r.nanos >= f.since {
+		if r.nanos >= f.oldest {
 			if r.inner && stamped && first {
 				f.text = new(stamper).append(f.text, r.nanos)
 			}
@@ -156,7 +153,7 @@ func (f *follower) complete(b batch, first bool) bool {
 		return false
 	}
 	for _, r := range b.records {
-		if r.nanos < f.since {
+		if r.nanos < f.oldest {
 			return false
 		}
 	}

@@ -1,0 +1,124 @@
+package testenv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-client/pkg/logs"
+	"k8s.io/klog/v2"
+)
+
+var errFollowEnded = errors.New("the test ended the request")
+
+// read answers a request as the kubelet does after it has found the container: it sends the header
+// with an empty write and has its reader do the rest. An error of that comes too late for a status: its
+// text is in the body.
+func (p *Pod) read(ctx context.Context, w http.ResponseWriter, f *follower, h hindrance) {
+	out := &logResponse{
+		ctx: ctx, to: w, flush: http.NewResponseController(w).Flush,
+		follower: f, pause: h.pause,
+	}
+	if _, err := out.Write(nil); err != nil || !h.pass(ctx) {
+		return
+	}
+	if err := p.readLogs(ctx, f, out); err != nil && ctx.Err() == nil {
+		_, _ = io.WriteString(out, err.Error())
+	}
+}
+
+func (p *Pod) readLogs(ctx context.Context, f *follower, out io.Writer) error {
+	p.mu.Lock()
+	id, removed := f.instance.id, f.instance.removed
+	p.mu.Unlock()
+	if removed {
+		return fmt.Errorf("unable to retrieve container logs for %s", id)
+	}
+	opts := &logs.LogOptions{Since: f.since, Follow: f.follow, Timestamp: f.timestamps}
+	if f.tail >= 0 {
+		opts.TailLines = &f.tail
+	}
+	if f.limit >= 0 {
+		opts.LimitBytes = &f.limit
+	}
+	ctx = klog.NewContext(ctx, logr.Discard())
+	return logs.ReadLogs(ctx, f.path, id, opts, &containerRuntime{pod: p, instance: f.instance}, out, out)
+}
+
+// logResponse sends what the kubelet's reader writes: a record at a time, each flushed.
+type logResponse struct {
+	ctx      context.Context
+	to       io.Writer
+	flush    func() error
+	follower *follower
+	pause    time.Duration
+}
+
+func (r *logResponse) Write(text []byte) (int, error) {
+	if len(text) > 0 && !sleep(r.ctx, r.pause) {
+		return 0, errFollowEnded
+	}
+	if r.ctx.Err() != nil {
+		return 0, errFollowEnded
+	}
+	cut := r.follower.trapped(text)
+	if cut {
+		text = text[:len(text)/2]
+	}
+	n, err := r.to.Write(text)
+	r.follower.sent.Add(int64(n))
+	if err == nil {
+		err = r.flush()
+	}
+	if cut {
+		panic(http.ErrAbortHandler) // net/http closes the connection and says nothing
+	}
+	return n, err
+}
+
+// trapped tells whether the request breaks off inside this line.
+func (f *follower) trapped(text []byte) bool {
+	trap := f.trapLine.Load()
+	if trap == nil {
+		return false
+	}
+	if f.timestamps {
+		_, text, _ = bytes.Cut(text, []byte(" "))
+	}
+	return string(bytes.TrimSuffix(text, []byte("\n"))) == *trap
+}
+
+// containerRuntime is the container runtime of a node, asked for one instance of a container.
+type containerRuntime struct {
+	internalapi.RuntimeService // the kubelet's reader calls nothing of the rest
+	pod                        *Pod
+	instance                   *instance
+}
+
+func (r *containerRuntime) ContainerStatus(_ context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+	r.pod.mu.Lock()
+	defer r.pod.mu.Unlock()
+	if r.instance.removed {
+		return nil, fmt.Errorf("rpc error: code = NotFound desc = container %q: not found", id)
+	}
+	state := runtimeapi.ContainerState_CONTAINER_EXITED
+	if r.instance.running {
+		state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: state}}, nil
+}
+
+// sleep tells whether it could sleep to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	return Pause(ctx, d) == nil
+}

@@ -1,0 +1,175 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// obstacle is what stands between a request and its answer. Whoever has one
+// guards it with a mutex.
+type obstacle struct {
+	hung   chan struct{} // closed when requests no longer hang; nil: they do not
+	silent chan struct{} // closed when answers go on; nil: they do
+	refuse int           // HTTP status; 0: none
+	delay  time.Duration
+	pause  time.Duration
+}
+
+// hindrance is what has become of the obstacles of a request.
+type hindrance struct {
+	silent <-chan struct{}
+	refuse int
+	pause  time.Duration
+}
+
+// toggle makes a channel, or closes it.
+func toggle(c *chan struct{}, on bool) {
+	switch {
+	case on && *c == nil:
+		*c = make(chan struct{})
+	case !on && *c != nil:
+		close(*c)
+		*c = nil
+	}
+}
+
+// Hang has new requests wait before anything of their answer is sent, until it
+// is taken back; those that wait are then served. Open follows are not touched.
+func (k *Kubelet) Hang(on bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	toggle(&k.hung, on)
+}
+
+// Silence has new requests wait after the header of their answer, before the
+// first byte of the log, until it is taken back.
+func (k *Kubelet) Silence(on bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	toggle(&k.silent, on)
+}
+
+// Slow has new requests wait so long before anything of their answer is sent,
+// and before each record of the log. Zero: not at all.
+func (k *Kubelet) Slow(first, each time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.delay, k.pause = first, each
+}
+
+// Refuse answers new requests with an HTTP status, until it is taken back with 0.
+func (k *Kubelet) Refuse(status int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuse = status
+}
+
+// RefuseConnections ends all requests, and refuses new connections until it is
+// taken back. The API server finds the node at another port then.
+func (k *Kubelet) RefuseConnections(ctx context.Context, on bool) error {
+	err := k.stop()
+	if err == nil && !on {
+		err = k.serve(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("kubelet %s: %w", k.name, err)
+	}
+	return nil
+}
+
+// Hang has new requests for the pod's logs wait, as [Kubelet.Hang] does for all.
+func (p *Pod) Hang(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	toggle(&p.hung, on)
+}
+
+// Silence is [Kubelet.Silence] for the pod's logs.
+func (p *Pod) Silence(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	toggle(&p.silent, on)
+}
+
+// Slow is [Kubelet.Slow] for the pod's logs.
+func (p *Pod) Slow(first, each time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay, p.pause = first, each
+}
+
+// Refuse answers new requests for the pod's logs with an HTTP status, until it
+// is taken back with 0.
+func (p *Pod) Refuse(status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = status
+}
+
+// refusal is what a kubelet says with a status.
+func refusal(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "Unauthorized"
+	case http.StatusForbidden:
+		return "Forbidden (user=kube-apiserver-kubelet-client, verb=get, resource=nodes, subresource(s)=[proxy])"
+	default:
+		return "refused"
+	}
+}
+
+// hinder has a request wait for as long as requests hang or are slow, and tells what else is in its
+// way. A pod's own obstacle goes second. The error is the context's.
+func (k *Kubelet) hinder(ctx context.Context, p *Pod) (hindrance, error) {
+	var delayed time.Duration
+	for {
+		k.mu.Lock()
+		all := k.obstacle
+		k.mu.Unlock()
+		p.mu.Lock()
+		own := p.obstacle
+		p.mu.Unlock()
+		hung := all.hung
+		if hung == nil {
+			hung = own.hung
+		}
+		delay := max(all.delay, own.delay)
+		switch {
+		case hung != nil:
+			select {
+			case <-hung:
+			case <-ctx.Done():
+				return hindrance{}, ctx.Err()
+			}
+		case delay > delayed:
+			if err := Pause(ctx, delay-delayed); err != nil {
+				return hindrance{}, err
+			}
+			delayed = delay
+		default:
+			h := hindrance{refuse: all.refuse, silent: all.silent, pause: max(all.pause, own.pause)}
+			if h.refuse == 0 {
+				h.refuse = own.refuse
+			}
+			if h.silent == nil {
+				h.silent = own.silent
+			}
+			return h, nil
+		}
+	}
+}
+
+// pass waits until answers go on, and tells whether they do.
+func (h hindrance) pass(ctx context.Context) bool {
+	if h.silent == nil {
+		return true
+	}
+	select {
+	case <-h.silent:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
