@@ -33,7 +33,7 @@ const million = 1_000_000
 func BenchmarkLogs(b *testing.B) {
 	w := sharedWorld(b)
 	id, service := w.app(b)
-	pod := w.pod(b, service, service+"-1")
+	pod := w.podOf(b, service, service+"-1", testenv.InMemory)
 	if !pod.FillPast(million, 100*time.Microsecond, numbered) {
 		b.Fatal("the pod does not run")
 	}
@@ -62,7 +62,7 @@ func BenchmarkStreams(b *testing.B) {
 	const streams, rounds = 100, 10
 	w := sharedWorld(b)
 	id, service := w.app(b)
-	pod := w.pod(b, service, service+"-1")
+	pod := w.podOf(b, service, service+"-1", testenv.InMemory)
 	if !pod.FillPast(million, 100*time.Microsecond, numbered) {
 		b.Fatal("the pod does not run")
 	}

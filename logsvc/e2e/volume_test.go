@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // numbered is a line of 120 bytes with its end.
@@ -83,7 +84,7 @@ func TestTwoMillionLines(t *testing.T) {
 	const n = 2_000_000
 	w := sharedWorld(t)
 	id, service := w.app(t)
-	pod := w.pod(t, service, service+"-1")
+	pod := w.podOf(t, service, service+"-1", testenv.InMemory)
 	if !pod.FillPast(n, 100*time.Microsecond, numbered) {
 		t.Fatal("the pod does not run")
 	}

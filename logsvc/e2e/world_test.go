@@ -147,7 +147,14 @@ func (w *world) appNamed(tb testing.TB, name string) (id subjects.AppID, service
 
 func (w *world) pod(tb testing.TB, service, name string) *testenv.Pod {
 	tb.Helper()
-	pod, err := w.Kubelet.RunPod(tb.Context(), testenv.PodOptions{Namespace: testenv.DefaultNamespace, Name: name, Service: service})
+	return w.podOf(tb, service, name, testenv.Containerd)
+}
+
+func (w *world) podOf(tb testing.TB, service, name string, form testenv.LogForm) *testenv.Pod {
+	tb.Helper()
+	pod, err := w.Kubelet.RunPod(tb.Context(), testenv.PodOptions{
+		Namespace: testenv.DefaultNamespace, Name: name, Service: service, Log: form,
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 // BenchmarkKubernetes reads two million lines of 120 bytes, not counting their times.
@@ -16,7 +17,7 @@ func BenchmarkKubernetes(b *testing.B) {
 	p := newPlace(b)
 	k := p.kubernetes()
 	a := p.newApp("fast")
-	pod := a.run("00001")
+	pod := a.run("00001", func(o *testenv.PodOptions) { o.Log = testenv.InMemory })
 	// Written in the course of an hour: what is asked for once more, the last
 	// two seconds, is little.
 	const seconds, perSecond = 2000, 1000

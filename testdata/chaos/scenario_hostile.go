@@ -146,7 +146,7 @@ func (h *hostile) replica(ctx context.Context, project, name string) (*testenv.P
 		return nil, err
 	}
 	return h.kubelet.RunPod(ctx, testenv.PodOptions{
-		Service: svc.Name, Revision: svc.Name + "-00001",
+		Service: svc.Name, Revision: svc.Name + "-00001", Log: testenv.InMemory,
 		Labels: map[string]string{"serving.knative.dev/serviceUID": string(svc.UID)},
 	})
 }

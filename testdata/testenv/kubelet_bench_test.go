@@ -29,7 +29,7 @@ func BenchmarkKubelet(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = k.Close() })
-	p, err := k.RunPod(b.Context(), testenv.PodOptions{})
+	p, err := k.RunPod(b.Context(), testenv.PodOptions{Log: testenv.InMemory})
 	if err != nil {
 		b.Fatal(err)
 	}

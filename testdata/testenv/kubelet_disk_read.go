@@ -16,15 +16,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-var errFollowEnded = errors.New("the test ended the request")
+var errRequestEnded = errors.New("the request has ended")
 
 // read answers a request as the kubelet does after it has found the container: it sends the header
 // with an empty write and has its reader do the rest. An error of that comes too late for a status: its
 // text is in the body.
 func (p *Pod) read(ctx context.Context, w http.ResponseWriter, f *follower, h hindrance) {
 	out := &logResponse{
-		ctx: ctx, to: w, flush: http.NewResponseController(w).Flush,
-		follower: f, pause: h.pause,
+		to: w, flush: http.NewResponseController(w).Flush, follower: f,
+		wait: func() bool { return sleep(ctx, h.pause) && ctx.Err() == nil },
 	}
 	if _, err := out.Write(nil); err != nil || !h.pass(ctx) {
 		return
@@ -54,19 +54,15 @@ func (p *Pod) readLogs(ctx context.Context, f *follower, out io.Writer) error {
 
 // logResponse sends what the kubelet's reader writes: a record at a time, each flushed.
 type logResponse struct {
-	ctx      context.Context
 	to       io.Writer
 	flush    func() error
 	follower *follower
-	pause    time.Duration
+	wait     func() bool // before each record; false: the request has ended
 }
 
 func (r *logResponse) Write(text []byte) (int, error) {
-	if len(text) > 0 && !sleep(r.ctx, r.pause) {
-		return 0, errFollowEnded
-	}
-	if r.ctx.Err() != nil {
-		return 0, errFollowEnded
+	if len(text) > 0 && !r.wait() {
+		return 0, errRequestEnded
 	}
 	cut := r.follower.trapped(text)
 	if cut {

@@ -30,6 +30,7 @@ type logsEnv struct {
 	cluster *testenv.Cluster
 	kubelet *testenv.Kubelet
 	client  *kubernetes.Clientset
+	form    testenv.LogForm
 }
 
 func startLogs(t *testing.T, c *testenv.Cluster) *logsEnv {
@@ -67,7 +68,7 @@ func runPod(t *testing.T, k *testenv.Kubelet, opts testenv.PodOptions) *testenv.
 
 func (e *logsEnv) pod(t *testing.T) *testenv.Pod {
 	t.Helper()
-	return runPod(t, e.kubelet, testenv.PodOptions{})
+	return runPod(t, e.kubelet, testenv.PodOptions{Log: e.form})
 }
 
 // stream is an open log request.
@@ -197,10 +198,36 @@ func TestKubelet(t *testing.T) {
 			"slow":      testSlowReader,
 			"labels":    testLabels,
 			"kubectl":   testKubectl,
+			"forms":     testForms,
+			"records":   testRecords,
+			"clock":     testClock,
+			"rotations": testRotations,
+			"gone":      testGone,
+			"faults":    testFaults,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				test(t, e)
+			})
+		}
+		// The log in memory is read as the kubelet's own reader reads one on disk.
+		memory := *e
+		memory.form = testenv.InMemory
+		for name, test := range map[string]func(*testing.T, *logsEnv){
+			"read":      testRead,
+			"since":     testSince,
+			"bytes":     testBytes,
+			"huge line": testHugeLine,
+			"follow":    testFollow,
+			"restart":   testRestart,
+			"rotate":    testRotate,
+			"cut line":  testCutLine,
+			"obstacles": testObstacles,
+			"slow":      testSlowReader,
+		} {
+			t.Run("in memory "+name, func(t *testing.T) {
+				t.Parallel()
+				test(t, &memory)
 			})
 		}
 	})
