@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/subjects"
+	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
@@ -19,7 +20,7 @@ func TestAbandoned(t *testing.T) {
 	const all, wave = 2_000, 500
 	w := ownWorld(t, "--max-log-streams", strconv.Itoa(wave), "--max-pod-streams", strconv.Itoa(wave))
 	id, service := w.app(t)
-	pod := w.pod(t, service, service+"-1")
+	pod := w.podOf(t, service, service+"-1", testenv.InMemory) // there are fewer inotify instances than follows
 	pod.Write("hello")
 	nc, err := nats.Connect(w.NATS, nats.Timeout(patience))
 	if err != nil {

@@ -192,7 +192,7 @@ func TestHundred(t *testing.T) {
 	t.Parallel()
 	w := ownWorld(t)
 	id, service := w.app(t)
-	pod := w.podOf(t, service, service+"-1", testenv.InMemory) // as many inotify instances are not to be had
+	pod := w.podOf(t, service, service+"-1", testenv.InMemory) // there are hardly as many inotify instances
 	pod.Write("hello")
 	line := "exec nats req --raw --replies=0 --timeout=1h " + subjectOf(t, subjects.LogTail, id) + ` '{"follow": true}'`
 	first, second := w.Start(t, line), w.Start(t, line)

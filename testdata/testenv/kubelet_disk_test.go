@@ -2,6 +2,7 @@ package testenv_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -133,6 +134,23 @@ func testRotations(t *testing.T, e *logsEnv) {
 	}
 }
 
+// A rotation between a follow's open and the first end of the file leaves it on the old file for ever.
+func testEarlyRotation(t *testing.T, e *logsEnv) {
+	p := e.pod(t)
+	const lines = 200_000
+	p.Fill(lines, func(int) string { return strings.Repeat("x", 119) })
+	s := e.follow(t, p, corev1.PodLogOptions{})
+	s.want("x") // the rest does not fit between the kubelet and here
+	p.Rotate()
+	p.Write("new")
+	n, err := io.CopyN(io.Discard, s.body, lines*120-1)
+	done(t, err)
+	equal(t, n, lines*120-1)
+	equal(t, e.read(t, p, corev1.PodLogOptions{}), "new\n")
+	p.EOF()
+	equal(t, s.rest(), "")
+}
+
 // A log that is gone is an error in the body of an answer that began well.
 func testGone(t *testing.T, e *logsEnv) {
 	p := e.pod(t)
@@ -189,6 +207,11 @@ func testFaults(t *testing.T, e *logsEnv) {
 		t.Errorf("it took %s", took)
 	}
 	p.Slow(0, 0)
+
+	p.EndAfter(2)
+	equal(t, e.follow(t, p, corev1.PodLogOptions{}).rest(), "one\ntwo\n")
+	equal(t, e.read(t, p, corev1.PodLogOptions{}), "one\ntwo\n")
+	p.EndAfter(0)
 
 	s = e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](1)})
 	s.want("three\n")

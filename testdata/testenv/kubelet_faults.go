@@ -10,18 +10,20 @@ import (
 // obstacle is what stands between a request and its answer. Whoever has one
 // guards it with a mutex.
 type obstacle struct {
-	hung   chan struct{} // closed when requests no longer hang; nil: they do not
-	silent chan struct{} // closed when answers go on; nil: they do
-	refuse int           // HTTP status; 0: none
-	delay  time.Duration
-	pause  time.Duration
+	hung    chan struct{} // closed when requests no longer hang; nil: they do not
+	silent  chan struct{} // closed when answers go on; nil: they do
+	refuse  int           // HTTP status; 0: none
+	delay   time.Duration
+	pause   time.Duration
+	records int // after which an answer ends; 0: it does not
 }
 
 // hindrance is what has become of the obstacles of a request.
 type hindrance struct {
-	silent <-chan struct{}
-	refuse int
-	pause  time.Duration
+	silent  <-chan struct{}
+	refuse  int
+	pause   time.Duration
+	records int
 }
 
 // toggle makes a channel, or closes it.
@@ -108,6 +110,14 @@ func (p *Pod) Refuse(status int) {
 	p.refuse = status
 }
 
+// EndAfter ends new requests for the pod's logs after so many records, until it
+// is taken back with 0. It does nothing to a log in memory.
+func (p *Pod) EndAfter(records int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.records = records
+}
+
 // refusal is what a kubelet says with a status.
 func refusal(status int) string {
 	switch status {
@@ -149,7 +159,7 @@ func (k *Kubelet) hinder(ctx context.Context, p *Pod) (hindrance, error) {
 			}
 			delayed = delay
 		default:
-			h := hindrance{refuse: all.refuse, silent: all.silent, pause: max(all.pause, own.pause)}
+			h := hindrance{refuse: all.refuse, silent: all.silent, pause: max(all.pause, own.pause), records: own.records}
 			if h.refuse == 0 {
 				h.refuse = own.refuse
 			}

@@ -202,6 +202,7 @@ func TestKubelet(t *testing.T) {
 			"records":   testRecords,
 			"clock":     testClock,
 			"rotations": testRotations,
+			"early":     testEarlyRotation,
 			"gone":      testGone,
 			"faults":    testFaults,
 		} {
