@@ -138,7 +138,7 @@ func (p *Pod) WriteFile(data []byte) bool {
 // n-1. Other writers may come in between, and so may the container's end.
 func (p *Pod) Fill(n int, line func(i int) string) bool { return p.fill(p.present, n, line) }
 
-// FillPast is Fill as of a container that has written a line every so often
+// FillPast is Fill as of a container that has written a line, or what CRI-O reads at once, every so often
 // until now.
 func (p *Pod) FillPast(n int, every time.Duration, line func(i int) string) bool {
 	at := time.Now().UTC().Round(0).Add(-time.Duration(n) * every)
