@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects/appv1"
@@ -19,34 +17,39 @@ import (
 // listQuery selects apps.
 type listQuery struct {
 	project, domain, org string // empty: any
-	limit                int    // 0: as many as fit
+	statuses             statuses
+	order                order
+	limit                int // 0: as many as fit
 	after                *cursor
 	count                bool
 }
 
-// cursor is the content of a token: the list, and the Knative Service of the last app of the page
-// before. The next page continues after that Service, even if it is deleted.
+// selects reports whether an app is in the list.
+func (q *listQuery) selects(svc *app.CachedService) bool {
+	return svc.Selection.Listed(q.project, q.domain) && (q.org == "" || svc.Org == q.org) && q.statuses.has(svc)
+}
+
+// cursor is the content of a token: the list, and the last app of the page before. The next page
+// continues after the place of that app, even if it is deleted or has another place by now.
 type cursor struct {
-	List      string `json:"l"`
-	Namespace string `json:"s"`
-	Name      string `json:"n"`
+	List string `json:"l"`
+	place
 }
 
 // token returns the token of the page after a Service.
 func (q *listQuery) token(last *app.CachedService) (string, error) {
-	text, err := json.Marshal(&cursor{q.name(), last.Namespace, last.Name})
+	text, err := json.Marshal(&cursor{q.name(), q.order.place(last)})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
 // name is a short name of the list.
 func (q *listQuery) name() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", q.project, q.domain, q.org))
+	text := fmt.Appendf(nil, "%q %q %q", q.project, q.domain, q.org)
+	if q.statuses != nil || q.order != nil {
+		text = fmt.Appendf(text, " %v %v", q.statuses, q.order)
+	}
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
-}
-
-// follows reports whether a Service comes after the cursor.
-func (c *cursor) follows(svc *app.CachedService) bool {
-	return kservice.Compare(svc.Key(), types.NamespacedName{Namespace: c.Namespace, Name: c.Name}) > 0
 }
 
 func (s *Service) query(r *apiRequest) (*listQuery, error) {
@@ -73,19 +76,14 @@ func (s *Service) query(r *apiRequest) (*listQuery, error) {
 			p.Add("clusterId.name", fmt.Sprintf("%s: this is cluster %q", kservice.Quote(of.GetName()), s.cfg.ClusterName))
 		}
 	}
-	for _, option := range []struct {
-		field string
-		given bool
-	}{
-		{"filters", len(body.GetRequest().GetFilters()) > 0},
-		{"rawFilters", len(body.GetRequest().GetRawFilters()) > 0},
-		{"sortBy", body.GetRequest().GetSortBy() != nil}, //nolint:staticcheck // it is deprecated, and may be sent all the same
-		{"sortByFields", len(body.GetRequest().GetSortByFields()) > 0},
-	} {
-		if option.given {
-			p.Add("request."+option.field, "not known here: apps are selected by org, clusterId or project and come in the order of their Knative Services")
-		}
+	if body.GetArtifact() != nil {
+		p.Add("artifact", "not known here: nothing in the cluster has the inputs of an app by artifact")
 	}
+	q.statuses = readFilters(&p, body.GetRequest().GetFilters())
+	if len(body.GetRequest().GetRawFilters()) > 0 {
+		p.Add("request.rawFilters", "not known here: use filters")
+	}
+	q.order = readOrder(&p, body.GetRequest())
 	if token := body.GetRequest().GetToken(); token != "" {
 		q.after = q.read(token)
 		if q.after == nil {
@@ -120,22 +118,22 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 	}
 	page := newPage(r.form, s.room())
 	total := 0
-	found := listHeap(s.cache.Services(func(svc *app.CachedService) bool {
-		if !svc.Selection.Listed(q.project, q.domain) || q.org != "" && svc.Org != q.org {
+	found := listHeap{order: q.order, services: s.cache.Services(func(svc *app.CachedService) bool {
+		if !q.selects(svc) {
 			return false
 		}
 		total++
-		return q.after == nil || q.after.follows(svc)
-	}))
+		return q.after == nil || q.order.compare(q.order.place(svc), q.after.place) > 0
+	})}
 	if q.count {
 		page.rest.TotalCount = int64(total)
 	}
 	heap.Init(&found)
-	for last := (*app.CachedService)(nil); len(found) > 0; {
+	for last := (*app.CachedService)(nil); found.Len() > 0; {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if entry, ok := s.listed(found[0]); ok {
+		if entry, ok := s.listed(q, found.services[0]); ok {
 			full := q.limit > 0 && page.apps == q.limit
 			if !full {
 				listed, err := entry.convert()
@@ -153,31 +151,34 @@ func (s *Service) list(ctx context.Context, r *apiRequest) (*reply, error) {
 				}
 				break
 			}
-			last = entry.Service
+			last = found.services[0] // which has its place, whatever it has become
 		}
 		heap.Pop(&found)
 	}
 	return page.reply()
 }
 
-// listed returns the app of a Service, false if there is none or it is deleted.
-func (s *Service) listed(svc *app.CachedService) (Entry, bool) {
+// listed returns the app of a Service, false if there is none, it is deleted, or it has left the list
+// since the Services were read.
+func (s *Service) listed(q *listQuery, svc *app.CachedService) (Entry, bool) {
 	entry, ok := s.cache.App(svc.ID)
-	return entry, ok && entry.Service.Key() == svc.Key()
+	return entry, ok && entry.Service.Key() == svc.Key() && q.statuses.has(entry.Service)
 }
 
 // listHeap has the first Service of a list on top. To sort all Services for each page would be more
 // work than the page.
-type listHeap []*app.CachedService
-
-func (h *listHeap) Len() int { return len(*h) }
-func (h *listHeap) Less(i, j int) bool {
-	return kservice.Compare((*h)[i].Key(), (*h)[j].Key()) < 0
+type listHeap struct {
+	order    order
+	services []*app.CachedService
 }
-func (h *listHeap) Swap(i, j int) { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+
+func (h *listHeap) Len() int { return len(h.services) }
+func (h *listHeap) Less(i, j int) bool {
+	return h.order.compare(h.order.place(h.services[i]), h.order.place(h.services[j])) < 0
+}
+func (h *listHeap) Swap(i, j int) { h.services[i], h.services[j] = h.services[j], h.services[i] }
 func (h *listHeap) Push(any)      {}
 func (h *listHeap) Pop() any {
-	last := len(*h) - 1
-	*h = (*h)[:last]
+	h.services = h.services[:len(h.services)-1]
 	return nil
 }

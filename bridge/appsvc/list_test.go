@@ -194,8 +194,8 @@ func TestListSelects(t *testing.T) {
 		{"another project", "a", "", ofProject("", "b", ""), []string{`project.name: "b": the subject says "a"`}},
 		{"another domain", "a", "dev", ofProject("", "a", "prod"), []string{`project.domain: "prod": the subject says "dev"`}},
 		{"another cluster", "", "", ofCluster("", "other"), []string{`clusterId.name: "other": this is cluster "test"`}},
-		{"filters", "", "", &appv1.ListRequest{Request: &appv1.CommonListRequest{Filters: []*appv1.Filter{{}}}}, []string{"request.filters: "}},
-		{"sorted", "", "", &appv1.ListRequest{Request: &appv1.CommonListRequest{SortByFields: []*appv1.Sort{{}}, RawFilters: []string{"x"}}}, []string{"request.rawFilters: ", "request.sortByFields: "}},
+		{"raw filters", "", "", &appv1.ListRequest{Request: &appv1.CommonListRequest{RawFilters: []string{"x"}}}, []string{"request.rawFilters: "}},
+		{"artifact", "", "", &appv1.ListRequest{FilterBy: &appv1.ListRequest_Artifact{Artifact: &appv1.ConsumedArtifactFilter{Project: "a", Domain: "dev", Name: "model"}}}, []string{"artifact: not known here"}},
 		{"no token", "", "", &appv1.ListRequest{Request: &appv1.CommonListRequest{Token: "nonsense"}}, []string{`request.token: "nonsense": want the token of the page before`}},
 		{"an empty token", "a", "", &appv1.ListRequest{Request: &appv1.CommonListRequest{Token: "e30"}}, []string{`request.token: "e30"`}},
 	} {

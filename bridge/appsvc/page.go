@@ -23,8 +23,8 @@ type page struct {
 }
 
 const (
-	// pageOverhead bounds the other fields of a list: a token with two names, and a number.
-	pageOverhead = 540
+	// pageOverhead bounds the other fields of a list: a token with three names, and a number.
+	pageOverhead = 1100
 	// The field apps of a ListResponse, which comes first in either form.
 	appsField   = protowire.Number(1)
 	appsOpening = `{"apps":[`

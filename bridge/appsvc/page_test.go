@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
@@ -19,8 +20,9 @@ func TestPageFits(t *testing.T) {
 	t.Parallel()
 	const room = 8 << 10
 	last := &app.CachedService{}
-	last.Namespace, last.Name = strings.Repeat("n", 63), strings.Repeat("s", 253)
-	token, err := (&listQuery{}).token(last)
+	last.Namespace, last.Name, last.ID.Name = strings.Repeat("n", 63), strings.Repeat("s", 253), strings.Repeat("<", 2000)
+	last.CreationTimestamp, last.Status = metav1.Unix(math.MaxInt32, 0), "SCALING_DOWN"
+	token, err := (&listQuery{order: order{{by: byStatus}, {by: byCreated}, {by: byName}}}).token(last)
 	if err != nil {
 		t.Fatal(err)
 	}

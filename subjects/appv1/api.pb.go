@@ -67,7 +67,7 @@ func (x Sort_Direction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Sort_Direction.Descriptor instead.
 func (Sort_Direction) EnumDescriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{11, 0}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // Function is how a field and the values are compared.
@@ -141,7 +141,7 @@ func (x Filter_Function) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Filter_Function.Descriptor instead.
 func (Filter_Function) EnumDescriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{12, 0}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // CreateRequest asks for an app to be there as described.
@@ -548,6 +548,76 @@ func (*DeleteResponse) Descriptor() ([]byte, []int) {
 	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{7}
 }
 
+// ConsumedArtifactFilter selects the apps that have an artifact as an input.
+type ConsumedArtifactFilter struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Project string                 `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
+	Domain  string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty for any version.
+	Version       string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumedArtifactFilter) Reset() {
+	*x = ConsumedArtifactFilter{}
+	mi := &file_appbridge_v1_api_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumedArtifactFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumedArtifactFilter) ProtoMessage() {}
+
+func (x *ConsumedArtifactFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_appbridge_v1_api_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumedArtifactFilter.ProtoReflect.Descriptor instead.
+func (*ConsumedArtifactFilter) Descriptor() ([]byte, []int) {
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ConsumedArtifactFilter) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *ConsumedArtifactFilter) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ConsumedArtifactFilter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ConsumedArtifactFilter) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // ListRequest asks for apps, a page at a time.
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -558,8 +628,10 @@ type ListRequest struct {
 	//	*ListRequest_Org
 	//	*ListRequest_ClusterId
 	//	*ListRequest_Project
-	FilterBy                  isListRequest_FilterBy `protobuf_oneof:"filter_by"`
-	DisableIdentityEnrichment bool                   `protobuf:"varint,5,opt,name=disable_identity_enrichment,json=disableIdentityEnrichment,proto3" json:"disable_identity_enrichment,omitempty"`
+	//	*ListRequest_Artifact
+	FilterBy isListRequest_FilterBy `protobuf_oneof:"filter_by"`
+	// Without effect in appbridge, which enriches no identity.
+	DisableIdentityEnrichment bool `protobuf:"varint,5,opt,name=disable_identity_enrichment,json=disableIdentityEnrichment,proto3" json:"disable_identity_enrichment,omitempty"`
 	// Whether the answer shall say how many apps there are on all pages.
 	IncludeTotalCount bool `protobuf:"varint,6,opt,name=include_total_count,json=includeTotalCount,proto3" json:"include_total_count,omitempty"`
 	unknownFields     protoimpl.UnknownFields
@@ -568,7 +640,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_appbridge_v1_api_proto_msgTypes[8]
+	mi := &file_appbridge_v1_api_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +652,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_appbridge_v1_api_proto_msgTypes[8]
+	mi := &file_appbridge_v1_api_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +665,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{8}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListRequest) GetRequest() *CommonListRequest {
@@ -637,6 +709,15 @@ func (x *ListRequest) GetProject() *ProjectIdentifier {
 	return nil
 }
 
+func (x *ListRequest) GetArtifact() *ConsumedArtifactFilter {
+	if x != nil {
+		if x, ok := x.FilterBy.(*ListRequest_Artifact); ok {
+			return x.Artifact
+		}
+	}
+	return nil
+}
+
 func (x *ListRequest) GetDisableIdentityEnrichment() bool {
 	if x != nil {
 		return x.DisableIdentityEnrichment
@@ -667,11 +748,18 @@ type ListRequest_Project struct {
 	Project *ProjectIdentifier `protobuf:"bytes,4,opt,name=project,proto3,oneof"`
 }
 
+type ListRequest_Artifact struct {
+	// Refused by appbridge: nothing in the cluster has the inputs of an app by artifact.
+	Artifact *ConsumedArtifactFilter `protobuf:"bytes,7,opt,name=artifact,proto3,oneof"`
+}
+
 func (*ListRequest_Org) isListRequest_FilterBy() {}
 
 func (*ListRequest_ClusterId) isListRequest_FilterBy() {}
 
 func (*ListRequest_Project) isListRequest_FilterBy() {}
+
+func (*ListRequest_Artifact) isListRequest_FilterBy() {}
 
 // ListResponse is one page of apps.
 type ListResponse struct {
@@ -687,7 +775,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_appbridge_v1_api_proto_msgTypes[9]
+	mi := &file_appbridge_v1_api_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +787,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_appbridge_v1_api_proto_msgTypes[9]
+	mi := &file_appbridge_v1_api_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +800,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{9}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListResponse) GetApps() []*App {
@@ -755,7 +843,7 @@ type CommonListRequest struct {
 
 func (x *CommonListRequest) Reset() {
 	*x = CommonListRequest{}
-	mi := &file_appbridge_v1_api_proto_msgTypes[10]
+	mi := &file_appbridge_v1_api_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +855,7 @@ func (x *CommonListRequest) String() string {
 func (*CommonListRequest) ProtoMessage() {}
 
 func (x *CommonListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_appbridge_v1_api_proto_msgTypes[10]
+	mi := &file_appbridge_v1_api_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +868,7 @@ func (x *CommonListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommonListRequest.ProtoReflect.Descriptor instead.
 func (*CommonListRequest) Descriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{10}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CommonListRequest) GetLimit() uint32 {
@@ -837,7 +925,7 @@ type Sort struct {
 
 func (x *Sort) Reset() {
 	*x = Sort{}
-	mi := &file_appbridge_v1_api_proto_msgTypes[11]
+	mi := &file_appbridge_v1_api_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +937,7 @@ func (x *Sort) String() string {
 func (*Sort) ProtoMessage() {}
 
 func (x *Sort) ProtoReflect() protoreflect.Message {
-	mi := &file_appbridge_v1_api_proto_msgTypes[11]
+	mi := &file_appbridge_v1_api_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +950,7 @@ func (x *Sort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sort.ProtoReflect.Descriptor instead.
 func (*Sort) Descriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{11}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sort) GetKey() string {
@@ -892,7 +980,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_appbridge_v1_api_proto_msgTypes[12]
+	mi := &file_appbridge_v1_api_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +992,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_appbridge_v1_api_proto_msgTypes[12]
+	mi := &file_appbridge_v1_api_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1005,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{12}
+	return file_appbridge_v1_api_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Filter) GetFunction() Filter_Function {
@@ -972,13 +1060,19 @@ const file_appbridge_v1_api_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x11.appbridge.v1.AppR\x03app\"@\n" +
 	"\rDeleteRequest\x12/\n" +
 	"\x06app_id\x18\x01 \x01(\v2\x18.appbridge.v1.IdentifierR\x05appId\"\x10\n" +
-	"\x0eDeleteResponse\"\xd8\x02\n" +
+	"\x0eDeleteResponse\"x\n" +
+	"\x16ConsumedArtifactFilter\x12\x18\n" +
+	"\aproject\x18\x01 \x01(\tR\aproject\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"\x9c\x03\n" +
 	"\vListRequest\x129\n" +
 	"\arequest\x18\x01 \x01(\v2\x1f.appbridge.v1.CommonListRequestR\arequest\x12\x12\n" +
 	"\x03org\x18\x02 \x01(\tH\x00R\x03org\x12@\n" +
 	"\n" +
 	"cluster_id\x18\x03 \x01(\v2\x1f.appbridge.v1.ClusterIdentifierH\x00R\tclusterId\x12;\n" +
-	"\aproject\x18\x04 \x01(\v2\x1f.appbridge.v1.ProjectIdentifierH\x00R\aproject\x12>\n" +
+	"\aproject\x18\x04 \x01(\v2\x1f.appbridge.v1.ProjectIdentifierH\x00R\aproject\x12B\n" +
+	"\bartifact\x18\a \x01(\v2$.appbridge.v1.ConsumedArtifactFilterH\x00R\bartifact\x12>\n" +
 	"\x1bdisable_identity_enrichment\x18\x05 \x01(\bR\x19disableIdentityEnrichment\x12.\n" +
 	"\x13include_total_count\x18\x06 \x01(\bR\x11includeTotalCountB\v\n" +
 	"\tfilter_by\"l\n" +
@@ -1034,52 +1128,54 @@ func file_appbridge_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_appbridge_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_appbridge_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_appbridge_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_appbridge_v1_api_proto_goTypes = []any{
-	(Sort_Direction)(0),       // 0: appbridge.v1.Sort.Direction
-	(Filter_Function)(0),      // 1: appbridge.v1.Filter.Function
-	(*CreateRequest)(nil),     // 2: appbridge.v1.CreateRequest
-	(*CreateResponse)(nil),    // 3: appbridge.v1.CreateResponse
-	(*GetRequest)(nil),        // 4: appbridge.v1.GetRequest
-	(*GetResponse)(nil),       // 5: appbridge.v1.GetResponse
-	(*UpdateRequest)(nil),     // 6: appbridge.v1.UpdateRequest
-	(*UpdateResponse)(nil),    // 7: appbridge.v1.UpdateResponse
-	(*DeleteRequest)(nil),     // 8: appbridge.v1.DeleteRequest
-	(*DeleteResponse)(nil),    // 9: appbridge.v1.DeleteResponse
-	(*ListRequest)(nil),       // 10: appbridge.v1.ListRequest
-	(*ListResponse)(nil),      // 11: appbridge.v1.ListResponse
-	(*CommonListRequest)(nil), // 12: appbridge.v1.CommonListRequest
-	(*Sort)(nil),              // 13: appbridge.v1.Sort
-	(*Filter)(nil),            // 14: appbridge.v1.Filter
-	(*App)(nil),               // 15: appbridge.v1.App
-	(*Identifier)(nil),        // 16: appbridge.v1.Identifier
-	(*Ingress)(nil),           // 17: appbridge.v1.Ingress
-	(*ClusterIdentifier)(nil), // 18: appbridge.v1.ClusterIdentifier
-	(*ProjectIdentifier)(nil), // 19: appbridge.v1.ProjectIdentifier
+	(Sort_Direction)(0),            // 0: appbridge.v1.Sort.Direction
+	(Filter_Function)(0),           // 1: appbridge.v1.Filter.Function
+	(*CreateRequest)(nil),          // 2: appbridge.v1.CreateRequest
+	(*CreateResponse)(nil),         // 3: appbridge.v1.CreateResponse
+	(*GetRequest)(nil),             // 4: appbridge.v1.GetRequest
+	(*GetResponse)(nil),            // 5: appbridge.v1.GetResponse
+	(*UpdateRequest)(nil),          // 6: appbridge.v1.UpdateRequest
+	(*UpdateResponse)(nil),         // 7: appbridge.v1.UpdateResponse
+	(*DeleteRequest)(nil),          // 8: appbridge.v1.DeleteRequest
+	(*DeleteResponse)(nil),         // 9: appbridge.v1.DeleteResponse
+	(*ConsumedArtifactFilter)(nil), // 10: appbridge.v1.ConsumedArtifactFilter
+	(*ListRequest)(nil),            // 11: appbridge.v1.ListRequest
+	(*ListResponse)(nil),           // 12: appbridge.v1.ListResponse
+	(*CommonListRequest)(nil),      // 13: appbridge.v1.CommonListRequest
+	(*Sort)(nil),                   // 14: appbridge.v1.Sort
+	(*Filter)(nil),                 // 15: appbridge.v1.Filter
+	(*App)(nil),                    // 16: appbridge.v1.App
+	(*Identifier)(nil),             // 17: appbridge.v1.Identifier
+	(*Ingress)(nil),                // 18: appbridge.v1.Ingress
+	(*ClusterIdentifier)(nil),      // 19: appbridge.v1.ClusterIdentifier
+	(*ProjectIdentifier)(nil),      // 20: appbridge.v1.ProjectIdentifier
 }
 var file_appbridge_v1_api_proto_depIdxs = []int32{
-	15, // 0: appbridge.v1.CreateRequest.app:type_name -> appbridge.v1.App
-	15, // 1: appbridge.v1.CreateResponse.app:type_name -> appbridge.v1.App
-	16, // 2: appbridge.v1.GetRequest.app_id:type_name -> appbridge.v1.Identifier
-	17, // 3: appbridge.v1.GetRequest.ingress:type_name -> appbridge.v1.Ingress
-	15, // 4: appbridge.v1.GetResponse.app:type_name -> appbridge.v1.App
-	15, // 5: appbridge.v1.UpdateRequest.app:type_name -> appbridge.v1.App
-	15, // 6: appbridge.v1.UpdateResponse.app:type_name -> appbridge.v1.App
-	16, // 7: appbridge.v1.DeleteRequest.app_id:type_name -> appbridge.v1.Identifier
-	12, // 8: appbridge.v1.ListRequest.request:type_name -> appbridge.v1.CommonListRequest
-	18, // 9: appbridge.v1.ListRequest.cluster_id:type_name -> appbridge.v1.ClusterIdentifier
-	19, // 10: appbridge.v1.ListRequest.project:type_name -> appbridge.v1.ProjectIdentifier
-	15, // 11: appbridge.v1.ListResponse.apps:type_name -> appbridge.v1.App
-	13, // 12: appbridge.v1.CommonListRequest.sort_by:type_name -> appbridge.v1.Sort
-	14, // 13: appbridge.v1.CommonListRequest.filters:type_name -> appbridge.v1.Filter
-	13, // 14: appbridge.v1.CommonListRequest.sort_by_fields:type_name -> appbridge.v1.Sort
-	0,  // 15: appbridge.v1.Sort.direction:type_name -> appbridge.v1.Sort.Direction
-	1,  // 16: appbridge.v1.Filter.function:type_name -> appbridge.v1.Filter.Function
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	16, // 0: appbridge.v1.CreateRequest.app:type_name -> appbridge.v1.App
+	16, // 1: appbridge.v1.CreateResponse.app:type_name -> appbridge.v1.App
+	17, // 2: appbridge.v1.GetRequest.app_id:type_name -> appbridge.v1.Identifier
+	18, // 3: appbridge.v1.GetRequest.ingress:type_name -> appbridge.v1.Ingress
+	16, // 4: appbridge.v1.GetResponse.app:type_name -> appbridge.v1.App
+	16, // 5: appbridge.v1.UpdateRequest.app:type_name -> appbridge.v1.App
+	16, // 6: appbridge.v1.UpdateResponse.app:type_name -> appbridge.v1.App
+	17, // 7: appbridge.v1.DeleteRequest.app_id:type_name -> appbridge.v1.Identifier
+	13, // 8: appbridge.v1.ListRequest.request:type_name -> appbridge.v1.CommonListRequest
+	19, // 9: appbridge.v1.ListRequest.cluster_id:type_name -> appbridge.v1.ClusterIdentifier
+	20, // 10: appbridge.v1.ListRequest.project:type_name -> appbridge.v1.ProjectIdentifier
+	10, // 11: appbridge.v1.ListRequest.artifact:type_name -> appbridge.v1.ConsumedArtifactFilter
+	16, // 12: appbridge.v1.ListResponse.apps:type_name -> appbridge.v1.App
+	14, // 13: appbridge.v1.CommonListRequest.sort_by:type_name -> appbridge.v1.Sort
+	15, // 14: appbridge.v1.CommonListRequest.filters:type_name -> appbridge.v1.Filter
+	14, // 15: appbridge.v1.CommonListRequest.sort_by_fields:type_name -> appbridge.v1.Sort
+	0,  // 16: appbridge.v1.Sort.direction:type_name -> appbridge.v1.Sort.Direction
+	1,  // 17: appbridge.v1.Filter.function:type_name -> appbridge.v1.Filter.Function
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_appbridge_v1_api_proto_init() }
@@ -1093,10 +1189,11 @@ func file_appbridge_v1_api_proto_init() {
 		(*GetRequest_AppId)(nil),
 		(*GetRequest_Ingress)(nil),
 	}
-	file_appbridge_v1_api_proto_msgTypes[8].OneofWrappers = []any{
+	file_appbridge_v1_api_proto_msgTypes[9].OneofWrappers = []any{
 		(*ListRequest_Org)(nil),
 		(*ListRequest_ClusterId)(nil),
 		(*ListRequest_Project)(nil),
+		(*ListRequest_Artifact)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1104,7 +1201,7 @@ func file_appbridge_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_appbridge_v1_api_proto_rawDesc), len(file_appbridge_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

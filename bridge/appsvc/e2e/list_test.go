@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -69,7 +70,8 @@ func TestListPages(t *testing.T) {
 		var got []string
 		token, pages := "", 0
 		for first := true; first || token != ""; first = false {
-			a := w.types(t, "flyte.apps.api.list"+list, fmt.Sprintf(`{"request": {"limit": 40, "token": %q}}`, token))
+			a := w.types(t, "flyte.apps.api.list"+list, fmt.Sprintf(`{"request": {"limit": 40, "token": %q, "sortBy": {"key": "name"},
+				"filters": [{"field": "status_phase", "function": "VALUE_IN", "values": ["DEPLOYMENT_STATUS_ACTIVE", "DEPLOYMENT_STATUS_UNSPECIFIED"]}]}}`, token))
 			var page appv1.ListResponse
 			a.message(t, &page)
 			if n := len(page.GetApps()); n > 40 || n < 40 && page.GetToken() != "" {
@@ -81,6 +83,10 @@ func TestListPages(t *testing.T) {
 				}
 			}
 			token, pages = page.GetToken(), pages+1
+		}
+		name := func(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
+		if !slices.IsSortedFunc(got, func(a, b string) int { return strings.Compare(name(b), name(a)) }) {
+			t.Errorf("list%s: got %s, want it sorted by name, descending", list, got)
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("list%s: got %d apps, want %d, on %d pages: %s", list, len(got), len(want), pages, got)

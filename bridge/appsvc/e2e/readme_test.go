@@ -47,14 +47,15 @@ func TestReadme(t *testing.T) {
 	// What a line prints, and what the CLI says of the headers; "!" before what
 	// must not be there.
 	checks := map[string][]string{
-		".api.list.shop ":                      {`"name":"storefront"`, "!" + subjects.HeaderEventSequence},
-		".api.get.shop.production.storefront ": {`{"app":{`, `"name":"storefront"`},
-		".api.replicas.":                       {`"name":"storefront-shop-production-1"`, `"name":"storefront-shop-production-2"`},
-		".api.ingress.":                        {`{"publicUrl":"https://storefront-shop-production.apps.example.com"}`},
-		".api.deploy.shop.production.hello ":   {`"image":"registry.example.com/hello:1"`, subjects.HeaderOutcome + ": created\n", subjects.HeaderResourceVersion + ": "},
-		".api.stop.shop.production.hello ":     {"DEPLOYMENT_STATUS_STOPPED", subjects.HeaderOutcome + ": stopped\n", subjects.HeaderResourceVersion + ": "},
-		".api.delete-replica.":                 {subjects.HeaderOutcome + ": deleted\n"},
-		".api.delete.shop.production.hello ''": {subjects.HeaderOutcome + ": deleted\n", subjects.HeaderUID + ": "},
+		`.api.list.shop '{"request": {"limit"`:   {`"name":"storefront"`, "!" + subjects.HeaderEventSequence},
+		`.api.list.shop '{"request": {"filters"`: {"{", `!"name":"storefront"`},
+		".api.get.shop.production.storefront ":   {`{"app":{`, `"name":"storefront"`},
+		".api.replicas.":                         {`"name":"storefront-shop-production-1"`, `"name":"storefront-shop-production-2"`},
+		".api.ingress.":                          {`{"publicUrl":"https://storefront-shop-production.apps.example.com"}`},
+		".api.deploy.shop.production.hello ":     {`"image":"registry.example.com/hello:1"`, subjects.HeaderOutcome + ": created\n", subjects.HeaderResourceVersion + ": "},
+		".api.stop.shop.production.hello ":       {"DEPLOYMENT_STATUS_STOPPED", subjects.HeaderOutcome + ": stopped\n", subjects.HeaderResourceVersion + ": "},
+		".api.delete-replica.":                   {subjects.HeaderOutcome + ": deleted\n"},
+		".api.delete.shop.production.hello ''":   {subjects.HeaderOutcome + ": deleted\n", subjects.HeaderUID + ": "},
 	}
 	for _, line := range suite.Lines(t, filepath.Join("..", "..", "..", "docs", "apps.md"), "## Operate apps", checks) {
 		c := w.Start(t, "export NATS_TIMEOUT=5m; "+line.Text) // the machine may be busy
