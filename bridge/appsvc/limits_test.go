@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -213,6 +214,21 @@ func TestReadYourWrite(t *testing.T) {
 		}
 		write(subjects.APIDelete, nil, subjects.OutcomeDeleted)
 		p.refused(p.ask(p.subject(subjects.APIGet, id), "", nil), subjects.CodeNotFound)
+	}
+}
+
+// A default timeout that Knative refuses is refused before Kubernetes is asked, and does no harm to
+// an app that has its own.
+func TestDefaultTimeout(t *testing.T) {
+	t.Parallel()
+	w := serve(t, func(s *setup) { s.cfg.Deploy.DefaultRequestTimeout, s.writeTimeout = 2*time.Hour, 100*time.Millisecond })
+	subject := w.subject(subjects.APIDeploy, checkout)
+	w.refused(w.json(subject, deployment("registry.example.com/hello:1")), subjects.CodeInvalidArgument,
+		"--default-request-timeout: knative refuses it: expected 0 <= 7200 <= 3600")
+	own := deployment("registry.example.com/hello:1")
+	own.App.Spec.Timeouts = &appv1.TimeoutConfig{RequestTimeout: durationpb.New(time.Hour)}
+	if text := w.json(subject, own).Header.Get(subjects.HeaderServiceError); !strings.Contains(text, "kubernetes") {
+		t.Errorf("got %q, want an error of Kubernetes, which is not there", text)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ import (
 // DeployConfig configures the Knative Services of apps.
 type DeployConfig struct {
 	Namespace             string            // of the Knative Service
-	DefaultRequestTimeout time.Duration     // of apps that have none; the maximum does not apply to it
+	DefaultRequestTimeout time.Duration     // of apps that have none; the maximum does not apply to it, but see MaxTimeoutSeconds
 	MaxRequestTimeout     time.Duration     // replaces longer ones; 0: no maximum
 	DefaultEnv            map[string]string // precedes the environment of the app, sorted by key
 	DefaultServiceAccount string            // of apps that name none; empty: that of the app's pod spec, if any
@@ -30,6 +31,18 @@ type DeployConfig struct {
 	// with "{{ project }}" and "{{ domain }}" replaced, for example "{{ project }}-{{ domain }}".
 	SuffixTemplate string
 	Policy         Policy // bounds the objects that an app may refer to
+}
+
+// flyteMaxTimeout is max-revision-timeout-seconds of Knative in a cluster for Flyte's apps.
+const flyteMaxTimeout = 3600
+
+// MaxTimeoutSeconds is the longest request timeout that Knative accepts: an hour, unless the
+// configured maximum says that the cluster allows more. Deploys with a longer default are refused.
+func (c DeployConfig) MaxTimeoutSeconds() int64 {
+	if c.MaxRequestTimeout < time.Second {
+		return math.MaxInt64 // no maximum
+	}
+	return max(int64(c.MaxRequestTimeout/time.Second), flyteMaxTimeout)
 }
 
 const (

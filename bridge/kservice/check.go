@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"knative.dev/pkg/apis"
@@ -37,8 +35,8 @@ const (
 // from. The list is bounded as those of Build. The Service is not changed.
 //
 // The settings of the cluster are not known here. What they may allow passes: every feature, a
-// scale of zero from the start, and the request timeouts of cfg. The cluster's webhook decides on
-// those.
+// scale of zero from the start, and request timeouts up to MaxTimeoutSeconds. The cluster's webhook decides
+// on those.
 func Check(svc *servingv1.Service, app *appv1.App, cfg DeployConfig) []string {
 	found := &Problems{}
 	from := origins{spec: app.GetSpec(), cfg: cfg, pod: &svc.Spec.Template.Spec.PodSpec}
@@ -194,13 +192,7 @@ func validate(ctx context.Context, svc *servingv1.Service) (errs *apis.FieldErro
 // knativeContext has the settings of a Knative that allows whatever a setting can allow.
 func knativeContext(cfg DeployConfig) context.Context {
 	defaults, _ := config.NewDefaultsConfigFromMap(nil) // Knative's own defaults are valid
-	most := int64(cfg.MaxRequestTimeout / time.Second)
-	if most == 0 {
-		most = math.MaxInt64
-	}
-	defaults.MaxRevisionTimeoutSeconds = max(most, int64(cfg.DefaultRequestTimeout/time.Second))
-	// The default replaces a timeout of zero, and must not be refused in its place.
-	defaults.RevisionTimeoutSeconds = min(defaults.RevisionTimeoutSeconds, defaults.MaxRevisionTimeoutSeconds)
+	defaults.MaxRevisionTimeoutSeconds = cfg.MaxTimeoutSeconds()
 	features, scaler := allowing()
 	return config.ToContext(context.Background(), &config.Config{Defaults: defaults, Features: features, Autoscaler: scaler})
 }

@@ -3,6 +3,7 @@ package kservice_test
 import (
 	"encoding/json"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,18 +165,25 @@ func TestCheckOfStop(t *testing.T) {
 	}
 }
 
-// The maximum is the configured one, and the default for apps without a timeout may be above it.
+// The maximum is the configured one, or an hour if that is longer. The default for apps without a
+// timeout is held to it.
 func TestCheckTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		fallback, most time.Duration
 		spec           string
+		want           []string
 	}{
-		{"capped", time.Minute, 2 * time.Minute, `"timeouts": {"requestTimeout": "7200s"}`},
-		{"Knative's default above the maximum", time.Minute, 2 * time.Minute, `"timeouts": {"requestTimeout": "0s"}`},
-		{"default above the maximum", 2 * time.Hour, time.Hour, `"timeouts": {}`},
-		{"no maximum", time.Minute, 0, `"timeouts": {"requestTimeout": "315576000000s"}`},
-		{"a maximum of less than a second", time.Minute, time.Millisecond, `"timeouts": {"requestTimeout": "7200s"}`},
+		{"capped", time.Minute, 2 * time.Minute, `"timeouts": {"requestTimeout": "7200s"}`, nil},
+		{"Knative's default above the maximum", time.Minute, 2 * time.Minute, `"timeouts": {"requestTimeout": "0s"}`, nil},
+		{"default above the maximum of apps", time.Hour, time.Minute, `"timeouts": {}`, nil},
+		{"default above Knative's maximum", 2 * time.Hour, time.Hour, `"timeouts": {}`, []string{
+			"--default-request-timeout: knative refuses it: expected 0 <= 7200 <= 3600: spec.template.spec.timeoutSeconds",
+		}},
+		{"app with a timeout beside such a default", 2 * time.Hour, time.Hour, `"timeouts": {"requestTimeout": "3600s"}`, nil},
+		{"default in a cluster that allows more", 2 * time.Hour, 2 * time.Hour, `"timeouts": {}`, nil},
+		{"no maximum", time.Minute, 0, `"timeouts": {"requestTimeout": "315576000000s"}`, nil},
+		{"a maximum of less than a second", time.Minute, time.Millisecond, `"timeouts": {"requestTimeout": "7200s"}`, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := deployDefaults()
@@ -185,8 +193,8 @@ func TestCheckTimeout(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := kservice.Check(svc, app, cfg); len(got) > 0 {
-				t.Errorf("got %q, want nothing", got)
+			if got := kservice.Check(svc, app, cfg); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -71,6 +71,7 @@ func TestServeAnswersForApps(t *testing.T) {
 		t.Run("writes "+strconv.FormatBool(writes), func(t *testing.T) {
 			cfg := testConfig(t)
 			cfg.Prefix, cfg.ClusterName, cfg.EnableWrites = names.Prefix(), "blue", writes
+			cfg.Deploy.DefaultRequestTimeout = 2 * time.Hour
 			core, logs := observer.New(zapcore.InfoLevel)
 			s := startServing(t, cfg, fakeBridge{run: untilDone}, zap.New(core))
 			nc, err := nats.Connect(s.natsURLs[0], nats.Timeout(suite.Patience))
@@ -106,6 +107,9 @@ func TestServeAnswersForApps(t *testing.T) {
 			}
 			if got, want := logs.FilterMessageSnippet("writes are off").Len() == 1, !writes; got != want {
 				t.Errorf("got a line that writes are off: %t, want %t", got, want)
+			}
+			if got, want := logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("apps without a request timeout cannot be deployed").Len() == 1, writes; got != want {
+				t.Errorf("got a warning of the default timeout: %t, want %t", got, want)
 			}
 			// The bridge is the cache: what it says is what the requester hears.
 			id := subjects.AppID{Project: "shop", Domain: "production", Name: "search"}

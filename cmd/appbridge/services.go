@@ -76,6 +76,10 @@ func runAppService(ctx context.Context, cfg config.Config, cache appsvc.Cache, l
 	if allowed := apps.Deploy.Policy; apps.EnableWrites {
 		log.Info("writes are on: apps can be deployed, stopped and deleted", zap.String("deployNamespace", apps.Deploy.Namespace),
 			zap.Strings("allowedServiceAccounts", allowed.ServiceAccounts), zap.Stringers("allowedReferences", allowed.References), zap.String("ownServiceAccount", allowed.OwnServiceAccount))
+		if most := apps.Deploy.MaxTimeoutSeconds(); int64(apps.Deploy.DefaultRequestTimeout/time.Second) > most {
+			log.Warn("apps without a request timeout cannot be deployed: default-request-timeout is longer than Knative allows; if the cluster allows it, max-request-timeout must be as long",
+				zap.Duration("defaultRequestTimeout", apps.Deploy.DefaultRequestTimeout), zap.Int64("knativeAllowsSeconds", most))
+		}
 	} else {
 		log.Info("writes are off: apps can be read alone; --enable-writes turns them on")
 	}

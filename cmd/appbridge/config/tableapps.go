@@ -23,7 +23,7 @@ func appOptions(c *Config) []option {
 		define("deploy-namespace", "namespace of an app that is deployed for the first time; none: the first of namespaces, "+defaultNamespace+" when all are watched",
 			&c.Deploy.Namespace,
 			text("namespace", "the name of a namespace that is watched", checkOptional(checkNamespace))),
-		define("default-request-timeout", "how long a request to an app may take when the app does not say; 0: what Knative has for it; not held to max-request-timeout",
+		define("default-request-timeout", "how long a request to an app may take when the app does not say; 0: what Knative has for it; not held to max-request-timeout, but more than an hour takes a max-request-timeout as long",
 			&c.Deploy.DefaultRequestTimeout, wholeSeconds(true)),
 		define("max-request-timeout", "how long a request to an app may take at most, regardless of the app",
 			&c.Deploy.MaxRequestTimeout, wholeSeconds(false)),
