@@ -12,6 +12,14 @@ import (
 // SetWriteTimeout changes how long a write may take. It is called before Run.
 func (s *Service) SetWriteTimeout(limit time.Duration) { s.timeouts.write = limit }
 
+// SetKubeTimeout changes how long one request of a write to Kubernetes may take. It is called before
+// Run.
+func (s *Service) SetKubeTimeout(limit time.Duration) {
+	if s.kube != nil {
+		s.kube.timeout = limit
+	}
+}
+
 // SetCacheTimeout changes how long a write waits for the cache. It is called before Run.
 func (s *Service) SetCacheTimeout(limit time.Duration) { s.timeouts.cache = limit }
 

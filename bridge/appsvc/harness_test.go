@@ -120,8 +120,9 @@ type setup struct {
 	maxPayload int32
 	cache      appsvc.Cache
 	kube       *rest.Config
-	// writeTimeout of the service, and its queueTimeout and readTimeout; 0: its own, and much.
+	// The timeouts of the service; 0: much, or with ownTimeouts its own.
 	writeTimeout, queueTimeout, readTimeout time.Duration
+	ownTimeouts                             bool
 	cacheTimeout                            time.Duration                                                        // 0: the service's own
 	check                                   func(*servingv1.Service, *appv1.App, kservice.DeployConfig) []string // nil: kservice.Check
 }
@@ -205,16 +206,17 @@ func serve(t testing.TB, change ...func(*setup)) *world {
 	if w.service, err = appsvc.New(s.cfg, s.cache, s.kube, own, zap.NewNop(), w.metrics); err != nil {
 		t.Fatal(err)
 	}
-	if s.writeTimeout > 0 {
-		w.service.SetWriteTimeout(s.writeTimeout)
-	}
 	if s.cacheTimeout > 0 {
 		w.service.SetCacheTimeout(s.cacheTimeout)
 	}
 	if s.check != nil {
 		w.service.SetCheck(s.check)
 	}
-	w.service.SetReadTimeouts(cmp.Or(s.queueTimeout, patience), cmp.Or(s.readTimeout, patience))
+	if !s.ownTimeouts {
+		w.service.SetWriteTimeout(cmp.Or(s.writeTimeout, patience))
+		w.service.SetKubeTimeout(10 * time.Second) // more than its own, for busy machines
+		w.service.SetReadTimeouts(cmp.Or(s.queueTimeout, patience), cmp.Or(s.readTimeout, patience))
+	}
 	w.stop = background(t, w.service.Run)
 	soon(t, "the service listens", func() error {
 		info, err := w.info()

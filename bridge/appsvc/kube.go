@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -26,15 +28,16 @@ import (
 const (
 	// kubeRequests bounds the concurrent requests to Kubernetes. Others wait.
 	kubeRequests = 32
-	// kubeTimeout bounds one request.
-	kubeTimeout = 5 * time.Second
+	// kubeTimeout bounds one request. It leaves time for the answer.
+	kubeTimeout = 3 * time.Second
 )
 
 // kube changes objects in Kubernetes. It reads and writes whole objects, so deploy keeps fields
 // that it does not know.
 type kube struct {
-	client dynamic.Interface
-	slots  chan struct{}
+	client  dynamic.Interface
+	slots   chan struct{}
+	timeout time.Duration // kubeTimeout, except in tests
 }
 
 func newKube(cfg *rest.Config) (*kube, error) {
@@ -47,7 +50,7 @@ func newKube(cfg *rest.Config) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the Kubernetes client: %w", err)
 	}
-	return &kube{client: client, slots: make(chan struct{}, kubeRequests)}, nil
+	return &kube{client: client, slots: make(chan struct{}, kubeRequests), timeout: kubeTimeout}, nil
 }
 
 func knative(resource string) schema.GroupVersionResource {
@@ -69,7 +72,7 @@ func (k *kube) do(ctx context.Context, verb string, of schema.GroupVersionResour
 	}
 	defer func() { <-k.slots }()
 	// client-go would log some of the errors on its own.
-	try, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), kubeTimeout)
+	try, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), k.timeout)
 	defer cancel()
 	var resource dynamic.ResourceInterface = k.client.Resource(of)
 	if namespace != "" {
@@ -190,7 +193,7 @@ func (e *kubeError) failure() *request.Error {
 		}
 		return request.Errorf(subjects.CodeFailedPrecondition, "kubernetes refuses it: %s", text)
 	case kubeapi.Conflict:
-		return request.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it, try again later")
+		return request.Errorf(subjects.CodeFailedPrecondition, "app: others keep changing it")
 	case kubeapi.Missing:
 		return request.Errorf(subjects.CodeInternal, "kubernetes has no %s", e.resource)
 	case kubeapi.Unavailable:
@@ -203,6 +206,15 @@ func (e *kubeError) failure() *request.Error {
 // changed reports whether another client changed, created or deleted the object in between.
 func (e *kubeError) changed() bool {
 	return kubeapi.ReasonOf(e.err) == kubeapi.Conflict || e.verb == "update" && apierrors.IsNotFound(e.err)
+}
+
+// webhookFailed is in the error of a request that the API server refuses because a webhook did not
+// answer it.
+const webhookFailed = "failed calling webhook"
+
+// unwritten reports whether Kubernetes was unavailable before it could write.
+func (e *kubeError) unwritten() bool {
+	return apierrors.IsTooManyRequests(e.err) || utilnet.IsConnectionRefused(e.err) || strings.Contains(e.err.Error(), webhookFailed)
 }
 
 // unavailable reports whether Kubernetes did not answer, or cannot serve the request for now.

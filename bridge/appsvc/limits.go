@@ -2,10 +2,12 @@ package appsvc
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/appbridge/appbridge/bridge/request"
+	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -13,10 +15,13 @@ const (
 	// queueTimeout bounds the wait of a request for its turn. Most clients wait 2 to 5 s for an
 	// answer, so nobody would read a later one.
 	queueTimeout = 2 * time.Second
-	// readTimeout bounds a read, queue included: the nats CLI waits that long.
-	readTimeout = 5 * time.Second
-	// writeTimeout bounds a write.
-	writeTimeout = time.Minute
+	// answerTimeout bounds a read and a write from the arrival of the request on, with all that it
+	// waits for: every answer is there within 4 s, and the nats CLI waits 5 s.
+	answerTimeout = 3500 * time.Millisecond
+	// goneTimeout is how long a deploy waits for the end of a Service that is being deleted, and
+	// goneInterval the time between two tries.
+	goneTimeout  = 2500 * time.Millisecond
+	goneInterval = 200 * time.Millisecond
 	// heldBytes bounds the bytes of all writes, served or pending; writeBytes is what a write
 	// takes beside its body.
 	heldBytes  = 64 << 20
@@ -68,7 +73,7 @@ func (l *limits) hold(ctx context.Context, r *apiRequest) (*request.Slot, error)
 // serveRead serves a read when it is its turn. It ends early when the requester disconnects.
 func (s *Service) serveRead(serving context.Context, op operation, r *apiRequest, turn *request.Turn) (rep *reply, done func(), err error) {
 	ctx, cancel := context.WithCancelCause(serving)
-	ctx, stop := context.WithTimeoutCause(ctx, s.timeouts.read, errLate(s.timeouts.read, ""))
+	ctx, stop := context.WithDeadlineCause(ctx, r.Arrived.Add(s.timeouts.read), errLate(s.timeouts.read, ""))
 	watched := s.requesters.add(r.Reply, func() { cancel(errGone) })
 	end := func() {
 		s.requesters.remove(watched)
@@ -83,14 +88,36 @@ func (s *Service) serveRead(serving context.Context, op operation, r *apiRequest
 	return rep, func() { slot.Release(); end() }, err
 }
 
-// serveWrite serves a write. It waits for the other writes of its app before it takes anything that
-// projects share.
+// serveWrite serves a write. While it waits for the end of a Service that is being deleted, it holds
+// nothing, so that the other writes of its app go on.
 func (s *Service) serveWrite(serving context.Context, op operation, r *apiRequest) (*reply, error) {
-	ctx, cancel := context.WithTimeoutCause(serving, s.timeouts.write, errLate(s.timeouts.write, ""))
+	ctx, cancel := context.WithDeadlineCause(serving, r.Arrived.Add(s.timeouts.write), errLate(s.timeouts.write, nothingWritten))
 	defer cancel()
+	rep, err := s.tryWrite(ctx, op, r)
+	waiting, ok := errors.AsType[*terminatingError](err)
+	if !ok {
+		return rep, err
+	}
+	patience, stop := context.WithTimeout(ctx, goneTimeout)
+	defer stop()
+	for range retry.Ticks(patience, goneInterval) {
+		s.metrics.retries.Inc()
+		rep, err = s.tryWrite(ctx, op, r)
+		if again, ok := errors.AsType[*terminatingError](err); ok {
+			waiting = again
+		} else if err == nil || ctx.Err() == nil {
+			return rep, err
+		}
+	}
+	return nil, waiting.failure()
+}
+
+// tryWrite serves a write once. It waits for the other writes of its app before it takes anything
+// that projects share.
+func (s *Service) tryWrite(ctx context.Context, op operation, r *apiRequest) (*reply, error) {
 	unlock, err := s.locks.lock(ctx, r.app)
 	if err != nil {
-		return nil, err
+		return nil, s.waited(ctx, err, "another request changes the app")
 	}
 	defer unlock()
 	slot, err := s.turn(ctx, "max-app-writes", func(ctx context.Context) (*request.Slot, error) {
@@ -102,10 +129,19 @@ func (s *Service) serveWrite(serving context.Context, op operation, r *apiReques
 	defer slot.Release()
 	decoding, err := s.limits.decoded.Acquire(ctx, request.Claim{Project: r.claimant(), Units: min(max(decodedShare*len(r.Body), 1), maxWriteBody)})
 	if err != nil {
-		return nil, err
+		return nil, s.waited(ctx, err, "too many requests that change apps are served")
 	}
 	defer decoding.Release()
 	return op.serve(ctx, r)
+}
+
+// waited is the error of a write that waited for something: of one whose time ended, with the
+// reason.
+func (s *Service) waited(ctx context.Context, err error, reason string) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errLate(s.timeouts.write, ": "+reason+nothingWritten)
+	}
+	return err
 }
 
 // turn waits for a slot, but no longer than a client waits for an answer.

@@ -37,7 +37,7 @@ func (s *site) again(nc *nats.Conn, op subjects.APIOp, id subjects.AppID, body p
 		switch {
 		case err == nil && a.code == 0:
 			return a, n, nil
-		case err == nil && a.code != subjects.CodeUnavailable:
+		case err == nil && !a.late():
 			return a, n, fmt.Errorf("%s %s: %w", op, id, a.err())
 		case time.Now().After(deadline):
 			return a, n, errors.Join(fmt.Errorf("%s %s", op, id), err)
@@ -197,7 +197,7 @@ func TestAPIServerRestart(t *testing.T) {
 	go func() { stopped <- s.stops(asking, nc, there, &away) }()
 	s.flow(w)
 	mustDo(t, own.KillAPIServer())
-	soon(t, "a stop is answered with 502", func() error {
+	soon(t, "a stop is answered with 502 or 504", func() error {
 		select {
 		case err := <-stopped:
 			return fmt.Errorf("%w: no more stops: %w", suite.ErrFatal, err)
@@ -223,7 +223,7 @@ func (s *site) stops(ctx context.Context, nc *nats.Conn, id subjects.AppID, away
 		switch {
 		case err != nil:
 			return err
-		case a.code == subjects.CodeUnavailable:
+		case a.late():
 			away.Add(1)
 		case a.code != 0:
 			return fmt.Errorf("stop: %w", a.err())

@@ -32,6 +32,7 @@ const webhookName = "validation.webhook.serving.knative.dev"
 // webhook answers the API server as Knative's validating webhook does, with Knative's own validation.
 type webhook struct {
 	settings atomic.Pointer[config.Config]
+	server   *httptest.Server
 }
 
 // startWebhook puts Knative's validation in front of a namespace until the end of the test.
@@ -40,6 +41,7 @@ func startWebhook(t *testing.T, p *place, settings *config.Config) *webhook {
 	w := &webhook{}
 	w.settings.Store(settings)
 	server := httptest.NewTLSServer(w)
+	w.server = server
 	t.Cleanup(server.Close)
 	hook := &registrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "knative-" + p.namespace},
@@ -154,5 +156,24 @@ func TestRefusedByKnative(t *testing.T) {
 	now := p.present(kservice.Name(checkout))
 	if now.Spec.Template.Spec.NodeSelector["gpu"] != "yes" || len(now.Spec.Template.Annotations) != 0 || now.Annotations[serving.CreatorAnnotation] != "flyte" {
 		t.Errorf("it is not started again: %v %v", now.Annotations, now.Spec)
+	}
+}
+
+// Without Knative's webhook nothing is written, and the answer says so.
+func TestWebhookUnavailable(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	hook := startWebhook(t, p, corpus.Settings(t))
+	hook.server.Close()
+	soon(t, "the webhook is in force", func() error {
+		if err := p.Client.Create(t.Context(), p.app(checkout).Service(), client.DryRunAll); err == nil {
+			return errNotYet
+		}
+		return nil
+	})
+	p.refused(p.json(p.subject(subjects.APIDeploy, checkout), deployment("registry.example.com/hello:1")), subjects.CodeUnavailable,
+		webhookName, "connection refused", "; nothing was written")
+	if svc := p.knativeService(kservice.Name(checkout)); svc != nil {
+		t.Errorf("got %v, want none", svc)
 	}
 }

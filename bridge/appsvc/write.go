@@ -25,17 +25,34 @@ import (
 
 const (
 	// unavailablePatience bounds the wait for an unavailable Kubernetes.
-	unavailablePatience = 3 * time.Second
+	unavailablePatience = 2500 * time.Millisecond
 	firstRetry          = 10 * time.Millisecond
 	slowestRetry        = 500 * time.Millisecond
+	// The ends of the errors of writes that may be repeated.
+	nothingWritten = "; nothing was written"
+	mayBeWritten   = "; it may have been written: ask again"
 )
 
-var (
-	// errTerminating: the object must be deleted before a new one can be created.
-	errTerminating = errors.New("it is being deleted")
-	// errNamespaceMade: the missing namespace exists now.
-	errNamespaceMade = errors.New("the namespace was made")
-)
+// errNamespaceMade: the missing namespace exists now.
+var errNamespaceMade = errors.New("the namespace was made")
+
+// terminatingError: the object must be gone before a new one can be created.
+type terminatingError struct {
+	at         types.NamespacedName
+	finalizers []string
+}
+
+func (e *terminatingError) Error() string {
+	text := "Knative Service " + e.at.String() + " is being deleted"
+	if len(e.finalizers) > 0 {
+		text += " and waits for the finalizers " + strings.Join(e.finalizers, ", ")
+	}
+	return text
+}
+
+func (e *terminatingError) failure() *request.Error {
+	return request.Errorf(subjects.CodeFailedPrecondition, "app: %v: deploy again once it is gone", e)
+}
 
 // deploy creates an app, changes it, or restarts a stopped one.
 func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
@@ -62,12 +79,12 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 	kservice.DropOverridden(desired, s.cfg.Deploy)
 	var now *live
 	var outcome, sent subjects.Outcome
-	err = s.write(ctx, func(ctx context.Context) (err error) {
+	err = s.write(ctx, func(ctx context.Context) (written bool, err error) {
 		now, outcome, err = s.tryDeploy(ctx, r.app, desired)
 		if unanswered(err) && outcome != "" {
 			sent = outcome
 		}
-		return err
+		return sent != "", err
 	})
 	if err != nil {
 		return nil, err
@@ -83,7 +100,7 @@ func (s *Service) deploy(ctx context.Context, r *apiRequest) (*reply, error) {
 func (s *Service) checked(ctx context.Context, r *apiRequest, desired *servingv1.Service, app *appv1.App) ([]string, error) {
 	slot, err := s.limits.checked.Acquire(ctx, request.Claim{Project: r.claimant(), Units: 1})
 	if err != nil {
-		return nil, err
+		return nil, s.waited(ctx, err, "too many apps are checked")
 	}
 	defer slot.Release()
 	return s.check(desired, app, s.cfg.Deploy), nil
@@ -104,7 +121,7 @@ func (s *Service) tryDeploy(ctx context.Context, id subjects.AppID, desired *ser
 		now, err := s.kube.createService(ctx, desired)
 		return now, subjects.OutcomeCreated, err
 	case found.object.GetDeletionTimestamp() != nil:
-		return nil, "", errTerminating
+		return nil, "", &terminatingError{found.at, found.object.GetFinalizers()}
 	case found.ours && kservice.Unchanged(found.object.GetLabels(), found.object.GetAnnotations(), desired):
 		return found, subjects.OutcomeUnchanged, nil
 	}
@@ -123,16 +140,16 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 	var now *live
 	sent := false
 	outcome := subjects.OutcomeMissing
-	err := s.write(ctx, func(ctx context.Context) error {
+	err := s.write(ctx, func(ctx context.Context) (written bool, err error) {
 		found, err := s.find(ctx, r.app)
 		if err != nil || !found.ours {
-			return err
+			return sent || outcome == subjects.OutcomeStopped, err
 		}
 		was := found.object.GetResourceVersion()
 		patched, err := s.kube.patch(ctx, found.at, kservice.StopPatch(was))
 		if err != nil {
 			sent = sent || unanswered(err)
-			return client.IgnoreNotFound(err)
+			return sent || outcome == subjects.OutcomeStopped, client.IgnoreNotFound(err)
 		}
 		now = &live{at: found.at, object: patched, ours: true}
 		// A second try finds the change of the first one.
@@ -143,10 +160,10 @@ func (s *Service) stop(ctx context.Context, r *apiRequest) (*reply, error) {
 		}
 		ready, _, _ := unstructured.NestedString(patched.Object, "status", "latestReadyRevisionName")
 		if ready == "" {
-			return nil
+			return true, nil
 		}
 		// Its pods would stay until Knative has drained the traffic.
-		return client.IgnoreNotFound(s.removeRevision(ctx, found.at.Namespace, ready, patched.GetUID()))
+		return true, client.IgnoreNotFound(s.removeRevision(ctx, found.at.Namespace, ready, patched.GetUID()))
 	})
 	if err != nil {
 		return nil, err
@@ -177,16 +194,16 @@ func (s *Service) remove(ctx context.Context, r *apiRequest) (*reply, error) {
 		return nil, err
 	}
 	var was *live
-	err := s.write(ctx, func(ctx context.Context) error {
+	err := s.write(ctx, func(ctx context.Context) (written bool, err error) {
 		found, err := s.find(ctx, r.app)
 		if err != nil || !found.ours {
-			return err
+			return was != nil, err
 		}
 		err = s.kube.remove(ctx, knative("services"), found.object, true)
 		if err == nil || unanswered(err) {
 			was = found
 		}
-		return client.IgnoreNotFound(err)
+		return was != nil, client.IgnoreNotFound(err)
 	})
 	if err != nil {
 		return nil, err
@@ -217,26 +234,26 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 		return nil, err
 	}
 	outcome := subjects.OutcomeMissing
-	err = s.write(ctx, func(ctx context.Context) error {
+	err = s.write(ctx, func(ctx context.Context) (written bool, err error) {
 		found, err := s.find(ctx, r.app)
 		if err != nil {
-			return err
+			return outcome == subjects.OutcomeDeleted, err
 		}
 		pod, err := s.kube.get(ctx, core("pods"), found.at.Namespace, body.GetName())
 		if err != nil || pod == nil {
-			return err
+			return outcome == subjects.OutcomeDeleted, err
 		}
 		if !found.owns(pod) {
-			return request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", kservice.Quote(body.GetName()), r.app)
+			return false, request.Errorf(subjects.CodeNotFound, "name: %s: app %s has no such replica", kservice.Quote(body.GetName()), r.app)
 		}
 		err = s.kube.remove(ctx, core("pods"), pod, false)
 		if err == nil || unanswered(err) {
 			outcome = subjects.OutcomeDeleted
 		}
 		if apierrors.IsConflict(err) {
-			return nil // another pod has its name
+			return false, nil // another pod has its name
 		}
-		return client.IgnoreNotFound(err)
+		return outcome == subjects.OutcomeDeleted, client.IgnoreNotFound(err)
 	})
 	if err != nil {
 		return nil, err
@@ -248,7 +265,7 @@ func (s *Service) removeReplica(ctx context.Context, r *apiRequest) (*reply, err
 // unanswered reports whether a write that failed may have taken effect.
 func unanswered(err error) bool {
 	failed, ok := errors.AsType[*kubeError](err)
-	return ok && failed.unavailable()
+	return ok && failed.unavailable() && !failed.unwritten()
 }
 
 // wrote logs a write that succeeded and adds its outcome to the reply.
@@ -260,27 +277,29 @@ func (s *Service) wrote(r *apiRequest, rep *reply, outcome subjects.Outcome, err
 	return rep.withOutcome(outcome), nil
 }
 
-// write tries until a try succeeds, or fails with an error that is not retriable.
-func (s *Service) write(ctx context.Context, try func(context.Context) error) error {
+// write tries until a try succeeds, or fails with an error that is not retriable. A try reports
+// whether it, or one before it, may have written something.
+func (s *Service) write(ctx context.Context, try func(context.Context) (written bool, err error)) error {
 	if err := s.readable(); err != nil {
 		return err
 	}
 	var last error
+	written := false
 	var unavailable time.Time // start of the present outage of Kubernetes
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(slowestRetry), backoff.WithMaxElapsedTime(0))
 	err := backoff.RetryNotify(func() error {
 		began := time.Now()
-		err := try(ctx)
-		if err == nil || ctx.Err() != nil {
+		var err error
+		if written, err = try(ctx); err == nil || ctx.Err() != nil {
 			return err
 		}
 		last = err
 		var failed *kubeError
 		switch {
-		case errors.Is(err, errTerminating), errors.Is(err, errNamespaceMade):
+		case errors.Is(err, errNamespaceMade):
 		case errors.As(err, &failed) && failed.changed():
 			unavailable = time.Time{}
-		case !unanswered(err):
+		case failed == nil || !failed.unavailable():
 			return backoff.Permanent(err)
 		case unavailable.IsZero():
 			unavailable = began
@@ -296,28 +315,52 @@ func (s *Service) write(ctx context.Context, try func(context.Context) error) er
 		return nil
 	}
 	if ctx.Err() != nil {
-		return s.late(ctx, last)
+		return s.late(ctx, last, written)
 	}
 	if failed, ok := errors.AsType[*kubeError](err); ok {
-		return failed.failure()
+		return failed.end(written)
 	}
 	return err
 }
 
-// late is the answer to a write that did not end in time; last is the error of the last try.
-func (s *Service) late(ctx context.Context, last error) error {
+// late is the answer to a write that did not end in time; last is the error of the last try that
+// ended before.
+func (s *Service) late(ctx context.Context, last error, written bool) error {
+	failed, _ := errors.AsType[*kubeError](last)
 	reason := ""
-	var failed *kubeError
-	switch {
-	case errors.As(last, &failed):
+	if failed != nil {
 		reason = ": " + failed.failure().Text
-	case last != nil:
-		reason = ": app: " + last.Error()
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return errLate(s.timeouts.write, reason)
+	switch {
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return request.Errorf(request.ErrShutdown.Code, "%s%s%s", request.ErrShutdown.Text, reason, ending(written))
+	case failed == nil:
+		reason = ": kubernetes has not answered"
+	case failed.unavailable():
+		return failed.end(written)
 	}
-	return request.Errorf(request.ErrShutdown.Code, "%s%s", request.ErrShutdown.Text, reason)
+	return errLate(s.timeouts.write, reason+ending(written))
+}
+
+// end is the answer to a write that is not tried again. While Kubernetes is unavailable, it is 504
+// if something may have been written.
+func (e *kubeError) end(written bool) *request.Error {
+	failure := e.failure()
+	if e.unavailable() {
+		failure.Text += ending(written)
+		if written {
+			failure.Code = subjects.CodeDeadlineExceeded
+		}
+	}
+	return failure
+}
+
+// ending says whether a write that failed may have taken effect.
+func ending(written bool) string {
+	if written {
+		return mayBeWritten
+	}
+	return nothingWritten
 }
 
 // errLate is the answer to a request that takes too long.

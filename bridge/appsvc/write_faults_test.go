@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -257,6 +258,87 @@ func TestLostAnswers(t *testing.T) {
 		w.outcome(w.json(w.subject(subjects.APIDeleteReplica, id("replica")), &appv1.ReplicaIdentifier{Name: pod.Name}), subjects.OutcomeDeleted)
 		p.podGone(pod)
 	})
+}
+
+// Kubernetes does not answer a request: the write is answered before the stock CLI gives up, and the
+// answer says whether something may have been written. So is a write of the same app behind it.
+func TestKubernetesHangs(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	const written, not = "; it may have been written: ask again", "; nothing was written"
+	for _, test := range []struct {
+		op                       subjects.APIOp
+		method, resource, ending string
+	}{
+		{subjects.APIDeploy, http.MethodGet, "services", not},
+		{subjects.APIDeploy, http.MethodPut, "services", written},
+		{subjects.APIStop, http.MethodPatch, "services", written},
+		{subjects.APIStop, http.MethodGet, "revisions", written},
+		{subjects.APIDelete, http.MethodDelete, "services", written},
+		{subjects.APIDeleteReplica, http.MethodGet, "pods", not},
+		{subjects.APIDeleteReplica, http.MethodDelete, "pods", written},
+	} {
+		t.Run(string(test.op)+" at "+test.method+" "+test.resource, func(t *testing.T) {
+			t.Parallel()
+			id := subjects.AppID{Project: "shop", Domain: "dev", Name: strings.ToLower(string(test.op) + "-" + test.method)}
+			svc, err := p.Create(t.Context(), p.app(id))
+			p.must(err)
+			_, err = p.Ready(t.Context(), svc, "", 1)
+			p.must(err)
+			pod := p.pod(id.Name, svc.Name)
+			hung := make(chan struct{})
+			hangs := sync.OnceFunc(func() { close(hung) })
+			cfg := admin(p.Cluster)
+			cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					answer, err := next.RoundTrip(r)
+					if err != nil || r.Method != test.method || !strings.Contains(r.URL.Path, "/"+test.resource+"/") {
+						return answer, err
+					}
+					hangs()
+					<-r.Context().Done()
+					return nil, errors.Join(answer.Body.Close(), r.Context().Err())
+				})
+			})
+			w := serve(t, func(s *setup) { s.cfg, s.cache, s.kube, s.ownTimeouts = p.cfg, p.bridge, cfg, true })
+			body := map[subjects.APIOp]string{
+				subjects.APIDeploy:        `{"app": {"spec": {"container": {"image": "registry.example.com/hello:2"}}}}`,
+				subjects.APIDeleteReplica: `{"name": "` + pod.Name + `"}`,
+			}[test.op]
+			var both sync.WaitGroup
+			both.Go(func() {
+				out := ""
+				soon(t, "a request that hangs", func() error { // on a busy machine the time may be over before
+					out = w.req(test.op, id, body)
+					select {
+					case <-hung:
+						return nil
+					default:
+						return errNotYet
+					}
+				})
+				for _, want := range []string{subjects.HeaderServiceErrorCode + ": 50", "kubernetes", test.ending} {
+					if !strings.Contains(out, want) {
+						t.Errorf("got %s, want %s", out, want)
+					}
+				}
+				if late := strings.Contains(out, subjects.HeaderServiceErrorCode+": 504"); test.ending == written && !late {
+					t.Errorf("got %s, want the code 504", out)
+				}
+			})
+			select {
+			case <-hung:
+			case <-time.After(patience):
+				t.Error("nothing hangs")
+			}
+			both.Go(func() {
+				if out := w.req(subjects.APIStop, id, ""); !strings.Contains(out, subjects.HeaderServiceErrorCode) && !strings.Contains(out, subjects.HeaderOutcome) {
+					t.Errorf("the stop behind it: got %s, want an answer", out)
+				}
+			})
+			both.Wait()
+		})
+	}
 }
 
 // While Kubernetes is away writes fail soon, without telling where it is; they
