@@ -1,6 +1,7 @@
 package testenv_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,18 +32,19 @@ func testFollow(t *testing.T, e *logsEnv) {
 	p.Write("one", "two")
 	all := e.follow(t, p, corev1.PodLogOptions{})
 	tail := e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](1)})
-	none := e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](0)})
+	gone := e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](1)})
 	eventually(t, "three requests", func() bool { return p.Followers() == 3 })
 	all.want("one\ntwo\n")
 	tail.want("two\n")
+	gone.want("two\n")
 	for i := range 100 {
 		line := fmt.Sprintf("line %d", i)
 		p.Write(line)
-		for _, s := range []*stream{all, tail, none} {
+		for _, s := range []*stream{all, tail, gone} {
 			s.want(line + "\n")
 		}
 	}
-	_ = none.body.Close()
+	_ = gone.body.Close()
 	eventually(t, "a reader that is gone is noticed", func() bool { return p.Followers() == 2 })
 	p.EOF()
 	equal(t, all.rest(), "")
@@ -53,6 +55,28 @@ func testFollow(t *testing.T, e *logsEnv) {
 	if got := p.Requests(); len(got) != 4 || !strings.Contains(got[1], "tailLines=1") || !strings.HasPrefix(got[3], "app?follow=true") {
 		t.Errorf("got %q", got)
 	}
+}
+
+// A follow without existing lines begins at the end that its reader finds: nothing tells when that is.
+func testFollowFromEnd(t *testing.T, e *logsEnv) {
+	p := e.pod(t)
+	p.Write("old")
+	s := e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](0)})
+	came := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(s.body).ReadString('\n') // "" if it fails
+		came <- line
+	}()
+	eventually(t, "a line comes", func() bool {
+		p.Write("new")
+		select {
+		case line := <-came:
+			equal(t, line, "new\n")
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 func testRestart(t *testing.T, e *logsEnv) {
@@ -214,11 +238,15 @@ func testSlowReader(t *testing.T, e *logsEnv) {
 // What concerns every request of the kubelet.
 func testAllAtOnce(t *testing.T, e *logsEnv) {
 	p, q := e.pod(t), e.pod(t)
+	p.Write("1")
+	q.Write("2")
 	eventually(t, "no request is open", func() bool { return e.kubelet.Followers() == 0 })
 	for what, end := range map[string]func(){"EOF": e.kubelet.EOF, "cut": e.kubelet.Cut} {
-		a := e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](0)})
-		b := e.follow(t, q, corev1.PodLogOptions{TailLines: ptr[int64](0)})
+		a := e.follow(t, p, corev1.PodLogOptions{TailLines: ptr[int64](1)})
+		b := e.follow(t, q, corev1.PodLogOptions{TailLines: ptr[int64](1)})
 		equal(t, e.kubelet.Followers(), 2)
+		a.want("1\n")
+		b.want("2\n")
 		p.Write("1")
 		q.Write("2")
 		a.want("1\n")
