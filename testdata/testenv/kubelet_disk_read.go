@@ -55,7 +55,7 @@ func (p *Pod) readLogs(ctx context.Context, f *follower, out io.Writer) error {
 		opts.LimitBytes = &f.limit
 	}
 	ctx = klog.NewContext(ctx, logr.Discard())
-	return logs.ReadLogs(ctx, f.path, id, opts, &containerRuntime{pod: p, instance: f.instance}, out, out)
+	return logs.ReadLogs(ctx, f.path, id, opts, &containerRuntime{pod: p, follower: f}, out, out)
 }
 
 // logResponse sends what the kubelet's reader writes: a record at a time, each flushed.
@@ -107,17 +107,19 @@ func (f *follower) trapped(text []byte) bool {
 type containerRuntime struct {
 	internalapi.RuntimeService // the kubelet's reader calls nothing of the rest
 	pod                        *Pod
-	instance                   *instance
+	follower                   *follower
 }
 
 func (r *containerRuntime) ContainerStatus(_ context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+	r.follower.atEnd.Store(true) // nothing else makes the reader ask
 	r.pod.mu.Lock()
 	defer r.pod.mu.Unlock()
-	if r.instance.removed {
+	instance := r.follower.instance
+	if instance.removed {
 		return nil, fmt.Errorf("rpc error: code = NotFound desc = container %q: not found", id)
 	}
 	state := runtimeapi.ContainerState_CONTAINER_EXITED
-	if r.instance.running {
+	if instance.running {
 		state = runtimeapi.ContainerState_CONTAINER_RUNNING
 	}
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: state}}, nil

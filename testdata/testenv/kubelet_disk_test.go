@@ -123,6 +123,7 @@ func testClock(t *testing.T, e *logsEnv) {
 func testRotations(t *testing.T, e *logsEnv) {
 	for _, p := range []*testenv.Pod{e.pod(t), e.crio(t)} {
 		s := e.follow(t, p, corev1.PodLogOptions{})
+		eventually(t, "the follow is at the end", func() bool { return p.AtEnd() == 1 })
 		for i := range 7 {
 			p.Write(fmt.Sprintf("%d before", i))
 			s.want(fmt.Sprintf("%d before\n", i))

@@ -168,6 +168,9 @@ func testRotate(t *testing.T, e *logsEnv) {
 	p.Write("one")
 	s := e.follow(t, p, corev1.PodLogOptions{})
 	s.want("one\n")
+	if e.form != testenv.InMemory {
+		eventually(t, "the follow is at the end", func() bool { return p.AtEnd() == 1 })
+	}
 	p.Write("two")
 	p.Rotate()
 	equal(t, e.read(t, p, corev1.PodLogOptions{}), "")

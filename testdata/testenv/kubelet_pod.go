@@ -328,6 +328,19 @@ func (p *Pod) Followers() int {
 	return len(p.open)
 }
 
+// AtEnd is how many follows of the pod's logs on disk have come to the end of the file. Before that
+// they do not notice a rotation.
+func (p *Pod) AtEnd() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for f := range p.open {
+		if f.atEnd.Load() {
+			n++
+		}
+	}
+	return n
+}
+
 // Sent is how many bytes the latest request for the pod's logs has been sent.
 // It stands still while the reader holds the kubelet back. 0: there was none.
 func (p *Pod) Sent() int64 {
