@@ -42,9 +42,9 @@ type appLog struct {
 	uids    map[types.UID]bool
 	targets []podContainer
 	// noted is what is told of pods that are not targets, with their names.
-	noted map[string][]string
-	opened  time.Time
-	lease   *lease
+	noted  map[string][]string
+	opened time.Time
+	lease  *lease
 }
 
 // podContainer is a container whose log is read.

@@ -30,8 +30,8 @@ import (
 
 // Kubelet stands in for the kubelet of one node: the API server proxies
 // requests for the logs of the node's pods to it. What it answers are lines
-// that the test wrote to a [Pod]: they lie in files as containerd or CRI-O
-// writes them, see [LogForm], and the kubelet's own code reads those. Some of
+// that the test wrote to a [Pod]. They lie in memory, or in files as containerd or
+// CRI-O writes them, see [LogForm], and the kubelet's own code reads those. Some of
 // what follows from that:
 //
 //   - A long line lies in the log as several records, each with its own time.

@@ -18,7 +18,7 @@ import (
 // node is a kubelet of the test's own.
 func (e *logsEnv) node(t *testing.T, name string) *logsEnv {
 	t.Helper()
-	return &logsEnv{cluster: e.cluster, kubelet: startKubelet(t, e.cluster, name), client: e.client}
+	return &logsEnv{cluster: e.cluster, kubelet: startKubelet(t, e.cluster, name), client: e.client, form: e.form}
 }
 
 func (e *logsEnv) crio(t *testing.T) *testenv.Pod {

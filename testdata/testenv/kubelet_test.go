@@ -41,7 +41,7 @@ func startLogs(t *testing.T, c *testenv.Cluster) *logsEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &logsEnv{cluster: c, kubelet: startKubelet(t, c, "node-1"), client: set}
+	return &logsEnv{cluster: c, kubelet: startKubelet(t, c, "node-1"), client: set, form: testenv.Containerd}
 }
 
 func startKubelet(t *testing.T, c *testenv.Cluster, name string) *testenv.Kubelet {
