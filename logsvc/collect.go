@@ -277,14 +277,14 @@ func (c *collector) bodyOf(e *encoder, lines []keptLine) ([]byte, error) {
 
 // get reads the last lines, and makes the answer.
 func (s *Service) get(ctx context.Context, req *logRequest) (answer *nats.Msg, lines int64, err error) {
-	ctx, stop := req.inTime(ctx, "Kubernetes did not answer")
+	ctx, stop := s.inTime(ctx, req, "Kubernetes did not answer")
 	defer stop()
 	defer func() {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			err = cause
 		}
 	}()
-	req.query.Until = req.arrived.Add(readTime)
+	req.query.Until = req.arrived.Add(s.times.read)
 	source, err := s.source.Open(ctx, req.query)
 	if err != nil {
 		return nil, 0, err

@@ -30,6 +30,7 @@ func TestConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			service.BePatient(patience)
 			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 			defer cancel()
 			done := make(chan error, 1)

@@ -60,6 +60,7 @@ func try(t *testing.T, s *server.Server, wait time.Duration) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	service.BePatient(patience)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()

@@ -2,7 +2,6 @@ package logsvc
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,18 +55,6 @@ type logRequest struct {
 
 func newRequest(op subjects.LogOp, app subjects.AppID, r *request.Request) *logRequest {
 	return &logRequest{op: op, reply: r.Reply, arrived: r.Arrived, query: Query{App: app, Tail: -1}, format: subjects.LogFormatText, end: end503}
-}
-
-// answerTime is how long after its arrival a request has its first answer, all of a get, or its refusal,
-// at the latest: the stock client gives up after 5 s. readTime is the part of it for reading.
-const (
-	answerTime = 3500 * time.Millisecond
-	readTime   = 3 * time.Second
-)
-
-// inTime returns a context that ends when the answer is due. The text says which answer did not come until then.
-func (r *logRequest) inTime(ctx context.Context, text string) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, r.arrived.Add(answerTime), request.Errorf(subjects.CodeDeadlineExceeded, "%s within %s", text, answerTime))
 }
 
 // far reports whether the reader is in another account.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +34,14 @@ type Config struct {
 	MaxReply int64
 }
 
+// times are counted from the arrival of a request; tests lengthen them.
+type times struct {
+	// answer is when its first answer, all of a get, or its refusal is there at the latest: the stock
+	// client gives up after 5 s.
+	answer time.Duration
+	read   time.Duration // when a get stops to read
+}
+
 // Service answers log requests. Make one with New.
 type Service struct {
 	cfg      Config
@@ -47,6 +56,7 @@ type Service struct {
 	turns    *request.Limiter // for matching expressions
 	memory   memoryUse        // of all streams
 	encoding chan struct{}    // holds one token for each batch that is being encoded
+	times    times
 
 	mu      sync.Mutex
 	refused int    // requests that were answered with an error
@@ -66,6 +76,7 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 		slots:    request.NewLimiter(request.Limit{Option: "max-log-streams", What: "log requests", Max: cfg.MaxStreams}),
 		turns:    match.NewTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		times:    times{answer: 3500 * time.Millisecond, read: 3 * time.Second},
 	}
 	s.metrics = newMetrics(reg, func() float64 { return float64(s.slots.Usage().Active) }, cfg.MaxStreams)
 	return s, nil
@@ -156,7 +167,7 @@ func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.R
 // answer serves a request once it has its slot, until ctx is done.
 func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, req *logRequest, body []byte) (result string) {
 	end := ending{target: req.reply}
-	first, stop := req.inTime(ctx, "the service did not get to the request")
+	first, stop := s.inTime(ctx, req, "the service did not get to the request")
 	defer stop()
 	slot, err := turn.Wait(first)
 	if err != nil {
@@ -166,6 +177,13 @@ func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, req *
 		slot.Release() // before the requester receives the end
 	}
 	return s.finish(serving, req, end, err)
+}
+
+// inTime returns a context that ends when the answer to a request is due. The text says what did not happen until
+// then.
+func (s *Service) inTime(ctx context.Context, req *logRequest, text string) (context.Context, context.CancelFunc) {
+	limit := s.times.answer
+	return context.WithDeadlineCause(ctx, req.arrived.Add(limit), request.Errorf(subjects.CodeDeadlineExceeded, "%s within %s", text, limit))
 }
 
 // serve serves a request without the end of its answer. first ends when the answer is due.

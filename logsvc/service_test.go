@@ -115,6 +115,7 @@ func serveOn(t *testing.T, s *server.Server, own, reader *nats.Conn, source logs
 	if err != nil {
 		t.Fatal(err)
 	}
+	service.BePatient(patience)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()

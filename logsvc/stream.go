@@ -159,7 +159,7 @@ func (s *stream) listen(end context.CancelCauseFunc) (unsubscribe func(), err er
 
 // open finds the log. The requester of a tail gets a note when that takes long.
 func (s *stream) open(ctx context.Context) (LogStream, error) {
-	ctx, stop := s.req.inTime(ctx, "Kubernetes did not answer")
+	ctx, stop := s.inTime(ctx, s.req, "Kubernetes did not answer")
 	defer stop()
 	var waiting errgroup.Group
 	opened := make(chan struct{})
