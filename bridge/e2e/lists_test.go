@@ -108,7 +108,16 @@ func (w *apartWorld) launchApart(limits watch.Limits) *running {
 	return r
 }
 
-// changesUnseen changes the apps of TestListsApart in every way.
+// launchChanging starts a bridge with the apps of changesUnseen. All of them are published up to seen.
+func launchChanging(t *testing.T, limits watch.Limits) (w *apartWorld, r *running, seen uint64) {
+	t.Helper()
+	w = newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
+	r = w.launchApart(limits)
+	w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
+	return w, r, w.lastSequence()
+}
+
+// changesUnseen changes the apps of launchChanging in every way.
 func (w *apartWorld) changesUnseen() {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -189,10 +198,7 @@ func TestListsApart(t *testing.T) {
 		} {
 			t.Run(test.name+" "+order, func(t *testing.T) {
 				t.Parallel()
-				w := newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
-				r := w.launchApart(test.limits)
-				w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
-				seen := w.lastSequence()
+				w, r, seen := launchChanging(t, test.limits)
 
 				held := w.holdLists()
 				w.proxy.ExpireWatches()
@@ -213,10 +219,7 @@ func TestListsApart(t *testing.T) {
 // for long. No state of an app that is gone is published meanwhile.
 func TestServicesListedLate(t *testing.T) {
 	t.Parallel()
-	w := newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
-	r := w.launchApart(watch.Limits{NoBookmark: time.Hour})
-	w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
-	seen := w.lastSequence()
+	w, r, seen := launchChanging(t, watch.Limits{NoBookmark: time.Hour})
 	held := w.holdLists()
 	w.proxy.ExpireWatches()
 	held.waitArrived()
@@ -249,10 +252,7 @@ func (w *apartWorld) netDifferences(after uint64) {
 // together.
 func TestSessionFindsAllInformersBehind(t *testing.T) {
 	t.Parallel()
-	w := newApartWorld(t, "gone", "scaled", "replaced", "rolled", "recreated")
-	r := w.launchApart(watch.Limits{NoProgress: time.Second, NoBookmark: time.Hour})
-	w.waitFor(0, "created gone", "created scaled", "created replaced", "created rolled", "created recreated")
-	seen := w.lastSequence()
+	w, r, seen := launchChanging(t, watch.Limits{NoProgress: time.Second, NoBookmark: time.Hour})
 	w.proxy.FreezeOpenWatches()
 	w.changesUnseen()
 	must[any](t)(nil, w.js.DeleteStream(t.Context(), "KV_"+subjects.DefaultBucket)) // the session ends
