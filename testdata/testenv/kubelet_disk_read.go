@@ -91,7 +91,7 @@ func (r *logResponse) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// trapped tells whether the request breaks off inside this line.
+// trapped reports whether the request breaks off inside this line.
 func (f *follower) trapped(text []byte) bool {
 	trap := f.trapLine.Load()
 	if trap == nil {
@@ -125,7 +125,7 @@ func (r *containerRuntime) ContainerStatus(_ context.Context, id string, _ bool)
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: state}}, nil
 }
 
-// sleep tells whether it could sleep to the end.
+// sleep reports whether it could sleep to the end.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true

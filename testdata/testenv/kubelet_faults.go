@@ -4,18 +4,31 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 )
 
-// obstacle is what stands between a request and its answer. Whoever has one
-// guards it with a mutex.
+// obstacle is what stands between requests and their answers: those for all pods of a [Kubelet], or for
+// one [Pod].
 type obstacle struct {
+	guard sync.Mutex
+	faults
+}
+
+// faults are the settings of an obstacle.
+type faults struct {
 	hung    chan struct{} // closed when requests no longer hang; nil: they do not
 	silent  chan struct{} // closed when answers go on; nil: they do
 	refuse  int           // HTTP status; 0: none
 	delay   time.Duration
 	pause   time.Duration
 	records int // after which an answer ends; 0: it does not
+}
+
+func (o *obstacle) look() faults {
+	o.guard.Lock()
+	defer o.guard.Unlock()
+	return o.faults
 }
 
 // hindrance is what has become of the obstacles of a request.
@@ -39,33 +52,33 @@ func toggle(c *chan struct{}, on bool) {
 
 // Hang has new requests wait before anything of their answer is sent, until it
 // is taken back; those that wait are then served. Open follows are not touched.
-func (k *Kubelet) Hang(on bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	toggle(&k.hung, on)
+func (o *obstacle) Hang(on bool) {
+	o.guard.Lock()
+	defer o.guard.Unlock()
+	toggle(&o.hung, on)
 }
 
 // Silence has new requests wait after the header of their answer, before the
 // first byte of the log, until it is taken back.
-func (k *Kubelet) Silence(on bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	toggle(&k.silent, on)
+func (o *obstacle) Silence(on bool) {
+	o.guard.Lock()
+	defer o.guard.Unlock()
+	toggle(&o.silent, on)
 }
 
 // Slow has new requests wait so long before anything of their answer is sent,
 // and before each record of the log. Zero: not at all.
-func (k *Kubelet) Slow(first, each time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.delay, k.pause = first, each
+func (o *obstacle) Slow(first, each time.Duration) {
+	o.guard.Lock()
+	defer o.guard.Unlock()
+	o.delay, o.pause = first, each
 }
 
 // Refuse answers new requests with an HTTP status, until it is taken back with 0.
-func (k *Kubelet) Refuse(status int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.refuse = status
+func (o *obstacle) Refuse(status int) {
+	o.guard.Lock()
+	defer o.guard.Unlock()
+	o.refuse = status
 }
 
 // RefuseConnections ends all requests, and refuses new connections until it is
@@ -81,40 +94,11 @@ func (k *Kubelet) RefuseConnections(ctx context.Context, on bool) error {
 	return nil
 }
 
-// Hang has new requests for the pod's logs wait, as [Kubelet.Hang] does for all.
-func (p *Pod) Hang(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	toggle(&p.hung, on)
-}
-
-// Silence is [Kubelet.Silence] for the pod's logs.
-func (p *Pod) Silence(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	toggle(&p.silent, on)
-}
-
-// Slow is [Kubelet.Slow] for the pod's logs.
-func (p *Pod) Slow(first, each time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay, p.pause = first, each
-}
-
-// Refuse answers new requests for the pod's logs with an HTTP status, until it
-// is taken back with 0.
-func (p *Pod) Refuse(status int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuse = status
-}
-
 // EndAfter ends new requests for the pod's logs after so many records, until it
 // is taken back with 0. It does nothing to a log in memory.
 func (p *Pod) EndAfter(records int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.guard.Lock()
+	defer p.guard.Unlock()
 	p.records = records
 }
 
@@ -130,17 +114,12 @@ func refusal(status int) string {
 	}
 }
 
-// hinder has a request wait for as long as requests hang or are slow, and tells what else is in its
+// hinder has a request wait for as long as requests hang or are slow, and returns what else is in its
 // way. A pod's own obstacle goes second. The error is the context's.
 func (k *Kubelet) hinder(ctx context.Context, p *Pod) (hindrance, error) {
 	var delayed time.Duration
 	for {
-		k.mu.Lock()
-		all := k.obstacle
-		k.mu.Unlock()
-		p.mu.Lock()
-		own := p.obstacle
-		p.mu.Unlock()
+		all, own := k.look(), p.look()
 		hung := all.hung
 		if hung == nil {
 			hung = own.hung
@@ -171,7 +150,7 @@ func (k *Kubelet) hinder(ctx context.Context, p *Pod) (hindrance, error) {
 	}
 }
 
-// pass waits until answers go on, and tells whether they do.
+// pass waits until answers go on, and reports whether they do.
 func (h hindrance) pass(ctx context.Context) bool {
 	if h.silent == nil {
 		return true

@@ -57,7 +57,7 @@ func testFollow(t *testing.T, e *logsEnv) {
 	}
 }
 
-// A follow without existing lines begins at the end that its reader finds: nothing tells when that is.
+// A follow without existing lines begins at the end that its reader finds: nothing shows when that is.
 func testFollowFromEnd(t *testing.T, e *logsEnv) {
 	p := e.pod(t)
 	p.Write("old")

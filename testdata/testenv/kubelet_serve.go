@@ -30,7 +30,7 @@ type follower struct {
 	instance *instance
 	path     string                 // of the log's file
 	trapLine atomic.Pointer[string] // the line in which it is cut
-	atEnd    atomic.Bool            // the reader has come to the end of the file, and is told of changes
+	atEnd    atomic.Bool            // the reader has come to the end of the file, and notices changes
 
 	// Of a log in memory alone.
 	memory *memoryLog

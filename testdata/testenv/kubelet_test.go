@@ -182,31 +182,7 @@ func TestKubelet(t *testing.T) {
 	e := startLogs(t, start(t, testenv.Options{NoCRDs: true})) // one test stops the API server
 	// One group, whose end is awaited: what comes after it disturbs all.
 	t.Run("each", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *logsEnv){
-			"read":      testRead,
-			"since":     testSince,
-			"bytes":     testBytes,
-			"huge line": testHugeLine,
-			"follow":    testFollow,
-			"from end":  testFollowFromEnd,
-			"restart":   testRestart,
-			"waiting":   testWaiting,
-			"finish":    testFinish,
-			"delete":    testDelete,
-			"rotate":    testRotate,
-			"cut line":  testCutLine,
-			"obstacles": testObstacles,
-			"slow":      testSlowReader,
-			"labels":    testLabels,
-			"kubectl":   testKubectl,
-			"forms":     testForms,
-			"records":   testRecords,
-			"clock":     testClock,
-			"rotations": testRotations,
-			"early":     testEarlyRotation,
-			"gone":      testGone,
-			"faults":    testFaults,
-		} {
+		run := func(name string, e *logsEnv, test func(*testing.T, *logsEnv)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				test(t, e)
@@ -228,10 +204,24 @@ func TestKubelet(t *testing.T) {
 			"obstacles": testObstacles,
 			"slow":      testSlowReader,
 		} {
-			t.Run("in memory "+name, func(t *testing.T) {
-				t.Parallel()
-				test(t, &memory)
-			})
+			run(name, e, test)
+			run("in memory "+name, &memory, test)
+		}
+		for name, test := range map[string]func(*testing.T, *logsEnv){
+			"waiting":   testWaiting,
+			"finish":    testFinish,
+			"delete":    testDelete,
+			"labels":    testLabels,
+			"kubectl":   testKubectl,
+			"forms":     testForms,
+			"records":   testRecords,
+			"clock":     testClock,
+			"rotations": testRotations,
+			"early":     testEarlyRotation,
+			"gone":      testGone,
+			"faults":    testFaults,
+		} {
+			run(name, e, test)
 		}
 	})
 	t.Run("all at once", func(t *testing.T) { testAllAtOnce(t, e) })

@@ -67,7 +67,7 @@ type Record struct {
 }
 
 // Write has the app's container write lines, each stamped with the node's time and, unless the test
-// sets its clock, later than the line before; see [LogForm] for CRI-O. It tells whether the container
+// sets its clock, later than the line before; see [LogForm] for CRI-O. It reports whether the container
 // runs; if not, nothing is written.
 func (p *Pod) Write(lines ...string) bool { return p.WriteTo(p.app.name, lines...) }
 
