@@ -36,9 +36,7 @@ type Config struct {
 
 // times are counted from the arrival of a request; tests lengthen them.
 type times struct {
-	// answer is when its first answer, all of a get, or its refusal is there at the latest: the stock
-	// client gives up after 5 s.
-	answer time.Duration
+	answer time.Duration // request.AnswerTime; all of a get is there by then
 	read   time.Duration // when a get stops to read
 }
 
@@ -76,7 +74,7 @@ func New(cfg Config, source LogStreamer, requests, nc *nats.Conn, log *zap.Logge
 		slots:    request.NewLimiter(request.Limit{Option: "max-log-streams", What: "log requests", Max: cfg.MaxStreams}),
 		turns:    match.NewTurns(),
 		encoding: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		times:    times{answer: 3500 * time.Millisecond, read: 3 * time.Second},
+		times:    times{answer: request.AnswerTime, read: 3 * time.Second},
 	}
 	s.metrics = newMetrics(reg, func() float64 { return float64(s.slots.Usage().Active) }, cfg.MaxStreams)
 	return s, nil

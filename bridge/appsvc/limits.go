@@ -15,9 +15,6 @@ const (
 	// queueTimeout bounds the wait of a request for its turn. Most clients wait 2 to 5 s for an
 	// answer, so nobody would read a later one.
 	queueTimeout = 2 * time.Second
-	// answerTimeout bounds a read and a write from the arrival of the request on, with all that it
-	// waits for: every answer is there within 4 s, and the nats CLI waits 5 s.
-	answerTimeout = 3500 * time.Millisecond
 	// goneTimeout is how long a deploy waits for the end of a Service that is being deleted, and
 	// goneInterval the time between two tries.
 	goneTimeout  = 2500 * time.Millisecond

@@ -21,7 +21,7 @@ const (
 // and then by their Knative Services.
 const maxOrderedName = 256
 
-// order is how a list is sorted. The apps that it does not tell apart, and those of an empty order,
+// order is how a list is sorted. The apps that are equal by it, and those of an empty order,
 // are in the order of their Knative Services, by namespace and name.
 type order []sortKey
 

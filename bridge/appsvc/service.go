@@ -52,7 +52,7 @@ func New(cfg Config, cache Cache, kube *rest.Config, nc *nats.Conn, log *zap.Log
 	}
 	s := &Service{
 		cfg: cfg, names: names, cache: cache, nc: nc, log: log,
-		limits: newLimits(cfg), requesters: newRequesters(nc), timeouts: timeouts{queueTimeout, answerTimeout, answerTimeout, cacheTimeout},
+		limits: newLimits(cfg), requesters: newRequesters(nc), timeouts: timeouts{queueTimeout, request.AnswerTime, request.AnswerTime, cacheTimeout},
 		check: kservice.Check,
 	}
 	s.metrics = newMetrics(reg, s.limits)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/nats-io/nats.go"
@@ -50,6 +51,10 @@ func CheckReply(inboxPrefix, reply string) string {
 	}
 	return ""
 }
+
+// AnswerTime is how long after its arrival a request has its first answer, or its refusal, at the latest,
+// with all that it waits for: there is one within 4 s, and the nats CLI waits 5 s.
+const AnswerTime = 3500 * time.Millisecond
 
 // MinReply is the least limit for MaxReply: an error, with its text in the body and in a header, is
 // smaller.

@@ -41,7 +41,7 @@ type appLog struct {
 	// uids of the Knative Service: more than one when the app is deployed again during a follow.
 	uids    map[types.UID]bool
 	targets []podContainer
-	// noted is what is told of pods that are not targets, with their names.
+	// noted are the names of the pods that are not targets, by the text of their note.
 	noted  map[string][]string
 	opened time.Time
 	lease  *lease
