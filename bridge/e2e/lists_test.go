@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -287,6 +288,39 @@ func TestSessionListsAnAppThatGoes(t *testing.T) {
 	w.publishLast(seen)
 	if got := storyOf(w.events(seen)); got["goes"] != "" || got["stays"] != "" {
 		t.Errorf("got %q, want no event but of the last app", got)
+	}
+}
+
+// The watch of Revisions stays behind that of Knative Services while an app is deleted and created
+// again: the first Revision of the new object has the name of the former one's, whose count is not its.
+func TestRevisionOfFormerObject(t *testing.T) {
+	t.Parallel()
+	w := newApartWorld(t, "again")
+	former := w.services["again"]
+	must[*servingv1.Service](t)(w.Ready(t.Context(), former, "", 3))
+	w.launchApart(watch.Limits{NoBookmark: time.Hour})
+	w.waitFor(0, "created again")
+	seen := w.lastSequence()
+	w.proxy.SwallowEvents(math.MaxInt, func(kind, _, _ string) bool { return kind == "Revision" })
+	must[any](t)(nil, w.Delete(t.Context(), former))
+	must[any](t)(nil, w.DeleteRevision(t.Context(), former))
+	w.unpod("again")
+	w.up("again", w.create(w.app("again")), 1, "b")
+	says := func(text string) {
+		t.Helper()
+		eventually(t, "an event says "+text, func() error {
+			if story := storyOf(w.events(seen))["again"]; !strings.Contains(story, text) {
+				return fmt.Errorf("got %q", story)
+			}
+			return nil
+		})
+	}
+	says("IMAGE_PULL_ERROR") // so the Service has named its Revision
+	w.proxy.SwallowEvents(0, nil)
+	must[*servingv1.Revision](t)(w.Scale(t.Context(), w.services["again"], 2))
+	says("x2 IMAGE_PULL_ERROR")
+	if story := storyOf(w.events(seen))["again"]; strings.Contains(story, "x3") {
+		t.Errorf("got %q: the former object had 3 replicas", story)
 	}
 }
 

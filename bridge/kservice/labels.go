@@ -26,12 +26,12 @@ const (
 	AnnotationSpecSHA = "flyte.org/spec-sha"
 )
 
-// Labels that Knative puts on pods.
+// Labels that Knative puts on Revisions and pods.
 const (
 	// LabelService is the name of the Knative Service that a pod, or a Revision, belongs to.
 	LabelService = serving.ServiceLabelKey
-	// LabelServiceUID is the uid of the Knative Service that a pod belongs to. Names fold, uids do
-	// not.
+	// LabelServiceUID is the uid of the Knative Service that a pod, or a Revision, belongs to. Names
+	// fold, uids do not.
 	LabelServiceUID = serving.ServiceUIDLabelKey
 	LabelRevision   = serving.RevisionLabelKey // the Revision that a pod belongs to
 	// LabelGeneration is the number of that Revision: later ones have higher ones.

@@ -3,6 +3,8 @@ package kservice
 import (
 	"maps"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Trim is the transform of an informer: it drops the parts of an object that this package does not
@@ -11,7 +13,8 @@ import (
 //
 // Of a Service it keeps the labels and annotations that this package reads, and the last time of
 // the managed fields as LastChange. Of a Revision it drops labels, annotations, owners,
-// finalizers and managed fields. It returns other objects, such as tombstones, unchanged. The error is always nil.
+// finalizers and managed fields, and keeps the uid of its Service as Owner. It returns other
+// objects, such as tombstones, unchanged. The error is always nil.
 func Trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *Service:
@@ -24,6 +27,9 @@ func Trim(obj any) (any, error) {
 		keepOnly(&o.Labels, KeepsLabel)
 		keepOnly(&o.Annotations, KeepsAnnotation)
 	case *Revision:
+		if uid := o.Labels[LabelServiceUID]; uid != "" {
+			o.Owner = OwnerOf(types.UID(uid))
+		}
 		if o.ManagedFields != nil || o.Labels != nil || o.Annotations != nil || o.OwnerReferences != nil || o.Finalizers != nil {
 			o.ManagedFields, o.Labels, o.Annotations, o.OwnerReferences, o.Finalizers = nil, nil, nil, nil, nil
 		}

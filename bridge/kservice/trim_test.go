@@ -72,11 +72,12 @@ func TestTrimServiceOfOthers(t *testing.T) {
 func TestTrimRevision(t *testing.T) {
 	rev := sampleRevision()
 	rev.Annotations = map[string]string{"a": "b"}
-	rev.Labels = map[string]string{kservice.LabelService: "n-p-d"}
+	rev.Labels = map[string]string{kservice.LabelService: "n-p-d", kservice.LabelServiceUID: "u1"}
 	rev.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	rev.OwnerReferences = []metav1.OwnerReference{{Name: "n-p-d"}}
 	rev.Finalizers = []string{"f"}
 	want := sampleRevision()
+	want.Owner = kservice.OwnerOf("u1")
 	for range 2 {
 		if _, err := kservice.Trim(rev); err != nil {
 			t.Fatal(err)

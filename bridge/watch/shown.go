@@ -131,11 +131,16 @@ func (s *Shown) removeRevision(key types.NamespacedName, last *kservice.Revision
 	s.versions[KindRevision].note(key.Namespace, last.ResourceVersion)
 }
 
-// revisionOf is the Revision that a Service names, nil while there is none.
+// revisionOf is the Revision that a Service names, nil while there is none. One of another Service is
+// none: the watches of the two kinds may be on either side of a deletion.
 func (s *Shown) revisionOf(svc *app.CachedService) *kservice.Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.LatestReadyRevisionName}]
+	rev := s.revisions[types.NamespacedName{Namespace: svc.Namespace, Name: svc.LatestReadyRevisionName}]
+	if rev == nil || !rev.BelongsTo(svc.UID) {
+		return nil
+	}
+	return rev
 }
 
 // index keeps users in step with the Revision that an object names. mu must be locked.

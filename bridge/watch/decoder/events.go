@@ -111,7 +111,6 @@ func (s *scanner) new(kind string) runtime.Object {
 	if kind == "Revision" {
 		rev := &kservice.Revision{}
 		s.revision(rev)
-		rev.Kind, rev.APIVersion = "", ""
 		return rev
 	}
 	svc := &kservice.Service{}

@@ -43,21 +43,24 @@ func (s *scanner) object(kind string, of *metav1.TypeMeta, metadata, status func
 
 func (s *scanner) service(svc *kservice.Service) {
 	s.object("Service", &svc.TypeMeta,
-		func() { svc.LastChange = s.metadata(&svc.ObjectMeta, kservice.KeepsLabel, kservice.KeepsAnnotation) },
+		func() {
+			labels := func() map[string]string { return s.pairs(kservice.KeepsLabel, s.word) }
+			svc.LastChange = s.metadata(&svc.ObjectMeta, labels, kservice.KeepsAnnotation)
+		},
 		func() { s.serviceStatus(&svc.Status) })
 }
 
 func (s *scanner) revision(rev *kservice.Revision) {
-	s.object("Revision", &rev.TypeMeta,
-		func() {
-			none := func(string) bool { return false }
-			s.metadata(&rev.ObjectMeta, none, none)
-		},
+	var is metav1.TypeMeta
+	owner := func(name string) bool { return name == kservice.LabelServiceUID }
+	none := func(string) bool { return false }
+	s.object("Revision", &is,
+		func() { s.metadata(&rev.ObjectMeta, func() map[string]string { return s.pairs(owner, s.text) }, none) },
 		func() { s.revisionStatus(&rev.Status) })
 }
 
 // metadata reads an ObjectMeta but for its managed fields, of which it returns the newest time.
-func (s *scanner) metadata(meta *metav1.ObjectMeta, label, annotation func(string) bool) (managed time.Time) {
+func (s *scanner) metadata(meta *metav1.ObjectMeta, labels func() map[string]string, annotation func(string) bool) (managed time.Time) {
 	s.fields(func(name []byte) uint {
 		switch string(name) {
 		case "name":
@@ -82,7 +85,7 @@ func (s *scanner) metadata(meta *metav1.ObjectMeta, label, annotation func(strin
 			meta.DeletionTimestamp = &metav1.Time{Time: s.time().Local()}
 			return 1 << 6
 		case "labels":
-			meta.Labels = s.pairs(label, s.word)
+			meta.Labels = labels()
 			return 1 << 7
 		case "annotations":
 			meta.Annotations = s.pairs(annotation, s.text)
