@@ -182,7 +182,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 // observe connects the source to the informers and publishes what they show.
 func (b *Bridge) observe(ctx context.Context, k *watch.Cluster) error {
-	b.status.set("waiting for the informers to sync")
+	b.status.await("waiting for the informers to sync", b.conn.Cause)
 	if err := k.Sync(ctx, b.source); err != nil {
 		if ctx.Err() != nil {
 			return nil

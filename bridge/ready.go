@@ -75,15 +75,27 @@ func (b *Bridge) Ready() error {
 }
 
 // reason is why something is not so, as one line. The zero value is none. Safe for concurrent use.
-type reason struct{ text atomic.Pointer[string] }
+type reason struct{ said atomic.Pointer[said] }
 
-func (r *reason) set(why string) { r.text.Store(&why) }
+type said struct {
+	text  string
+	cause func() *string // the last error of the part that is waited for; nil: none
+}
+
+func (r *reason) set(why string) { r.said.Store(&said{text: why}) }
+
+// await sets a reason that lasts until a part of the bridge is done, and ends with its last error.
+func (r *reason) await(what string, cause func() *string) { r.said.Store(&said{what, cause}) }
 
 func (r *reason) err() error {
-	if why := r.text.Load(); why != nil && *why != "" {
-		return errors.New(*why)
+	why := r.said.Load()
+	switch {
+	case why == nil || why.text == "":
+		return nil
+	case why.cause == nil:
+		return errors.New(why.text)
 	}
-	return nil
+	return errors.New(why.text + because(why.cause()))
 }
 
 func age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }

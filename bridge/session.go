@@ -151,8 +151,8 @@ func (s *session) start(ctx context.Context) error {
 	}
 	s.memory.doubts.mark(snap, s.subjects)
 
-	s.status.set("reading the stream past the bucket")
 	s.projector = s.newProjector(snap)
+	s.status.await("reading the stream past the bucket", s.projector.LastTrouble)
 	s.empty = s.storage.Stream.State.Msgs == 0 && snap.Keys == 0
 	s.group.Go(func() error { return s.projector.Run(ctx, snap) })
 	known := *s.storage // what accepting a reset changes later is no news to the guard
@@ -241,7 +241,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 			s.memory.lived.Store(true)
 		}
 	}
-	s.status.set("publishing the differences between the cluster and the stream")
+	s.status.await("publishing the differences between the cluster and the stream", s.publisher.Trouble)
 	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, app.Watching(s.kube.Namespaces), func() func() {
 		left.Add(1)
 		return finish

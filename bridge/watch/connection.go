@@ -59,6 +59,15 @@ func (c *Connection) Trouble() (what string, since time.Time, why string) {
 	return what, since, why
 }
 
+// Cause is what is wrong with the connection and why, nil if nothing is.
+func (c *Connection) Cause() *string {
+	what, _, why := c.Trouble()
+	if what == "" {
+		return nil
+	}
+	return new(what + ": " + why)
+}
+
 // Answers reports whether the API server answers requests, as far as is known.
 func (c *Connection) Answers() bool {
 	c.mu.Lock()
