@@ -279,11 +279,7 @@ func (c *collector) bodyOf(e *encoder, lines []keptLine) ([]byte, error) {
 func (s *Service) get(ctx context.Context, req *logRequest) (answer *nats.Msg, lines int64, err error) {
 	ctx, stop := s.inTime(ctx, req, "Kubernetes did not answer")
 	defer stop()
-	defer func() {
-		if cause := context.Cause(ctx); err != nil && cause != nil {
-			err = cause
-		}
-	}()
+	defer func() { err = late(ctx, err) }()
 	req.query.Until = req.arrived.Add(s.times.read)
 	source, err := s.source.Open(ctx, req.query)
 	if err != nil {

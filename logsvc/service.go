@@ -1,6 +1,7 @@
 package logsvc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -182,6 +183,15 @@ func (s *Service) answer(ctx, serving context.Context, turn *request.Turn, req *
 func (s *Service) inTime(ctx context.Context, req *logRequest, text string) (context.Context, context.CancelFunc) {
 	limit := s.times.answer
 	return context.WithDeadlineCause(ctx, req.arrived.Add(limit), request.Errorf(subjects.CodeDeadlineExceeded, "%s within %s", text, limit))
+}
+
+// late is the error of a request: that its answer is due if it is, unless Kubernetes said more.
+func late(ctx context.Context, err error) error {
+	failed, ok := errors.AsType[*request.Error](err)
+	if err == nil || ok && failed.Code == subjects.CodeUnavailable {
+		return err
+	}
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // serve serves a request without the end of its answer. first ends when the answer is due.

@@ -179,13 +179,13 @@ func (s *stream) open(ctx context.Context) (LogStream, error) {
 	close(opened)
 	noteErr := waiting.Wait()
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err == nil && noteErr != nil:
+	case err != nil:
+		return nil, late(ctx, err)
+	case noteErr != nil:
 		source.Close()
 		return nil, noteErr
 	}
-	return source, err
+	return source, nil
 }
 
 // announce answers an open with the subject of the stream, and waits for a subscriber.

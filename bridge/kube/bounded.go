@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -26,7 +25,7 @@ func Bounded(cfg *rest.Config) (*rest.Config, error) {
 	if cfg.ExecProvider != nil {
 		source = "the credential plugin " + filepath.Base(cfg.ExecProvider.Command) + " of --kubeconfig"
 	}
-	b := &bounded{errHangs: errors.New(source + " does not answer"), turn: make(chan struct{}, 1)}
+	b := &bounded{errHangs: &HangsError{source}, turn: make(chan struct{}, 1)}
 	inner := rest.CopyConfig(cfg)
 	// client-go puts a plugin around this wrapper: a request that arrives has its credentials.
 	inner.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &authenticated{b, rt} })
@@ -51,10 +50,15 @@ func Bounded(cfg *rest.Config) (*rest.Config, error) {
 	return outer, nil
 }
 
+// HangsError is the error of a request that got no credentials in time.
+type HangsError struct{ source string }
+
+func (e *HangsError) Error() string { return e.source + " does not answer" }
+
 // bounded is the outermost transport.
 type bounded struct {
 	next     http.RoundTripper // adds the credentials
-	errHangs error             // of a request without credentials
+	errHangs *HangsError       // of a request without credentials
 
 	turn  chan struct{} // holds a value while a request gets its credentials
 	mu    sync.Mutex
@@ -96,7 +100,7 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.resp, r.err
 	case <-t.passed:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", b.errHangs, context.Cause(ctx))
+		return nil, b.ended(ctx)
 	case <-limit.C:
 		return nil, b.errHangs
 	}
@@ -110,6 +114,14 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // WrappedRoundTripper returns the transport with the credentials.
 func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
+
+// ended is the error of a request whose context ended before it had its credentials.
+func (b *bounded) ended(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return b.errHangs
+	}
+	return context.Cause(ctx)
+}
 
 // hanging reports whether a request has been getting its credentials for longer than the limit.
 func (b *bounded) hanging() bool {
@@ -152,7 +164,7 @@ func (t *turn) take(ctx context.Context) error {
 		b.note(time.Now())
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", b.errHangs, context.Cause(ctx))
+		return b.ended(ctx)
 	case <-limit.C:
 		return b.errHangs
 	}

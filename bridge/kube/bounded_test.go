@@ -121,7 +121,7 @@ func checkHanging(t *testing.T, p *plugin, pods corev1client.PodInterface) {
 	for range 50 {
 		requests.Go(func() {
 			err := get(t, pods, 300*time.Millisecond)
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the credential plugin plugin of --kubeconfig does not answer") {
+			if hangs, ok := errors.AsType[*HangsError](err); !ok || hangs.Error() != "the credential plugin plugin of --kubeconfig does not answer" {
 				t.Errorf("got %v", err)
 			}
 			if got := ReasonOf(err); got != Unavailable {

@@ -127,7 +127,10 @@ func (src *Source) call(ctx context.Context, project string, do func(context.Con
 // apiError returns the answer to a request that failed with an error of the API server. need is
 // the permission that the request needed.
 func apiError(ctx context.Context, err error, need kube.Right) error {
+	hangs, ok := errors.AsType[*kube.HangsError](err)
 	switch {
+	case ok:
+		return request.Errorf(subjects.CodeUnavailable, "kubernetes: %s", hangs)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return request.Errorf(subjects.CodeDeadlineExceeded, "kubernetes did not answer in time")
 	case ctx.Err() != nil:
