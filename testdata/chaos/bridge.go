@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -57,6 +58,7 @@ type bridge struct {
 type process struct {
 	*testenv.Process
 	noted chan struct{} // closed when its bridge knows that it has ended
+	log   int64         // where in the bridge's log its own begins
 }
 
 func newBridge(w *world, name string, opts worldOptions) (*bridge, error) {
@@ -159,11 +161,15 @@ func (b *bridge) start() error {
 		limit, goLimit := strconv.FormatInt(b.memory>>10, 10), strconv.FormatInt(b.memory/10*9, 10)
 		command = append([]string{"sh", "-c", `ulimit -d "$1" && export GOMEMLIMIT="$2" && shift 2 && exec "$@"`, "sh", limit, goLimit}, command...)
 	}
+	var logged int64
+	if info, err := os.Stat(b.log); err == nil {
+		logged = info.Size()
+	}
 	started, err := b.w.cluster.Run("appbridge-"+b.name, b.log, command[0], command[1:]...)
 	if err != nil {
 		return err
 	}
-	p := &process{started, make(chan struct{})}
+	p := &process{started, make(chan struct{}), logged}
 	b.process = p
 	b.watching.Go(func() { b.watch(p) })
 	return nil
@@ -237,11 +243,18 @@ func (b *bridge) stop() {
 	}
 	if err := p.Stop(stopTimeout); err != nil {
 		var exit *exec.ExitError
-		if !errors.As(p.Exit(), &exit) || exit.ExitCode() != 1 {
+		if !errors.As(p.Exit(), &exit) || exit.ExitCode() != 1 && !b.tooEarly(p, exit) {
 			b.w.fail("bridge %s: %v", b.name, err)
 		}
 	}
 	<-p.noted
+}
+
+// tooEarly reports whether the signal to stop came before the program did anything, and ended it.
+func (b *bridge) tooEarly(p *process, exit *exec.ExitError) bool {
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	info, err := os.Stat(b.log)
+	return ok && status.Signal() == syscall.SIGTERM && err == nil && info.Size() == p.log
 }
 
 // pause has the process stand still, resume go on.
