@@ -54,6 +54,7 @@ type APIProxy struct {
 	swallowed []SwallowedEvent
 	stale     *staleCache
 	gate      ListGate
+	hang      *hanging
 	closed    bool
 }
 
@@ -267,6 +268,10 @@ func (p *APIProxy) HalfOpen() { p.listener.halfOpen() }
 func (p *APIProxy) Heal() {
 	p.mu.Lock()
 	p.freeze, p.dropEnd, p.swallow, p.stale, p.gate = false, false, nil, nil, nil
+	if p.hang != nil {
+		close(p.hang.healed)
+		p.hang = nil
+	}
 	p.mu.Unlock()
 	p.listener.heal()
 }
@@ -303,7 +308,7 @@ func (p *APIProxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	if lists {
 		p.pass(r, resource, false)
 	}
-	resp, err := p.send(r)
+	resp, err := p.hung(r)
 	if lists && !isWatchRequest(r) {
 		p.pass(r, resource, true)
 	}
