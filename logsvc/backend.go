@@ -44,6 +44,8 @@ type Sink interface {
 	// Note sends the reader a note of one line about a replica, or about the app when replica is
 	// empty. The text does not have the name of the replica.
 	Note(ctx context.Context, note subjects.LogNote, replica, text string) error
+	// NoteReplicas sends the reader one note about all of these replicas, like Note.
+	NoteReplicas(ctx context.Context, replicas []string, text string) error
 }
 
 // Line is one line of a log.

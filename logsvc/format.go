@@ -177,18 +177,17 @@ func (e *encoder) replicas(names []string, more int) ([]byte, error) {
 	return e.message(&appv1.TailLogsResponse{Resp: &appv1.TailLogsResponse_Replicas{Replicas: list}})
 }
 
-func (e *encoder) note(replica, text string) ([]byte, error) {
+// note returns the body of a message with a note about replicas, or about the app.
+func (e *encoder) note(replicas []string, text string) ([]byte, error) {
+	worded := collectedNote{text: text, replicas: replicas}.String()
 	if !e.format.Structured() {
-		if replica != "" {
-			text = "replica " + replica + ": " + text
-		}
-		return noteLine(text), nil
+		return noteLine(worded), nil
 	}
-	logs := &appv1.LogLines{StructuredLines: []*appv1.LogLine{{
-		Message: strings.ToValidUTF8(text, "\uFFFD"), Originator: appv1.LogLineOriginator_SYSTEM, ShortPodName: e.short(replica),
-	}}}
-	if replica != "" {
-		logs.ReplicaId = e.replica(replica)
+	line := &appv1.LogLine{Message: strings.ToValidUTF8(worded, "\uFFFD"), Originator: appv1.LogLineOriginator_SYSTEM}
+	logs := &appv1.LogLines{StructuredLines: []*appv1.LogLine{line}}
+	if len(replicas) == 1 { // whose name has a field
+		line.Message, line.ShortPodName = strings.ToValidUTF8(text, "\uFFFD"), e.short(replicas[0])
+		logs.ReplicaId = e.replica(replicas[0])
 	}
 	return e.batches([]*appv1.LogLines{logs})
 }

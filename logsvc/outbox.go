@@ -23,10 +23,11 @@ const (
 type parcel struct {
 	*batch // nil: a note
 
-	note          subjects.LogNote
-	replica, text string
-	replicas      []string // of LogNoteReplicas
-	dropped       int64    // of LogNoteDropped
+	note     subjects.LogNote
+	replica  string // of a batch, and of LogNoteDropped
+	text     string
+	replicas []string // that the note is about, or lists
+	dropped  int64    // of LogNoteDropped
 }
 
 // outbox is the bounded queue of a stream, a Sink. Lines of a replica keep their order. When it is
@@ -188,7 +189,16 @@ func (o *outbox) Replicas(ctx context.Context, names []string) error {
 
 // Note implements Sink.
 func (o *outbox) Note(ctx context.Context, note subjects.LogNote, replica, text string) error {
-	return o.put(ctx, parcel{note: note, replica: replica, text: text})
+	p := parcel{note: note, text: text}
+	if replica != "" {
+		p.replicas = []string{replica}
+	}
+	return o.put(ctx, p)
+}
+
+// NoteReplicas implements Sink.
+func (o *outbox) NoteReplicas(ctx context.Context, replicas []string, text string) error {
+	return o.put(ctx, parcel{note: subjects.LogNoteReplica, replicas: slices.Clone(replicas), text: text})
 }
 
 // put adds a note after all lines.

@@ -116,9 +116,9 @@ func (s *stream) sendNote(ctx context.Context, p parcel) error {
 		if s.req.include != nil || s.req.exclude != nil {
 			why = "this reader or its expression is too slow"
 		}
-		body, err = s.encoder.note(p.replica, n+" lines dropped here, because "+why)
+		body, err = s.encoder.note([]string{p.replica}, n+" lines dropped here, because "+why)
 	default:
-		body, err = s.encoder.note(p.replica, p.text)
+		body, err = s.encoder.note(p.replicas, p.text)
 	}
 	if err != nil {
 		return fmt.Errorf("encode a note: %w", err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,4 +111,45 @@ func TestAnswerWhileAPIServerHangs(t *testing.T) {
 			t.Errorf("%s: got %q and %q", op, got, run.Stderr())
 		}
 	}
+}
+
+// Thirty evicted pods, whose logs the kubelet has no more, are one note of a stream.
+func TestEvictedReplicas(t *testing.T) {
+	t.Parallel()
+	w := sharedWorld(t)
+	id, service := w.app(t)
+	w.pod(t, service, service+"-up").Write("hello")
+	for i := range 30 {
+		pod := w.pod(t, service, fmt.Sprintf("%s-%02d", service, i))
+		if err := pod.Evict(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pod.Refuse(http.StatusNotFound)
+	}
+	who := fmt.Sprintf("# appbridge: replicas %[1]s-00, %[1]s-01, %[1]s-02 and 27 more: ", service)
+	const why = "cannot be read: its kubelet answers 404 Not Found"
+	notes := func(text string) (all []string) {
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "cannot be read") {
+				all = append(all, strings.TrimSpace(line))
+			}
+		}
+		return all
+	}
+	t.Run("no follow", func(t *testing.T) {
+		t.Parallel()
+		got := w.Start(t, "nats req --raw --replies=0 --timeout=1h "+subjectOf(t, subjects.LogTail, id)+` '{"follow": false}'`).Wait()
+		if all := notes(got); len(all) != 1 || all[0] != who+why || !strings.Contains(got, "hello\n") {
+			t.Errorf("got\n%s", got)
+		}
+	})
+	t.Run("follow", func(t *testing.T) {
+		t.Parallel()
+		run := w.Start(t, "nats req --raw --replies=0 --timeout=1h "+subjectOf(t, subjects.LogTail, id)+` '{"follow": true}'`)
+		run.WaitFor(who + "the rest of the log of container app " + why)
+		want := []string{who + why + "; trying again", who + "the rest of the log of container app " + why}
+		if all := notes(run.Interrupt()); !slices.Equal(all, want) {
+			t.Errorf("got %q, want %q", all, want)
+		}
+	})
 }

@@ -128,11 +128,16 @@ func (s *appLog) takeSlots(ctx context.Context) error {
 	return nil
 }
 
+// ended reports whether no container of the pod will run again.
+func (c podContainer) ended() bool {
+	return c.pod.Status.Phase == corev1.PodFailed || c.pod.Status.Phase == corev1.PodSucceeded
+}
+
 // rank orders the pods for which there may be no slot: the lowest is read first.
 func (c podContainer) rank() []int {
 	generation, _ := strconv.Atoi(c.pod.Labels[kservice.LabelGeneration]) // 0 without
 	ended, unready := 0, 1
-	if c.pod.Status.Phase == corev1.PodFailed || c.pod.Status.Phase == corev1.PodSucceeded {
+	if c.ended() {
 		ended = 1
 	}
 	for _, condition := range c.pod.Status.Conditions {

@@ -80,6 +80,10 @@ func (h *heard) Note(_ context.Context, note subjects.LogNote, replica, text str
 	return nil
 }
 
+func (h *heard) NoteReplicas(ctx context.Context, replicas []string, text string) error {
+	return h.Note(ctx, subjects.LogNoteReplica, strings.Join(slices.Sorted(slices.Values(replicas)), ","), text)
+}
+
 func (h *heard) of(pod *testenv.Pod) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -37,18 +37,29 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 		known:  map[types.UID]bool{},
 		active: map[types.UID]*tailer{},
 		done:   make(chan *tailer),
+		ended:  newEndedReplicas(out),
 	}
 	for text, names := range s.noted {
-		if err := noteReplicas(ctx, out, names, text); err != nil {
+		if err := out.NoteReplicas(ctx, names, text); err != nil {
 			return err
 		}
 	}
 	readers := make([]*tailer, len(s.targets))
 	for i, target := range s.targets {
+		to := out
+		if target.ended() {
+			to = run.ended
+			run.ended.add(target.pod.Name)
+		}
 		// When the container had not started yet, all of its log is new.
 		late := run.follow && stateOf(target.pod, target.pod.UID, target.container).current == ""
-		readers[i] = s.newTailer(target, out, late)
-		run.start(ctx, readers[i])
+		readers[i] = s.newTailer(target, to, late)
+	}
+	if len(run.ended.reading) > 0 {
+		g.Go(func() error { return run.ended.run(ctx) })
+	}
+	for _, r := range readers {
+		run.start(ctx, r)
 	}
 	if run.follow {
 		g.Go(func() error { return run.manage(ctx) })
@@ -65,14 +76,6 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 	return request.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, unreadable(first.failure))
 }
 
-// noteReplicas sends one note about replicas.
-func noteReplicas(ctx context.Context, out logsvc.Sink, names []string, text string) error {
-	if len(names) == 1 {
-		return out.Note(ctx, subjects.LogNoteReplica, names[0], text)
-	}
-	return out.Note(ctx, subjects.LogNoteReplica, "", "replicas "+logsvc.NameSome(names)+": "+text)
-}
-
 // streamRun is a stream that runs. Once the first tailers are started, only the goroutine of
 // manage uses it.
 type streamRun struct {
@@ -85,6 +88,7 @@ type streamRun struct {
 	active  map[types.UID]*tailer
 	done    chan *tailer // tailers that have ended
 	deleted bool         // the Knative Service does not belong to this app any more
+	ended   *endedReplicas
 	// full and waiting are set when the reader has the note that there are no slots, or no
 	// replicas.
 	full, waiting bool
@@ -97,6 +101,7 @@ func (run *streamRun) start(ctx context.Context, r *tailer) {
 	run.group.Go(func() error {
 		err := r.run(ctx, run.follow)
 		run.lease.giveBack()
+		run.ended.done(r.target.pod.Name)
 		if err != nil || !run.follow {
 			return err
 		}
