@@ -29,7 +29,7 @@ comma := ,
 PLATFORMS  ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 
 # What lies below testdata is invisible to ./... and is named.
-PACKAGES        := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos histories bench))
+PACKAGES        := ./... $(addprefix ./testdata/,$(addsuffix /...,testenv demo services chaos histories logsoak bench))
 DEPLOY_PACKAGES := $(addprefix ./testdata/,$(addsuffix /...,docs alerts rbac accounts chart))
 LINT_PACKAGES   := $(PACKAGES) $(DEPLOY_PACKAGES) $(addprefix ./testdata/,compat/... compose/... knative/...)
 
@@ -111,6 +111,15 @@ HISTORIES_COUNT ?= 1000
 histories: ## Judge a reader of events by random histories with every fault (HISTORIES_SEED, HISTORIES_COUNT, HISTORIES_READER)
 	@go build -buildvcs=false -o bin/histories ./testdata/histories
 	bin/histories --seed $(HISTORIES_SEED) --count $(HISTORIES_COUNT) --resume 1s $(HISTORIES_ARGS) $(if $(HISTORIES_READER),-- $(HISTORIES_READER))
+
+# LOG_SOAK_ARGS: more flags of bin/logsoak (bin/logsoak --help), such as --seed 7, --form crio,
+# --without bridge,nats.
+SECONDS ?= 600
+LOG_SOAK_ARGS ?=
+.PHONY: log-soak
+log-soak: cluster-bin ## Follow logs while all that befalls logs happens, and compare each line (SECONDS, default 600; LOG_SOAK_ARGS)
+	@go build -buildvcs=false -o bin/logsoak ./testdata/logsoak
+	@exec bin/logsoak --seconds $(SECONDS) $(LOG_SOAK_ARGS)
 
 # Tests wait more than they compute: three packages at a time and six tests of each keep two cores
 # busy. The packages that take longest begin first. `make lint` runs vet, and a debugger needs no
