@@ -206,9 +206,16 @@ else
 	$(benchstat) bin/bench.out/base.txt bin/bench.out/new.txt
 endif
 
+BENCHTIME ?= 5x
+
 .PHONY: bench-go
 bench-go: ## Run the benchmarks of Go: decoding, conversion, encoding, log lines
 	go test -run='^$$' -bench=. -benchmem -timeout=30m $(TESTFLAGS) ./...
+
+# Nothing else may run on the machine meanwhile.
+.PHONY: bench-logs
+bench-logs: cluster-bin ## Measure logs beside kubectl and stern: throughput, processor time, and how long a line takes that is written meanwhile (BENCHTIME, default 5x)
+	@bin=$$(testdata/cluster/build.sh stern) && go test -run='^$$' -bench='^Benchmark(Logs|Live)$$' -benchtime=$(BENCHTIME) -timeout=30m $(TESTFLAGS) ./logsvc/e2e -stern "$$bin/stern"
 
 # The wire's names are spelled out in package subjects alone: one place to read, one to change.
 .PHONY: lint

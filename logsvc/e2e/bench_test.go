@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -22,14 +23,17 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
+// stern is compared as well where its path is given.
+var stern = flag.String("stern", "", "the path of stern, which BenchmarkLogs and BenchmarkLive compare as well") //nolint:gochecknoglobals // a flag
+
 // million is how many lines the benchmarks read at a time.
 const million = 1_000_000
 
 // BenchmarkLogs reads the same log of a million lines of 120 bytes with
-// `appbridge logs` and with `kubectl logs`, one after the other, and compares:
+// `appbridge logs`, with `kubectl logs` and with stern, one after the other, and compares:
 // kubectl is the limit, since appbridge reads through the same API server. The
 // processor time of appbridge is that of the client, of the bridge and of the NATS
-// server in it; what the API server needs is not in it, nor in kubectl's.
+// server in it; what the API server needs is not in it, nor in that of the others.
 func BenchmarkLogs(b *testing.B) {
 	w := sharedWorld(b)
 	id, service := w.app(b)
@@ -37,23 +41,44 @@ func BenchmarkLogs(b *testing.B) {
 	if !pod.FillPast(million, 100*time.Microsecond, numbered) {
 		b.Fatal("the pod does not run")
 	}
-	var ours, theirs, oursCPU, theirsCPU time.Duration
+	readers := map[string][]string{
+		"appbridge": {"appbridge", "logs", id.String(), "--tail", strconv.Itoa(million)},
+		"kubectl":   {"kubectl", "logs", "--namespace", testenv.DefaultNamespace, pod.Name(), "--container", "app"},
+	}
+	if *stern != "" {
+		readers["stern"] = sternOf(pod, "--no-follow")
+		c, _, err := w.readLines(b.Context(), *stern, readers["stern"][1:]...)
+		if err != nil || c.wrong != nil || c.next != million {
+			b.Fatalf("stern prints %d lines: %v, %v", c.next, c.wrong, err)
+		}
+	}
+	took, cpu := map[string]time.Duration{}, map[string]time.Duration{}
 	for b.Loop() {
-		before := processorTime(b, w.bridge.PID())
-		took, cpu := w.discard(b, "appbridge", "logs", id.String(), "--tail", strconv.Itoa(million))
-		ours += took
-		oursCPU += cpu + processorTime(b, w.bridge.PID()) - before
-		took, cpu = w.discard(b, "kubectl", "logs", "--namespace", testenv.DefaultNamespace, pod.Name(), "--container", "app")
-		theirs += took
-		theirsCPU += cpu
+		for name, command := range readers {
+			before := processorTime(b, w.bridge.PID())
+			t, c := w.discard(b, command[0], command[1:]...)
+			took[name] += t
+			cpu[name] += c
+			if name == "appbridge" {
+				cpu[name] += processorTime(b, w.bridge.PID()) - before
+			}
+		}
 	}
 	lines := float64(b.N) * million
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(lines/ours.Seconds(), "lines/s")
-	b.ReportMetric(lines/theirs.Seconds(), "kubectl-lines/s")
-	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "of-kubectl")
-	b.ReportMetric(oursCPU.Seconds()/float64(b.N), "cpu-s/Mlines")
-	b.ReportMetric(theirsCPU.Seconds()/float64(b.N), "kubectl-cpu-s/Mlines")
+	b.ReportMetric(took["kubectl"].Seconds()/took["appbridge"].Seconds(), "of-kubectl")
+	for name := range readers {
+		b.ReportMetric(lines/took[name].Seconds(), name+"-lines/s")
+		b.ReportMetric(cpu[name].Seconds()/float64(b.N), name+"-cpu-s/Mlines")
+	}
+}
+
+// sternOf is stern for the log of one pod, without what it adds to lines.
+func sternOf(pod *testenv.Pod, more ...string) []string {
+	return append([]string{
+		*stern, "--namespace", testenv.DefaultNamespace, "--container", "app", "--output", "raw", "--only-log-lines", "--color", "never",
+		"^" + pod.Name() + "$",
+	}, more...)
 }
 
 // BenchmarkStreams reads ten million lines, a million at a time as one stream, and
@@ -107,8 +132,8 @@ func BenchmarkStreams(b *testing.B) {
 	b.ReportMetric(one.Seconds()/hundred.Seconds(), "hundred-of-one")
 }
 
-// BenchmarkLive follows the same log with `appbridge logs`, with the stock nats CLI and with
-// `kubectl logs`, all at one time, and measures how long it takes from the write of a line until
+// BenchmarkLive follows the same log with `appbridge logs`, with the stock nats CLI, with
+// `kubectl logs` and with stern, all at one time, and measures how long it takes from the write of a line until
 // each of them prints it. The lines are further apart than the service gathers a busy log's.
 func BenchmarkLive(b *testing.B) {
 	const lines = 200 // of one iteration
@@ -119,6 +144,9 @@ func BenchmarkLive(b *testing.B) {
 		"appbridge": w.live(b, "appbridge", "logs", id.String(), "--follow"),
 		"nats":      w.live(b, "nats", "req", "--raw", "--replies=0", "--timeout=1h", subjectOf(b, subjects.LogTail, id), `{"follow": true}`),
 		"kubectl":   w.live(b, "kubectl", "logs", "--namespace", testenv.DefaultNamespace, pod.Name(), "--container", "app", "--follow"),
+	}
+	if *stern != "" {
+		readers["stern"] = w.live(b, *stern, sternOf(pod)[1:]...)
 	}
 	n := 0
 	write := func() {

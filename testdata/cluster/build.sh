@@ -10,7 +10,7 @@
 #   build.sh --print    only print the folder
 #
 # Older servers, for make compat-test, are built only by name: nats-server-2.11.0 from
-# nats-server-2.11.0.mod, and so on.
+# nats-server-2.11.0.mod, and so on; and so is stern, for make bench-logs.
 #
 #   APPBRIDGE_CLUSTER_BIN   use this folder instead of one below the user's cache
 set -euo pipefail
@@ -30,9 +30,10 @@ fi
 names=(etcd nats nats-server kube-apiserver kubectl jq kwok promtool)
 older=(nats-server-*.mod)
 older=("${older[@]%.mod}")
+byname=("${older[@]}" stern)
 [ $# -gt 0 ] || set -- "${names[@]}"
 for name; do
-	[[ " ${names[*]} ${older[*]} " == *" $name "* ]] || { echo "build.sh: no $name: want ${names[*]} ${older[*]}" >&2; exit 2; }
+	[[ " ${names[*]} ${byname[*]} " == *" $name "* ]] || { echo "build.sh: no $name: want ${names[*]} ${byname[*]}" >&2; exit 2; }
 done
 wanted=" $* "
 lock "$bin"
@@ -54,6 +55,7 @@ program kube-apiserver go.mod k8s.io/kubernetes/cmd/kube-apiserver "$kubernetes"
 program kubectl go.mod k8s.io/kubernetes/cmd/kubectl "$kubernetes"
 program jq gojq.mod github.com/itchyny/gojq/cmd/gojq
 program kwok kwok.mod sigs.k8s.io/kwok/cmd/kwok
+program stern stern.mod github.com/stern/stern
 # Without the clients of every cloud, some of which the module proxy does not have.
 program promtool ../../.ci/promtool.mod github.com/prometheus/prometheus/cmd/promtool "" remove_all_sd
 
