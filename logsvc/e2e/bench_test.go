@@ -47,7 +47,7 @@ func BenchmarkLogs(b *testing.B) {
 	}
 	if *stern != "" {
 		readers["stern"] = sternOf(pod, "--no-follow")
-		c, _, err := w.readLines(b.Context(), *stern, readers["stern"][1:]...)
+		c, err := w.readLines(b.Context(), *stern, readers["stern"][1:]...)
 		if err != nil || c.wrong != nil || c.next != million {
 			b.Fatalf("stern prints %d lines: %v, %v", c.next, c.wrong, err)
 		}
