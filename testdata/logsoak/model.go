@@ -74,6 +74,7 @@ type model struct {
 	next  int // the number behind the highest that came
 	// Since the last numbered line:
 	noted bool // a note said that lines are missing or repeated
+	why   string
 	same  int  // lines without a number
 	exact bool // that line was the next one, so that these can be counted
 	found figures
@@ -111,7 +112,9 @@ func (m *model) note(text string, dropped bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.found.notes++
-	m.noted = m.noted || dropped || spoken.MatchString(text)
+	if dropped || spoken.MatchString(text) {
+		m.noted, m.why = true, text
+	}
 }
 
 // read judges whole lines.
@@ -189,7 +192,9 @@ func (m *model) between(n int) {
 // hole judges the lines that are missing before line n.
 func (m *model) hole(n int) {
 	missing, lost := 0, 0
+	files := map[*file]bool{}
 	for i := m.next; i < n; i++ {
+		files[m.lines[i].file] = true
 		if m.noted && m.excused(i, n) {
 			missing += 1 + m.lines[i].same
 		} else {
@@ -199,6 +204,7 @@ func (m *model) hole(n int) {
 	if missing > 0 {
 		m.found.holes++
 		m.found.missing += missing
+		m.report("%s: a hole of %d lines, %d to %d, over %d files; the note: %q", m.name, missing, m.next, n-1, len(files), m.why)
 	}
 	if lost > 0 {
 		m.found.lost += lost
