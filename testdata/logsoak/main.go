@@ -56,7 +56,7 @@ func readSettings(args []string) (settings, error) {
 	seconds := flags.Int("seconds", 600, "how long the writers write")
 	form := flags.String("form", "both", "of the log files: containerd, crio or both")
 	without := flags.String("without", "", "faults that do not happen, joined by commas: "+strings.Join(faultNames, ", "))
-	flags.Uint64Var(&cfg.seed, "seed", 0, "decides lines and faults (default: another one each time)")
+	flags.Uint64Var(&cfg.seed, "seed", 0, "decides lines and kinds of faults, though not when they happen (default: another one each time)")
 	flags.DurationVar(&cfg.settle, "settle", time.Minute, "how long a reader may make no progress at the end")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
