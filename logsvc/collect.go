@@ -181,15 +181,15 @@ func (n collectedNote) String() string {
 	case 1:
 		return "replica " + n.replicas[0] + ": " + n.text
 	default:
-		return "replicas " + NameSome(n.replicas) + ": " + n.text
+		return "replicas " + nameSome(n.replicas) + ": " + n.text
 	}
 }
 
 // namedReplicas is how many replicas a note names.
 const namedReplicas = 3
 
-// NameSome names the first replicas of a note that is about several, and says how many more there are.
-func NameSome(replicas []string) string {
+// nameSome names the first replicas of a note that is about several, and says how many more there are.
+func nameSome(replicas []string) string {
 	names := slices.Sorted(slices.Values(replicas))
 	if more := len(names) - namedReplicas; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:namedReplicas], ", "), more)
