@@ -50,7 +50,7 @@ type collector struct {
 type kept struct {
 	replica string
 	lines   []keptLine
-	last    time.Time // of the last line with a time
+	latest  time.Time // of all lines so far
 }
 
 // keptLine is a line in the form that it is sent in.
@@ -58,7 +58,7 @@ type keptLine struct {
 	replica string
 	text    []byte
 	time    time.Time
-	order   time.Time // its time, or that of the line before it
+	order   time.Time // the latest time of its replica so far: the replica's lines are never reordered
 }
 
 func newCollector(r *logRequest, m *match.Matcher, all *memoryUse, most int, replicas []string, metrics *metrics) *collector {
@@ -99,10 +99,10 @@ func (c *collector) Lines(ctx context.Context, replica string, lines []Line, liv
 		if len(text) > c.longest {
 			text = c.scratch.cutTo(c.longest).text
 		}
-		if !line.Time.IsZero() {
-			k.last = line.Time
+		if line.Time.After(k.latest) {
+			k.latest = line.Time
 		}
-		k.lines = append(k.lines, keptLine{replica, text, line.Time, k.last})
+		k.lines = append(k.lines, keptLine{replica, text, line.Time, k.latest})
 		c.grow(len(text), 1)
 		for c.tooMuch() && c.drop() {
 		}

@@ -377,6 +377,33 @@ func TestTail(t *testing.T) {
 	}
 }
 
+// Replicas are merged by time. The lines of one replica are never reordered: stdout and stderr share
+// a log, and clocks step back.
+func TestGetOrder(t *testing.T) {
+	t.Parallel()
+	logs := map[string][]logsvc.Line{
+		"a": {line(1, "Traceback:"), line(3, "  File a"), line(2, "  File b"), line(3, "Error"), line(40, "late"), line(4, "set back"), line(5, "goes on")},
+		"b": {line(2, "one"), line(10, "two"), {Text: []byte("three")}, line(50, "four")},
+	}
+	source := &written{replicas: []string{"a", "b"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
+		for replica, lines := range logs {
+			if err := out.Lines(ctx, replica, lines, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	b := newBench(t, source)
+	msg, err := b.nc.Request(b.subject(subjects.LogGet), []byte(`{"format": "raw"}`), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "Traceback:\none\n  File a\n  File b\nError\ntwo\nthree\nlate\nset back\ngoes on\nfour\n"
+	if got := string(msg.Data); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // What cannot be served is answered with the headers of every micro service,
 // one line that names the field, and the end.
 func TestRefused(t *testing.T) {
