@@ -54,10 +54,11 @@ type Line = logline.Line
 // Query selects the logs to read.
 type Query struct {
 	App       subjects.AppID
-	Replica   string    // the name of one; empty: all of them
-	Container string    // to read; empty: the app's
-	Tail      int64     // how many existing lines of each replica to read; negative: all
-	Since     time.Time // skips lines that were written before it; zero: none
+	Replica   string        // the name of one; empty: all of them
+	Container string        // to read; empty: the app's
+	Tail      int64         // how many existing lines of each replica to read; negative: all
+	Since     time.Time     // skips lines that were written before it; zero: none
+	Age       time.Duration // skips lines that are older by the clock of their node; zero: none
 	Follow    Follow
 	Previous  bool // reads the log of the container before its last restart
 	// Until is when a query that does not follow ends. The reader has a note on each replica that is

@@ -177,7 +177,7 @@ func (r *logRequest) readSince(p *optionParser) {
 	since := option(p, "since", `a duration like 10m or 1h30m, or "start", in quotes`, &text, func(s string) bool {
 		d, ok := positive(s)
 		if ok {
-			r.query.Since = r.arrived.Add(-d)
+			r.query.Age = d
 		}
 		return ok || s == sinceStart
 	})

@@ -191,7 +191,7 @@ func TestKubernetesRollout(t *testing.T) {
 	check(t, next.Delete(t.Context()))
 	r.end()
 	r.noNotes(t)
-	if want := 6; r.live != want {
+	if want := 1; r.live != want { // what exists of a new replica is not dropped, like all that exists
 		t.Errorf("%d lines came live, want %d", r.live, want)
 	}
 }
@@ -278,11 +278,12 @@ func TestKubernetesRotation(t *testing.T) {
 	pod.EOF()
 	pod.Write(numbers(20, 30)...)
 	r.wait(pod, numbers(0, 30)...)
+	r.noNotes(t)
 	pod.Rotate()
 	p.Cut()
 	pod.Write(numbers(30, 40)...)
 	r.wait(pod, numbers(0, 40)...)
-	r.noNotes(t)
+	r.onlyNotes(t, "the log does not hold its last line before an interruption any more") // nobody knows what was there
 }
 
 // TestKubernetesLongLine reads a line of 100 MB, which is cut.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -138,6 +139,13 @@ func (t *throttle) wait(ctx context.Context, project string, bytes, lines int) e
 	}
 	defer slot.Release()
 	return t.rate.WaitN(ctx, t.cost(bytes, lines))
+}
+
+// spend counts what a follow has read, as far as the rate allows, and never waits.
+func (t *throttle) spend(bytes, lines int) {
+	if t.turns != nil {
+		t.rate.AllowN(time.Now(), t.cost(bytes, lines))
+	}
 }
 
 func (t *throttle) cost(bytes, lines int) int {

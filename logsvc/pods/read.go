@@ -7,27 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/logline"
 )
 
 const (
-	// maxLineBytes is the length at which a line is cut: what Go programs that read lines tend to
-	// accept at most.
-	maxLineBytes = 128 << 10
-	readBytes    = 64 << 10 // the size of the read buffer
-	flushLines   = 512      // how many lines the Sink gets at a time
+	flushLines = 512 // how many lines the Sink gets at a time
 	// A request that takes longer than passTime or returns more than passBytes is followed by
 	// another one: more may have been written meanwhile, and an API server that loses the
 	// connection to the kubelet ends its response as if the log had ended.
 	passTime  = time.Second
 	passBytes = 4 << 20
 	maxPasses = 5
+	// probeBytes are enough of a log's first line to know it again: its time and some text.
+	probeBytes = 64
 )
 
 // The errors of a read, other than those of the API server.
@@ -36,6 +34,8 @@ var (
 	errSilent = errors.New("nothing came for too long")
 	errMoved  = errors.New("the container was started again meanwhile")
 	errStale  = errors.New("the container does not run any more")
+	errBehind = errors.New("the log does not hold the last line where it was expected")
+	errStuck  = errors.New("the follow stands still where the log goes on")
 )
 
 // sinkError is an error of the Sink, which ends the stream.
@@ -48,12 +48,41 @@ type openError struct{ error }
 
 func (e openError) Unwrap() error { return e.error }
 
-// readOptions is one request for the log of an instance.
+// readOptions select the log of an instance.
 type readOptions struct {
 	follow, previous bool
-	live             bool // the lines are written after the stream began
 	ends             bool // the container has ended: a last line without a line end is a line
 	final            bool // it is a line even if no other request returned the same
+	runs             bool // the instance is known to run: its log is not that of a later one
+}
+
+// view is the part of a log's file that is requested.
+type view struct {
+	tail  int64 // the last records, of which a long line has several; negative: all
+	whole bool  // it begins with the first line of the file
+	// since and age exclude older lines, age by the clock of the node. Zero: neither does.
+	since time.Time
+	age   time.Duration
+}
+
+// wholeFile is all of the current file: the kubelet reads no other.
+var wholeFile = view{tail: -1, whole: true}
+
+func (v view) filtered() bool { return !v.since.IsZero() || v.age > 0 }
+
+func (v view) options(container string, o readOptions) *corev1.PodLogOptions {
+	opts := &corev1.PodLogOptions{Container: container, Follow: o.follow, Previous: o.previous, Timestamps: true}
+	if v.tail >= 0 {
+		opts.TailLines = &v.tail
+	}
+	if !v.since.IsZero() {
+		opts.SinceTime = &metav1.Time{Time: v.since}
+	}
+	if v.age > 0 {
+		seconds := int64((v.age + time.Second - 1) / time.Second)
+		opts.SinceSeconds = &seconds
+	}
+	return opts
 }
 
 // readResult is the result of one request.
@@ -62,100 +91,203 @@ type readResult struct {
 	lines  int // lines that the Sink got
 	bytes  int64
 	took   time.Duration
-	torn   bool   // the last line has no line end, and the Sink did not get it yet
-	last   []byte // the last line with its time; nil: there is none with a line end
+	torn   bool // the last line has no line end, and the Sink did not get it yet
 }
 
-// cursor is the position in a log and the buffers for reading on from there.
+// place is where a tailer reads on.
+type place int
+
+const (
+	placeQuery place = iota // nothing was read yet: where the query begins
+	placeStart              // before the first line of the log
+	placeTrail              // behind the trail
+)
+
+// cursor is the place in a log, and the lines for the Sink.
 type cursor struct {
-	point   resumePoint
-	scanner *logline.Scanner
-	buf     []byte
-	lines   []logsvc.Line
+	place place
+	trail trail
+	// found is the view in which the last search found the trail, and behind how many lines came after
+	// it. A follow that finds it resets both.
+	found  view
+	behind int64
+	// doubtful: the trail may be that of another instance.
+	doubtful bool
+	lines    []logsvc.Line
 	// The last line of the last request if it had no line end.
-	tornAt   time.Time
-	tornSize int64
+	torn mark
 }
 
-func newCursor(point resumePoint) *cursor {
-	scanner := logline.NewScanner(maxLineBytes + logline.TimeBytes)
-	return &cursor{point: point, scanner: scanner, buf: make([]byte, readBytes), lines: make([]logsvc.Line, 0, flushLines)}
+func newCursor() *cursor { return &cursor{lines: make([]logsvc.Line, 0, flushLines)} }
+
+// start puts the cursor before the first line of a log.
+func (c *cursor) start() {
+	c.place, c.trail, c.doubtful = placeStart, wholeTrail(), false
+	c.found, c.behind = view{}, 0
 }
 
-// read requests the log and hands its new lines to the Sink. It returns nil at the end of the
-// response, which may also be a connection that broke. An error of the Sink is a sinkError.
-func (t *tailer) read(ctx context.Context, o readOptions) (pass readResult, err error) {
-	began := time.Now()
-	defer func() { pass.took = time.Since(began) }()
-	// The Sink gets ctx: reading is also cancelled for reasons that do not end the stream.
-	reading, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if o.follow {
-		t.followed.begin(t.progress.id, cancel)
-		defer t.followed.end()
-	}
-	// The timeout runs only during reads: the time that the reader of the stream takes does not
-	// count.
-	silence := t.src.timing.silence
-	if o.follow {
-		silence = math.MaxInt64
-	}
-	timeout := time.AfterFunc(silence, func() { cancel(errSilent) })
-	defer timeout.Stop()
+// add adds a line for the Sink.
+func (c *cursor) add(line logsvc.Line) {
+	c.trail.add(markOf(line))
+	c.place = placeTrail
+	c.lines = append(c.lines, line)
+}
 
-	opts := &corev1.PodLogOptions{Container: t.target.container, Follow: o.follow, Previous: o.previous, Timestamps: true}
-	t.cursor.point.options(opts)
-	// The caller retries.
-	body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(reading)
-	if err != nil {
-		return pass, cmp.Or(context.Cause(reading), error(openError{fmt.Errorf("open the log: %w", err)}))
-	}
-	defer body.Close()
-	if err := t.checkInstance(reading, o); err != nil {
-		return pass, cmp.Or(context.Cause(reading), err)
-	}
-	pass.opened = true
-	t.outage.end()
-
-	c := t.cursor
-	c.scanner.Reset()
-	c.point.begin()
-	for {
-		timeout.Reset(silence)
-		n, err := body.Read(c.buf)
-		timeout.Stop()
-		pass.bytes += int64(n)
-		c.scanner.Feed(c.buf[:n])
-		lines := 0
-		for ; c.scanner.Next(); lines++ {
-			c.add()
-			if c.point.lost {
-				if err := t.recheck(reading, o); err != nil {
-					return pass, cmp.Or(context.Cause(reading), err)
-				}
-				c.point.accept()
-				c.add()
-			}
-			if len(c.lines) == cap(c.lines) {
-				if err := t.flush(ctx, o, &pass); err != nil {
-					return pass, err
-				}
-			}
+// open requests a log.
+func (t *tailer) open(ctx context.Context, o readOptions, v view) *response {
+	opts := v.options(t.target.container, o)
+	return openResponse(ctx, func(ctx context.Context) (io.ReadCloser, error) {
+		// The caller retries.
+		body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(ctx)
+		if err != nil {
+			return nil, openError{fmt.Errorf("open the log: %w", err)}
 		}
-		if err := t.flush(ctx, o, &pass); err != nil {
+		return body, nil
+	})
+}
+
+// read requests a log that is not followed, and has take add its lines for the Sink. It returns nil at
+// the end of the response, which may also be a connection that broke. An error of the Sink is a
+// sinkError.
+func (t *tailer) read(ctx context.Context, o readOptions, v view, take func(logsvc.Line) error) (pass readResult, err error) {
+	began := time.Now()
+	r := t.open(ctx, o, v)
+	defer r.close()
+	defer func() { pass.opened, pass.bytes, pass.took = r.opened, r.bytes, time.Since(began) }()
+	for first := true; ; first = false {
+		e, err := t.await(ctx, r)
+		if err != nil {
+			return pass, err
+		}
+		if first && e.err == nil {
+			e.err = t.checkInstance(ctx, o)
+		}
+		if err := t.forward(ctx, r, o, &pass, take); err != nil {
 			return pass, err
 		}
 		switch {
-		case err == nil:
-			if err := t.src.throttle.wait(reading, t.q.App.Project, n, lines); err != nil {
-				return pass, cmp.Or(context.Cause(reading), err)
-			}
-		case errors.Is(err, io.EOF):
-			return pass, t.finish(ctx, o, &pass)
-		default:
-			return pass, cmp.Or(context.Cause(reading), fmt.Errorf("read the log: %w", err))
+		case errors.Is(e.err, io.EOF):
+			return pass, t.finish(ctx, r, o, &pass, take)
+		case e.err != nil:
+			return pass, cmp.Or(context.Cause(ctx), e.err)
 		}
 	}
+}
+
+// scan requests a log that is not followed, and has take called for each line. It may run while another
+// goroutine reads the log.
+func (t *tailer) scan(ctx context.Context, o readOptions, v view, take func(logsvc.Line) error) error {
+	r := t.open(ctx, o, v)
+	defer r.close()
+	for {
+		e, err := r.next(ctx, t.src.timing.silence, nil)
+		if err != nil {
+			return err
+		}
+		lines, err := r.each(take)
+		switch {
+		case err != nil:
+			return err
+		case errors.Is(e.err, io.EOF):
+			_, _, err := r.rest()
+			return err
+		case e.err != nil:
+			return e.err
+		}
+		if err := t.src.throttle.wait(ctx, t.q.App.Project, len(e.data), lines); err != nil {
+			return err
+		}
+	}
+}
+
+// await waits for the next event of a response that is not followed.
+func (t *tailer) await(ctx context.Context, r *response) (event, error) {
+	wait := t.src.timing.silence
+	if r.bytes == 0 && t.src.timing.unanswered < wait {
+		e, err := r.next(ctx, t.src.timing.unanswered, nil)
+		if !errors.Is(err, errQuiet) {
+			return e, err
+		}
+		if err := t.reportOutage(ctx, errLate); err != nil {
+			return event{}, err
+		}
+		wait -= t.src.timing.unanswered
+	}
+	e, err := r.next(ctx, wait, nil)
+	if errors.Is(err, errQuiet) {
+		err = errSilent
+	}
+	return e, err
+}
+
+// forward hands the lines of the last event to take, then those that it adds to the Sink.
+func (t *tailer) forward(ctx context.Context, r *response, o readOptions, pass *readResult, take func(logsvc.Line) error) error {
+	c := t.cursor
+	lines, err := r.each(func(line logsvc.Line) error {
+		if err := take(line); err != nil {
+			return err
+		}
+		if len(c.lines) < flushLines {
+			return nil
+		}
+		return t.flush(ctx, o, pass)
+	})
+	if err != nil {
+		return err
+	}
+	if lines > 0 {
+		t.outage.end()
+		t.silent = 0
+	}
+	if err := t.flush(ctx, o, pass); err != nil {
+		return err
+	}
+	if o.follow {
+		// It never waits: a kubelet whose reader waits rotates the log in silence.
+		t.src.throttle.spend(len(r.data), lines)
+		return nil
+	}
+	return t.src.throttle.wait(ctx, t.q.App.Project, len(r.data), lines)
+}
+
+func (t *tailer) flush(ctx context.Context, o readOptions, pass *readResult) error {
+	c := t.cursor
+	if len(c.lines) == 0 {
+		return nil
+	}
+	pass.lines += len(c.lines)
+	err := t.out.Lines(ctx, t.target.pod.Name, c.lines, o.follow)
+	c.lines = c.lines[:0]
+	if err != nil {
+		return sinkError{err}
+	}
+	return nil
+}
+
+// finish handles the end of a response. A last line without a line end is read as a whole by the next
+// request while the container runs. When the container has ended it is a line, as soon as a second
+// request returns the same: a response may break off anywhere.
+func (t *tailer) finish(ctx context.Context, r *response, o readOptions, pass *readResult, take func(logsvc.Line) error) error {
+	c := t.cursor
+	line, found, err := r.rest()
+	if err != nil {
+		return err
+	}
+	t.outage.end()
+	if !found || !o.ends {
+		c.torn = mark{}
+		return nil
+	}
+	if m := markOf(line); !o.final && c.torn != m {
+		c.torn = m
+		pass.torn = true
+		return nil
+	}
+	c.torn = mark{}
+	if err := take(line); err != nil {
+		return err
+	}
+	return t.flush(ctx, o, pass)
 }
 
 // checkInstance checks that the open log is that of the right instance: a request names only the
@@ -174,6 +306,9 @@ func (t *tailer) checkInstance(ctx context.Context, o readOptions) error {
 // recheck confirms the instance for some time, when the log does not have the line that was read
 // last. Either it was rotated, or the kubelet has restarted the container and not reported it yet.
 func (t *tailer) recheck(ctx context.Context, o readOptions) error {
+	if o.runs {
+		return nil
+	}
 	limit, again := time.After(t.src.timing.report), time.Tick(t.src.timing.report/10)
 	for {
 		if err := t.checkInstance(ctx, o); err != nil {
@@ -189,72 +324,72 @@ func (t *tailer) recheck(ctx context.Context, o readOptions) error {
 	}
 }
 
-func (c *cursor) add() {
-	at, text := logline.Parse(c.scanner.Line())
-	if !c.point.take(at, text) {
-		return
-	}
-	dropped := c.scanner.Cut()
-	if len(text) > maxLineBytes {
-		dropped += int64(len(text) - maxLineBytes)
-		text = text[:maxLineBytes:maxLineBytes]
-	}
-	c.lines = append(c.lines, logsvc.Line{Time: at, Text: text, Cut: dropped})
-}
-
-func (t *tailer) flush(ctx context.Context, o readOptions, pass *readResult) error {
-	c := t.cursor
-	if len(c.lines) == 0 {
-		return nil
-	}
-	pass.lines += len(c.lines)
-	err := t.out.Lines(ctx, t.target.pod.Name, c.lines, o.live)
-	c.lines = c.lines[:0]
-	if err != nil {
-		return sinkError{err}
-	}
-	return nil
-}
-
-// atEnd reports whether the last line of a pass is still the last of the log. It reads one line,
-// where a request from the resume point may read two seconds of the log again. After an error it
-// returns false.
-func (t *tailer) atEnd(ctx context.Context, o readOptions, pass readResult) bool {
-	if len(pass.last) == 0 {
-		return false
-	}
-	one, most := int64(1), int64(len(pass.last)+2)
-	opts := &corev1.PodLogOptions{Container: t.target.container, Previous: o.previous, Timestamps: true, TailLines: &one, LimitBytes: &most}
-	var text []byte
-	err := t.src.call(ctx, t.q.App.Project, func(ctx context.Context) (err error) {
+// probe returns the first bytes of a view. It returns none and no error if the log is empty.
+func (t *tailer) probe(ctx context.Context, o readOptions, v view) (text []byte, err error) {
+	opts, most := v.options(t.target.container, readOptions{previous: o.previous}), int64(probeBytes)
+	opts.LimitBytes = &most
+	err = t.src.call(ctx, t.q.App.Project, func(ctx context.Context) (err error) {
 		text, err = t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).DoRaw(ctx)
 		return err
 	})
-	line, ended := bytes.CutSuffix(text, []byte("\n"))
-	return err == nil && ended && bytes.Equal(line, pass.last)
+	if err != nil {
+		return nil, openError{fmt.Errorf("open the log: %w", err)}
+	}
+	if len(text) > 0 && timeOf(text).IsZero() && !partOfTime(text) {
+		return nil, kubeletError{string(text)}
+	}
+	return text, nil
 }
 
-// finish handles a last line without a line end. While the container runs, the next request reads
-// it as a whole. When the container has ended it is a line, as soon as a second request returns
-// the same: a response may break off anywhere.
-func (t *tailer) finish(ctx context.Context, o readOptions, pass *readResult) error {
-	c := t.cursor
-	if line := c.scanner.Line(); c.scanner.Cut() == 0 {
-		pass.last = bytes.Clone(line)
+// sameStart reports whether two responses begin alike, as far as both are known.
+func sameStart(a, b []byte) bool {
+	n := min(len(a), len(b), probeBytes)
+	return n > 0 && bytes.Equal(a[:n], b[:n])
+}
+
+// timeOf returns the time at the beginning of a response, zero if there is none.
+func timeOf(text []byte) time.Time {
+	at, _ := logline.Parse(text)
+	return at
+}
+
+// widest returns the largest view that the kubelet can read, where its response to v is an error: it
+// reads none that begins with a record whose beginning is in another file. cause is that error.
+func (t *tailer) widest(ctx context.Context, o readOptions, v view, cause error) (view, error) {
+	readable := func(records int64) (bool, error) {
+		v.tail = records
+		_, err := t.probe(ctx, o, v)
+		if errors.As(err, new(kubeletError)) {
+			return false, nil
+		}
+		return err == nil, err
 	}
-	if !c.scanner.Rest() || !o.ends {
-		c.tornSize = 0
-		return nil
+	low, high, found := int64(0), v.tail, v.tail >= 0
+	if !found {
+		high = firstView
 	}
-	pass.last = nil
-	at, _ := logline.Parse(c.scanner.Line())
-	size := int64(len(c.scanner.Line())) + c.scanner.Cut()
-	if !o.final && (c.tornSize != size || !c.tornAt.Equal(at)) {
-		c.tornAt, c.tornSize = at, size
-		pass.torn = true
-		return nil
+	for low+1 < high {
+		next := (low + high) / 2
+		if !found {
+			next = high
+		}
+		ok, err := readable(next)
+		switch {
+		case err != nil:
+			return view{}, err
+		case !ok:
+			high, found = next, true
+		case found:
+			low = next
+		case next < maxView:
+			low, high = next, next*widening
+		default:
+			high = low + 1 // it can be read by now
+		}
 	}
-	c.tornSize = 0
-	c.add()
-	return t.flush(ctx, o, pass)
+	if low == 0 {
+		return view{}, cause
+	}
+	v.tail, v.whole = low, true
+	return v, nil
 }

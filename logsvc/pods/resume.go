@@ -1,159 +1,173 @@
 package pods
 
 import (
-	"bytes"
-	"time"
+	"context"
+	"errors"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/appbridge/appbridge/logsvc"
 )
 
-// resumePoint is a position in a log, from which the next request reads on. Kubernetes returns the
-// lines since a whole second, so that a response begins with lines that were read before. These are
-// skipped: all lines before the one that is remembered (which the tail may have excluded), and from
-// there as many as were read. If the remembered line is not in the response, then all lines that
-// are not later than the latest are skipped, and the first later line is only read after the
-// caller has confirmed that this is the right log.
-//
-// The request goes back one second more than the latest line, because stdout and stderr of a
-// container may be slightly out of order.
-//
-// A line of more than 16 KiB has several parts in the log, each with a time, and only that of the
-// first is in the response. A response that begins in the middle of such a line begins without a
-// time. That line was read already, because later lines were. Other lines without a time are
-// never skipped.
-type resumePoint struct {
-	// tail and since are those of the query; a negative tail is no limit.
-	tail  int64
-	since time.Time
-	// silent: the first request only finds the end of the log. Lines from before opened are
-	// not wanted.
-	silent bool
-	opened time.Time
-	missed bool // the silent request returned a line that is wanted
+const (
+	// firstView is how many records are searched first: an ordinary resume finds its place there.
+	firstView = 512
+	// widening is how much larger the next view is.
+	widening = 4
+	maxView  = 1 << 40
+	// maxSearches is how often a log is searched while responses break off, or its file is rotated.
+	maxSearches = 5
+)
 
-	any    bool      // a line was read
-	latest time.Time // of all lines
-	now    secondMark
-	before secondMark // of the second before
-
-	middle   bool // the answer may begin in the middle of a line
-	skipping bool // skips lines that were read before
-	anchored bool // the remembered line was found
-	skipped  int
-	lost     bool // a later line came before the remembered one: see accept
-}
-
-// secondMark remembers the first line of a second, and counts the lines from there on.
-type secondMark struct {
-	second int64
-	at     time.Time
-	text   []byte // the line's beginning
-	lines  int    // of this second; 0: none is remembered
-	late   int    // of the second before
-}
-
-// markBytes of a line identify it together with its time.
-const markBytes = 256
-
-func fromBeginning() resumePoint { return resumePoint{tail: -1} }
-
-func fromTime(t time.Time) resumePoint { return resumePoint{tail: -1, since: t} }
-
-// other is the resume point for another log, whose lines are new if they are later than those
-// read from this one.
-func (p *resumePoint) other() resumePoint {
-	return resumePoint{tail: -1, any: true, latest: p.latest, now: secondMark{second: p.latest.Unix()}}
-}
-
-func (p *resumePoint) options(o *corev1.PodLogOptions) {
-	if p.any {
-		o.SinceTime = &metav1.Time{Time: time.Unix(p.now.second-1, 0)}
-		return
-	}
-	if p.tail >= 0 {
-		tail := p.tail
-		if p.silent {
-			tail = 1
+// readBehind searches the log for the trail, and reads what comes after it.
+func (t *tailer) readBehind(ctx context.Context, o readOptions) (readResult, error) {
+	want := t.cursor.trail.position()
+	for range maxSearches {
+		pass, s, err := t.searchLog(ctx, o, want)
+		if err != nil || s.found {
+			return pass, err
 		}
-		o.TailLines = &tail
-	}
-	if !p.since.IsZero() {
-		o.SinceTime = &metav1.Time{Time: p.since}
-	}
-}
-
-// begin is called before the lines of each response.
-func (p *resumePoint) begin() {
-	p.middle, p.skipping, p.anchored, p.skipped, p.lost = p.any, p.any, false, 0, false
-	p.silent = p.silent && !p.any
-}
-
-// accept confirms that the log is the right one although the remembered line is not in it: it was
-// rotated. The caller passes the rejected line to take again.
-func (p *resumePoint) accept() {
-	p.lost, p.skipping = false, false
-	p.now.lines, p.before.lines = 0, 0
-}
-
-// take reports whether a line is new, and records it. It sets lost when that is uncertain.
-func (p *resumePoint) take(at time.Time, text []byte) bool {
-	middle := p.middle
-	p.middle = false
-	switch {
-	case at.IsZero():
-		return !p.silent && !middle
-	case at.Before(p.since):
-		return false
-	case p.skipping && p.skip(at, text):
-		return false
-	case p.silent && !at.Before(p.opened):
-		p.missed = true
-		return false
-	}
-	p.skipping = false
-	p.note(at, text)
-	return !p.silent
-}
-
-func (p *resumePoint) skip(at time.Time, text []byte) bool {
-	anchor, lines := &p.now, p.now.lines+p.now.late
-	if p.before.lines > 0 {
-		anchor, lines = &p.before, lines+p.before.lines
-	}
-	if p.anchored {
-		p.skipped++
-		return p.skipped <= lines
-	}
-	if anchor.is(at, text) {
-		p.anchored, p.skipped = true, 1
-		return true
-	}
-	newer := at.After(p.latest)
-	p.lost = newer && lines > 0
-	return p.lost || !newer
-}
-
-func (p *resumePoint) note(at time.Time, text []byte) {
-	switch second := at.Unix(); {
-	case p.now.lines > 0 && second == p.now.second:
-		p.now.lines++
-	case p.now.lines > 0 && second == p.now.second-1:
-		p.now.late++
-	default:
-		// Usually later; earlier if the clock was set back.
-		p.now, p.before = p.before, p.now
-		if p.before.second != second-1 {
-			p.before.lines = 0
+		if !s.complete {
+			continue
 		}
-		p.now = secondMark{second: second, at: at, text: append(p.now.text[:0], text[:min(len(text), markBytes)]...), lines: 1}
+		rule, note := s.candidates.decide(want)
+		if rule == nil {
+			return t.readNew(ctx, o, note)
+		}
+		again := newSearch(want, s.view)
+		again.rule, again.note = rule, note
+		if pass, err = t.searchView(ctx, o, again); err != nil || again.found {
+			return pass, err
+		}
 	}
-	p.any = true
-	if at.After(p.latest) {
-		p.latest = at
+	return readResult{}, errBehind
+}
+
+// readNew reads a log that does not hold the trail: all of it is new. note says what this means.
+func (t *tailer) readNew(ctx context.Context, o readOptions, note string) (readResult, error) {
+	if !t.cursor.doubtful {
+		if err := t.recheck(ctx, o); err != nil {
+			return readResult{}, err
+		}
+		if err := t.note(ctx, note); err != nil {
+			return readResult{}, err
+		}
+	}
+	t.cursor.start()
+	return t.readStart(ctx, o)
+}
+
+// searchLog searches ever larger views of a log, up to the whole file, until it finds the position.
+func (t *tailer) searchLog(ctx context.Context, o readOptions, want position) (readResult, *search, error) {
+	v := view{tail: firstView}
+	for {
+		s := newSearch(want, v)
+		if v.whole {
+			end, err := t.lastLine(ctx, o)
+			if err != nil {
+				return readResult{}, s, err
+			}
+			s.end, s.complete = end, end == 0
+		}
+		pass, err := t.searchView(ctx, o, s)
+		if err != nil && !s.found && !v.whole && errors.As(err, new(kubeletError)) {
+			if v, err = t.widest(ctx, o, v, err); err == nil {
+				continue
+			}
+		}
+		if err != nil || s.found || v.whole {
+			return pass, s, err
+		}
+		if v, err = t.wider(ctx, o, want, v); err != nil {
+			return pass, s, err
+		}
 	}
 }
 
-func (m *secondMark) is(at time.Time, text []byte) bool {
-	return m.at.Equal(at) && bytes.Equal(m.text, text[:min(len(text), markBytes)])
+// atEnd reports whether a log ends with the position.
+func (t *tailer) atEnd(ctx context.Context, o readOptions, want position) (bool, error) {
+	v := view{tail: firstView}
+	for {
+		s, after := newSearch(want, v), 0
+		err := t.scan(ctx, o, v, func(line logsvc.Line) error {
+			if s.found {
+				after++
+			} else {
+				s.take(markOf(line))
+			}
+			return nil
+		})
+		switch {
+		case s.found:
+			return after == 0, err
+		case errors.As(err, new(kubeletError)) && !v.whole:
+			v, err = t.widest(ctx, o, v, err)
+		case err == nil && v.whole:
+			rule, note := s.candidates.decide(want)
+			return rule != nil && note == "" && s.last == *rule, nil
+		case err == nil:
+			v, err = t.wider(ctx, o, want, v)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// lastLine returns the hash of the last line of a log, 0 if there is none.
+func (t *tailer) lastLine(ctx context.Context, o readOptions) (hash uint64, err error) {
+	err = t.scan(ctx, o, view{tail: 1}, func(line logsvc.Line) error {
+		hash = markOf(line).hash
+		return nil
+	})
+	return hash, err
+}
+
+// searchView searches one view, and adds the lines after the position for the Sink.
+func (t *tailer) searchView(ctx context.Context, o readOptions, s *search) (readResult, error) {
+	return t.read(ctx, o, s.view, func(line logsvc.Line) error {
+		switch {
+		case s.found:
+			t.cursor.behind++
+			t.cursor.add(line)
+		case s.take(markOf(line)):
+			t.cursor.resume(s)
+			if s.note != "" {
+				return t.note(ctx, s.note)
+			}
+		}
+		return nil
+	})
+}
+
+// resume puts the cursor behind the position that was found.
+func (c *cursor) resume(s *search) {
+	c.found, c.behind, c.doubtful = s.view, 0, false
+	if s.seen.whole {
+		c.trail = s.seen // it has the number of lines in this file
+	}
+}
+
+// wider returns the next view. Those that begin later than the position are passed over, unless they
+// begin the file.
+func (t *tailer) wider(ctx context.Context, o readOptions, want position, v view) (view, error) {
+	head, err := t.probe(ctx, o, wholeFile)
+	torn := errors.As(err, new(kubeletError))
+	if err != nil && !torn {
+		return view{}, err
+	}
+	for v.tail < maxView {
+		v.tail *= widening
+		first, err := t.probe(ctx, o, v)
+		switch {
+		case errors.As(err, new(kubeletError)):
+			return t.widest(ctx, o, v, err)
+		case err != nil:
+			return view{}, err
+		case timeOf(first).After(want.time()) && (torn || len(head) > 0 && !sameStart(first, head)):
+		case sameStart(first, head) || len(first) == 0:
+			return wholeFile, nil
+		default:
+			return v, nil
+		}
+	}
+	return wholeFile, nil
 }

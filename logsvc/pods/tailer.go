@@ -21,19 +21,22 @@ const reportLag = time.Minute
 
 // tailer reads the log of one replica, through restarts and failures. It is for one goroutine.
 type tailer struct {
-	src      *Source
-	q        logsvc.Query
-	out      logsvc.Sink
-	target   podContainer
-	listed   bool // the target's pod was just listed
-	cursor   *cursor
-	progress progress
-	live     bool   // lines are written after the stream began
-	caughtUp bool   // the Sink has all lines that were written before the stream began
-	endNoted string // the instance whose end was reported
-	outage   outage
-	pause    *backoff.ExponentialBackOff
-	failure  error // why the log could not be read, at the end of a stream that does not follow
+	src       *Source
+	q         logsvc.Query
+	out       logsvc.Sink
+	target    podContainer
+	listed    bool // the target's pod was just listed
+	cursor    *cursor
+	progress  progress
+	opened    time.Time // when the query came
+	following bool
+	caughtUp  bool   // what exists of the log was read, and a follow opens behind it
+	runs      bool   // a follow has shown that the instance runs
+	silent    int    // follows in a row that brought nothing
+	endNoted  string // the instance whose end was reported
+	outage    outage
+	pause     *backoff.ExponentialBackOff
+	failure   error // why the log could not be read, at the end of a stream that does not follow
 
 	// wake wakes a tailer that waits for its container.
 	wake     chan struct{}
@@ -43,13 +46,12 @@ type tailer struct {
 // newTailer makes a tailer. A late one reads its log from the beginning, because there was none
 // when the stream began.
 func (s *appLog) newTailer(target podContainer, out logsvc.Sink, late bool) *tailer {
-	point := resumePoint{tail: s.q.Tail, since: s.q.Since, silent: s.q.Tail == 0, opened: s.opened}
+	c := newCursor()
 	if late {
-		point = fromBeginning()
+		c.start()
 	}
 	return &tailer{
-		src: s.src, q: s.q, out: out, target: target, listed: true, live: late,
-		cursor: newCursor(point),
+		src: s.src, q: s.q, out: out, target: target, listed: true, opened: s.opened, cursor: c,
 		pause: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
 		wake: make(chan struct{}, 1),
@@ -59,7 +61,7 @@ func (s *appLog) newTailer(target podContainer, out logsvc.Sink, late bool) *tai
 // run returns nil at the end of the log.
 func (t *tailer) run(ctx context.Context, follow bool) error {
 	read := t.readOnce
-	if follow {
+	if t.following = follow; follow {
 		read = t.follow
 	}
 	err := read(ctx)
@@ -103,31 +105,37 @@ func (t *tailer) switchTo(ctx context.Context, state containerState, id string) 
 	if first {
 		return nil
 	}
-	t.live = true
 	t.src.metrics.resumes.WithLabelValues(resumeRestart).Inc()
+	t.caughtUp = false
 	// When a kubelet reports a restart late, lines of this instance were read as lines of the
 	// last one, and must not come twice. A resync finds a restart within reportLag; lines that
 	// seem to be newer come from a clock that was set back.
-	point := &t.cursor.point
-	if id != state.current || point.latest.Before(state.started) || point.latest.After(state.started.Add(reportLag)) {
-		*point = fromBeginning()
+	c := t.cursor
+	last := time.Unix(0, c.trail.last)
+	if c.place == placeTrail && id == state.current && !last.Before(state.started) && !last.After(state.started.Add(reportLag)) {
+		c.doubtful = true
 	} else {
-		*point = point.other()
+		c.start()
 	}
 	return t.note(ctx, "container "+t.target.container+" started again")
 }
 
-// readRunning reads the log of a container that runs, first what exists, then as it grows.
+// readRunning reads the log of a container that runs: what exists, at the pace of the reader, then as it
+// grows.
 func (t *tailer) readRunning(ctx context.Context) error {
-	if !t.live && !t.caughtUp {
-		err := t.readAll(ctx, readOptions{})
-		t.caughtUp = err == nil
+	if !t.caughtUp {
+		err := t.readAll(ctx, readOptions{runs: t.runs})
+		t.caughtUp, t.runs = err == nil, false
 		return t.retry(ctx, err)
 	}
-	t.caughtUp = true
-	pass, err := t.read(ctx, readOptions{follow: true, live: true})
+	pass, err := t.readFollow(ctx)
 	if !pass.opened {
 		return t.retry(ctx, err)
+	}
+	t.runs = errors.Is(err, errStuck)
+	if t.runs || errors.Is(err, errBehind) || pass.lines == 0 && errors.As(err, new(kubeletError)) {
+		t.caughtUp = false
+		return nil
 	}
 	cause := resumeEOF
 	if err != nil {
@@ -145,13 +153,13 @@ func (t *tailer) readRunning(ctx context.Context) error {
 }
 
 func (t *tailer) readEnded(ctx context.Context, previous bool) error {
-	err := t.readAll(ctx, readOptions{previous: previous, live: t.live, ends: true})
+	err := t.readAll(ctx, readOptions{previous: previous, ends: true})
 	if err == nil {
-		t.progress.complete, t.caughtUp = true, true
+		t.progress.complete = true
 		return nil
 	}
 	// The kubelet removes old logs.
-	lost := apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+	lost := apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.As(err, new(kubeletError))
 	if lost && t.outage.failed() > t.src.timing.patience {
 		t.progress.complete = true
 		t.outage.end()
@@ -160,36 +168,42 @@ func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 	return t.retry(ctx, err)
 }
 
-// readAll reads what exists, in as many requests as it takes to be sure that nothing is missing.
+// readAll reads what exists, in as many requests as it takes to be sure that nothing is missing. A
+// follow makes sure by itself.
 func (t *tailer) readAll(ctx context.Context, o readOptions) error {
 	var before readResult
 	for i := range maxPasses {
 		o.final = i == maxPasses-1
-		pass, err := t.read(ctx, o)
+		pass, err := t.readOn(ctx, o)
 		if err != nil {
 			return err
 		}
 		t.pause.Reset()
-		if p := &t.cursor.point; p.missed {
-			// Lines were written between the two requests.
-			*p = fromTime(p.opened)
-			continue
-		}
-		empty := pass.bytes == 0 && !t.cursor.point.any
-		if i > 0 && !pass.torn && (pass.lines == 0 || pass.took > before.took/2) {
-			if empty && before.bytes == 0 {
-				// The log was empty: all that is written is new.
-				t.cursor.point.tail = -1
-			}
-			break
-		}
-		if !empty && !pass.torn && (pass.took <= passTime && pass.bytes <= passBytes || t.atEnd(ctx, o, pass)) {
-			break
+		empty := t.cursor.place == placeQuery && pass.bytes == 0
+		quick := pass.took <= passTime && pass.bytes <= passBytes
+		switch {
+		case empty && i > 0 && before.bytes == 0:
+			t.cursor.start() // all that is written is new
+			return nil
+		case empty || pass.torn:
+		case quick || t.following && !o.ends, i > 0 && (pass.lines == 0 || pass.took > before.took/2):
+			return nil
 		}
 		before = pass
 	}
-	t.cursor.point.silent = false
 	return nil
+}
+
+// readOn makes one request, or as many as it takes to find the place where the last one ended.
+func (t *tailer) readOn(ctx context.Context, o readOptions) (readResult, error) {
+	switch t.cursor.place {
+	case placeQuery:
+		return t.readFirst(ctx, o)
+	case placeStart:
+		return t.readStart(ctx, o)
+	default:
+		return t.readBehind(ctx, o)
+	}
 }
 
 // readOnce reads what exists. If that fails for too long, it sets failure and sends a note.
@@ -231,7 +245,7 @@ func (t *tailer) readOnce(ctx context.Context) error {
 
 // late ends a query whose time is over before the log is read.
 func (t *tailer) late(ctx context.Context) error {
-	some, err := t.cursor.point.any, cmp.Or(t.failure, errLate)
+	some, err := t.cursor.place == placeTrail, cmp.Or(t.failure, errLate)
 	t.failure = err
 	switch {
 	case denied(err):
@@ -259,7 +273,7 @@ func (t *tailer) tryReadOnce(ctx context.Context) error {
 			text += " (" + state.waiting + ")"
 		}
 		return t.note(ctx, text)
-	case id != t.progress.id && t.cursor.point.any:
+	case id != t.progress.id && t.cursor.place == placeTrail:
 		return nil // the instance that was read is gone
 	}
 	t.progress.id = id
@@ -291,8 +305,7 @@ func (t *tailer) state(ctx context.Context) (containerState, error) {
 func (t *tailer) waitStart(ctx context.Context, state containerState) error {
 	t.outage.end()
 	if t.progress.id == "" {
-		t.live = true
-		t.cursor.point = fromBeginning()
+		t.cursor.start()
 	} else if t.endNoted != t.progress.id {
 		t.endNoted = t.progress.id
 		if err := t.note(ctx, fmt.Sprintf("container %s %s, waiting for it to start again", t.target.container, state.endText())); err != nil {
@@ -317,17 +330,26 @@ func (t *tailer) retry(ctx context.Context, err error) error {
 	if err := t.terminal(ctx, err); err != nil {
 		return err
 	}
-	if errors.Is(err, errMoved) || errors.Is(err, errStale) {
+	if errors.Is(err, errMoved) || errors.Is(err, errStale) || errors.Is(err, errBehind) {
 		return t.backOff(ctx)
 	}
 	t.src.metrics.failures.Inc()
-	if t.outage.failed() > t.src.timing.outage && !t.outage.reported {
-		t.outage.reported = true
-		if err := t.note(ctx, "cannot be read: "+unreadable(err)+"; trying again"); err != nil {
+	if t.outage.failed() > t.src.timing.outage {
+		if err := t.reportOutage(ctx, err); err != nil {
 			return err
 		}
 	}
 	return t.backOff(ctx)
+}
+
+// reportOutage sends one note for each outage of a log that is followed.
+func (t *tailer) reportOutage(ctx context.Context, err error) error {
+	if t.outage.reported || !t.following {
+		return nil
+	}
+	t.outage.failed()
+	t.outage.reported = true
+	return t.note(ctx, "cannot be read: "+unreadable(err)+"; trying again")
 }
 
 // terminal returns the error that ends the stream, nil if err can be retried.

@@ -49,7 +49,7 @@ type PodOptions struct {
 	Containers []string
 	// NoContainerIDs leaves the ids of containers out of the status, as virtual kubelets do.
 	NoContainerIDs bool
-	// Log is the form of the log of each container. The zero value is InMemory.
+	// Log is the form of the log of each container. The zero value is Containerd.
 	Log LogForm
 	// Waiting leaves the pod pending, its containers still being created;
 	// Recover starts them.

@@ -22,16 +22,17 @@ const (
 type LogForm int
 
 const (
-	// InMemory is containerd's form without a file and without the kubelet's own reader. What the reader's
-	// oddities are, it knows of reading, and not of rotations.
-	InMemory LogForm = iota
 	// Containerd stamps each record by itself, in UTC as "Z". A line longer than 16 KiB lies in the log
 	// as several records. The beginning of a line is not in the log before there is so much of it, or
 	// its end, or the container ends.
-	Containerd
+	Containerd LogForm = iota
 	// CRIO stamps all that is read of the container's pipe at once, at most 8 KiB, with one time, with
 	// the offset of its zone ("+00:00"). What a read has of a line is in the log at once.
 	CRIO
+	// InMemory is containerd's form without a file and without the kubelet's own reader, for benchmarks and
+	// for more follows than there are inotify instances. What the reader's oddities are, it knows of
+	// reading, and not of rotations.
+	InMemory
 )
 
 // scheme is how a container's id begins.

@@ -1,0 +1,242 @@
+package pods
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/logline"
+)
+
+// heldBytes is how much of the last lines is kept until it is known which of them are wanted.
+const heldBytes = 256 << 10
+
+// readFirst reads the lines that exist, as far as the query wants them.
+func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, error) {
+	v := view{tail: -1, since: t.q.Since, age: t.q.Age}
+	pass, err := t.readWanted(ctx, o, v)
+	if err == nil && t.cursor.place == placeQuery && t.following && v.filtered() {
+		return t.readLast(ctx, o, view{}, 0) // finds the end of the log
+	}
+	return pass, err
+}
+
+func (t *tailer) readWanted(ctx context.Context, o readOptions, v view) (readResult, error) {
+	switch {
+	case t.q.Tail >= 0:
+		return t.readLast(ctx, o, v, t.q.Tail)
+	case !v.filtered():
+		t.cursor.start()
+		return t.readStart(ctx, o)
+	}
+	t.cursor.trail = trail{filtered: true}
+	return t.read(ctx, o, v, func(line logsvc.Line) error {
+		if !line.Time.Before(t.q.Since) {
+			t.cursor.add(line)
+		}
+		return nil
+	})
+}
+
+// readStart reads the log from its first line.
+func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, error) {
+	v := wholeFile
+	take := func(line logsvc.Line) error {
+		t.cursor.add(line)
+		return nil
+	}
+	pass, err := t.read(ctx, o, v, take)
+	if t.cursor.place != placeStart || !errors.As(err, new(kubeletError)) {
+		return pass, err
+	}
+	if v, err = t.widest(ctx, o, v, err); err != nil {
+		return pass, err
+	}
+	return t.read(ctx, o, v, take)
+}
+
+// readLast reads the last n lines of a view, and puts the cursor at the end of the log. The kubelet
+// counts records, of which a long line has several, and a view may begin inside a line: so n lines need
+// n+1 records or more. For a follow a few more lines are read, so that their end can be found again.
+func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
+	v.tail = n + 1
+	near := t.following && n < trailLines
+	if near {
+		v.tail = firstView
+	}
+	for {
+		l := &lastLines{t: t, o: o, v: v, n: n, near: near, begins: v.whole}
+		l.with = trail{whole: v.whole, filtered: v.filtered()}
+		l.without = trail{before: 1, filtered: v.filtered()}
+		pass, err := t.read(ctx, o, v, func(line logsvc.Line) error { return l.take(ctx, line) })
+		if err == nil {
+			err = l.end(ctx)
+		}
+		switch {
+		case errors.Is(err, errHeld):
+			near, v.tail = false, n+1
+		case errors.Is(err, errNarrow):
+			near, v.tail = false, v.tail*widening
+		case errors.As(err, new(kubeletError)) && l.seen == 0 && !v.whole:
+			if v, err = t.widest(ctx, o, v, err); err != nil {
+				return pass, err
+			}
+		case err != nil:
+			return pass, err
+		default:
+			err = t.flush(ctx, o, &pass)
+			return pass, err
+		}
+	}
+}
+
+// The results of a read whose lines take too much memory, and of a view that holds too few.
+var (
+	errHeld   = errors.New("the lines take too much memory")
+	errNarrow = errors.New("the view holds too few lines")
+)
+
+// lastLines takes the lines of a view, and adds the last ones for the Sink: those of the query, and for
+// a follow all that were written since it was opened.
+type lastLines struct {
+	t    *tailer
+	o    readOptions
+	v    view
+	n    int64
+	near bool // the view has lines before the last n, so that the end of the log can be found again
+
+	seen   int64 // lines of the response
+	first  logsvc.Line
+	held   []logsvc.Line
+	bytes  int
+	begins bool // the first line of the response is a line: it begins the file, or is the first of a filter
+	passed bool // lines are not held any more
+	// with has the first line of the response, without does not.
+	with, without trail
+}
+
+func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
+	if l.seen++; l.seen == 1 {
+		l.first = line
+		l.first.Text = bytes.Clone(line.Text[:min(len(line.Text), probeBytes)])
+	}
+	if line.Time.Before(l.v.since) {
+		return nil
+	}
+	if !l.passed && l.t.following && l.isNew(line.Time) {
+		if err := l.pass(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !l.passed:
+		m := markOf(line)
+		l.with.add(m)
+		if l.seen > 1 {
+			l.without.add(m)
+		}
+		return l.hold(ctx, line)
+	case l.seen > 1 || l.begins:
+		l.t.cursor.add(line)
+	}
+	return nil
+}
+
+// isNew reports whether a line was written since the stream was opened. The time is that of its node: a
+// time that has not come yet shows that its clock is wrong.
+func (l *lastLines) isNew(at time.Time) bool {
+	return !at.Before(l.t.opened) && !at.After(time.Now())
+}
+
+func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
+	if l.n == 0 {
+		return nil
+	}
+	if int64(len(l.held)) == l.n {
+		l.bytes -= len(l.held[0].Text)
+		l.held[0] = logsvc.Line{}
+		l.held = l.held[1:]
+	}
+	line.Text = bytes.Clone(line.Text)
+	l.held = append(l.held, line)
+	l.bytes += len(line.Text)
+	switch {
+	case l.bytes <= heldBytes:
+		return nil
+	case l.near:
+		return errHeld
+	}
+	return l.pass(ctx)
+}
+
+// pass adds the lines that are held, and has all that follow added as they come.
+func (l *lastLines) pass(ctx context.Context) error {
+	first := int64(len(l.held)) == int64(l.with.added) && l.with.added > l.without.added
+	if first || l.seen == 1 {
+		if err := l.learn(ctx); err != nil {
+			return err
+		}
+	}
+	c := l.t.cursor
+	c.trail = l.with
+	if !l.begins {
+		c.trail = l.without
+		if first && len(l.held) > 0 {
+			l.held = l.held[1:]
+		}
+	}
+	if c.trail.added > 0 {
+		c.place = placeTrail
+	}
+	c.lines = append(c.lines, l.held...)
+	l.held, l.passed = nil, true
+	return nil
+}
+
+// learn finds out whether the first line of the response is a line: whether a view that is one record
+// smaller, or else the whole file, begins with it as well.
+func (l *lastLines) learn(ctx context.Context) error {
+	if l.begins || l.seen == 0 {
+		return nil
+	}
+	v := l.v
+	if v.tail--; v.tail != l.n || l.n == 0 {
+		v.tail = -1
+	}
+	head, err := l.t.probe(ctx, l.o, v)
+	if err != nil && !errors.As(err, new(kubeletError)) {
+		return err
+	}
+	l.begins = startsWith(head, l.first)
+	l.with.whole = l.begins && !l.v.filtered()
+	return nil
+}
+
+// end is called at the end of the response.
+func (l *lastLines) end(ctx context.Context) error {
+	if l.passed || l.seen == 0 {
+		return nil
+	}
+	few := l.seen <= max(l.n, 1)
+	if few || l.t.following && l.seen < l.v.tail {
+		if err := l.learn(ctx); err != nil {
+			return err
+		}
+	}
+	if few && !l.begins && l.v.tail < maxView {
+		return errNarrow
+	}
+	return l.pass(ctx)
+}
+
+// startsWith reports whether a line begins with what a probe returned.
+func startsWith(probe []byte, line logsvc.Line) bool {
+	probe, _, ended := bytes.Cut(probe, []byte("\n"))
+	at, text := logline.Parse(probe)
+	if at.IsZero() || !at.Equal(line.Time) {
+		return false
+	}
+	return bytes.HasPrefix(line.Text, text) && (!ended || len(text) == len(line.Text))
+}
