@@ -89,12 +89,15 @@ func (c *cursor) followView() view {
 	switch {
 	case c.found.whole:
 		return c.found
-	case c.place == placeStart, c.trail.whole && c.trail.added < firstView:
+	case c.place == placeStart:
 		return wholeFile
 	}
 	v := view{tail: firstView}
 	for v.tail < maxView && (v.tail <= max(c.found.tail, c.behind) || uint64(v.tail) < c.trail.same+2) {
 		v.tail *= widening
+	}
+	if c.trail.whole && int64(c.trail.added) < v.tail {
+		return wholeFile
 	}
 	return v
 }

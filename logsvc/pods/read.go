@@ -53,7 +53,7 @@ type readOptions struct {
 	follow, previous bool
 	ends             bool // the container has ended: a last line without a line end is a line
 	final            bool // it is a line even if no other request returned the same
-	runs             bool // the instance is known to run: its log is not that of a later one
+	stuck            bool // a follow stands still: the instance runs, and its file was likely rotated
 }
 
 // view is the part of a log's file that is requested.
@@ -306,7 +306,7 @@ func (t *tailer) checkInstance(ctx context.Context, o readOptions) error {
 // recheck confirms the instance for some time, when the log does not have the line that was read
 // last. Either it was rotated, or the kubelet has restarted the container and not reported it yet.
 func (t *tailer) recheck(ctx context.Context, o readOptions) error {
-	if o.runs {
+	if o.stuck {
 		return nil
 	}
 	limit, again := time.After(t.src.timing.report), time.Tick(t.src.timing.report/10)

@@ -28,12 +28,12 @@ func (t *tailer) readBehind(ctx context.Context, o readOptions) (readResult, err
 		if !s.complete {
 			continue
 		}
-		rule, note := s.candidates.decide(want)
+		rule, note := s.decide()
 		if rule == nil {
 			return t.readNew(ctx, o, note)
 		}
 		again := newSearch(want, s.view)
-		again.rule, again.note = rule, note
+		again.other, again.rule, again.note = s.other, rule, note
 		if pass, err = t.searchView(ctx, o, again); err != nil || again.found {
 			return pass, err
 		}
@@ -60,6 +60,7 @@ func (t *tailer) searchLog(ctx context.Context, o readOptions, want position) (r
 	v := view{tail: firstView}
 	for {
 		s := newSearch(want, v)
+		s.other = o.stuck
 		if v.whole {
 			end, err := t.lastLine(ctx, o)
 			if err != nil {
@@ -101,7 +102,7 @@ func (t *tailer) atEnd(ctx context.Context, o readOptions, want position) (bool,
 		case errors.As(err, new(kubeletError)) && !v.whole:
 			v, err = t.widest(ctx, o, v, err)
 		case err == nil && v.whole:
-			rule, note := s.candidates.decide(want)
+			rule, note := s.decide()
 			return rule != nil && note == "" && s.last == *rule, nil
 		case err == nil:
 			v, err = t.wider(ctx, o, want, v)

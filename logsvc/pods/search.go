@@ -10,8 +10,11 @@ import "fmt"
 //   - In the whole file, where a rotation has taken the trail's first lines, those of them that can be
 //     there. The number of lines with the last time decides, else the file must have only one such place.
 type search struct {
-	want  position
-	view  view
+	want position
+	view view
+	// other: the file is likely another one than that of the trail. Lines of one time at its
+	// beginning do not show which one it is.
+	other bool
 	seen  trail
 	found bool
 	last  match // how well the last line matches
@@ -76,14 +79,15 @@ func (s *search) take(m mark) bool {
 
 // match reports whether the line that was taken last can be the position.
 func (s *search) match() (match, bool) {
-	got := match{exact: s.want.begun && s.seen.begun && s.seen.same == s.want.same}
+	first := s.seen.whole && s.seen.same == uint64(s.seen.added)
+	got := match{exact: s.want.begun && s.seen.begun && s.seen.same == s.want.same && !(first && s.other)}
 	switch {
 	case got.exact:
 	case !s.seen.whole:
 		return match{}, false
 	case s.want.begun:
 		// A rotation may have taken the first of the lines with the last time.
-		if s.seen.same < uint64(s.seen.added) || s.seen.same > s.want.same {
+		if !first || s.seen.same > s.want.same {
 			return match{}, false
 		}
 	case s.seen.same < s.want.same:
@@ -122,10 +126,11 @@ func (c *candidates) add(m match, lines int, first bool) {
 
 // decide returns what accepts a line in a whole file that holds no whole trail, and a note. It returns
 // nil if all lines are new.
-func (c *candidates) decide(want position) (rule *match, note string) {
+func (s *search) decide() (rule *match, note string) {
+	c, want := &s.candidates, s.want
 	const repeated = "the log was rotated between lines of one time; up to %d of them may be repeated here"
 	switch {
-	case c.exact > 0 && (!c.cut || c.other == 0), c.exact == 0 && c.other == 1:
+	case c.exact > 0 && (!c.cut || c.other == 0), c.exact == 0 && c.other == 1 && !s.other:
 		return &c.best, ""
 	case c.other == 0:
 		return nil, "the log does not hold its last line before an interruption any more; lines may be missing here"

@@ -31,7 +31,7 @@ type tailer struct {
 	opened    time.Time // when the query came
 	following bool
 	caughtUp  bool   // what exists of the log was read, and a follow opens behind it
-	runs      bool   // a follow has shown that the instance runs
+	stuck     bool   // the last follow stood still
 	silent    int    // follows in a row that brought nothing
 	endNoted  string // the instance whose end was reported
 	outage    outage
@@ -124,16 +124,16 @@ func (t *tailer) switchTo(ctx context.Context, state containerState, id string) 
 // grows.
 func (t *tailer) readRunning(ctx context.Context) error {
 	if !t.caughtUp {
-		err := t.readAll(ctx, readOptions{runs: t.runs})
-		t.caughtUp, t.runs = err == nil, false
+		err := t.readAll(ctx, readOptions{stuck: t.stuck})
+		t.caughtUp, t.stuck = err == nil, false
 		return t.retry(ctx, err)
 	}
 	pass, err := t.readFollow(ctx)
 	if !pass.opened {
 		return t.retry(ctx, err)
 	}
-	t.runs = errors.Is(err, errStuck)
-	if t.runs || errors.Is(err, errBehind) || pass.lines == 0 && errors.As(err, new(kubeletError)) {
+	t.stuck = errors.Is(err, errStuck)
+	if t.stuck || errors.Is(err, errBehind) || pass.lines == 0 && errors.As(err, new(kubeletError)) {
 		t.caughtUp = false
 		return nil
 	}

@@ -162,7 +162,7 @@ func resumed(want position, file []logsvc.Line) (rest []logsvc.Line, note string
 	if s.found {
 		return rest, ""
 	}
-	rule, note := s.candidates.decide(want)
+	rule, note := s.decide()
 	if rule == nil {
 		return file, note
 	}

@@ -1,0 +1,303 @@
+package pods_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/testdata/testenv"
+)
+
+// Parts of the notes about what a search cannot decide.
+const (
+	rotatedAway = "the log does not hold its last line before an interruption any more; lines may be missing here"
+	ambiguous   = "the log was rotated between lines of one time; up to "
+)
+
+var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+
+// resuming is a follow of one pod.
+type resuming struct {
+	*tailing
+	pod *testenv.Pod
+}
+
+// interrupt has what happens between two requests for the log happen.
+func (r *resuming) interrupt(meanwhile func()) {
+	r.t.Helper()
+	r.pod.Hang(true)
+	r.pod.EOF()
+	soon(r.t, "the next request waits", func() error {
+		if requests := r.pod.Followers(); requests == 0 {
+			return fmt.Errorf("%d", requests)
+		}
+		return nil
+	})
+	meanwhile()
+	r.pod.Hang(false)
+}
+
+// rotate rotates the log when the follow notices it.
+func (r *resuming) rotate() {
+	r.t.Helper()
+	soon(r.t, "the follow is at the end", func() error {
+		if r.pod.AtEnd() == 0 {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+	r.pod.Rotate()
+}
+
+// notesOfSearch returns the notes, other than that the log could not be read for a while.
+func (r *resuming) notesOfSearch() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.notes), func(note string) bool { return strings.Contains(note, "; trying again") })
+}
+
+// want waits for the lines, then for one more that is written, and compares the notes.
+func (r *resuming) want(lines []string, notes ...string) {
+	r.t.Helper()
+	const last = "the last line"
+	r.wait(r.pod, lines...)
+	r.pod.Write(last)
+	r.wait(r.pod, append(slices.Clip(lines), last)...)
+	got := r.notesOfSearch()
+	if len(got) != len(notes) {
+		r.t.Fatalf("got notes %q, want %q", got, notes)
+	}
+	for i, note := range notes {
+		if !strings.Contains(got[i], note) {
+			r.t.Errorf("got the note %q, want %q", got[i], note)
+		}
+	}
+}
+
+// eachForm runs a test with the logs of both runtimes.
+func eachForm(t *testing.T, test func(t *testing.T, start func(tail int64, write func(pod *testenv.Pod)) *resuming)) {
+	t.Helper()
+	p := newPlace(t)
+	for name, form := range map[string]testenv.LogForm{"containerd": testenv.Containerd, "CRI-O": testenv.CRIO} {
+		t.Run(name, func(t *testing.T) {
+			a := p.newApp("a" + strings.ToLower(strings.ReplaceAll(name, "-", "")))
+			test(t, func(tail int64, write func(pod *testenv.Pod)) *resuming {
+				pod := a.run("00001", func(o *testenv.PodOptions) { o.Log = form })
+				write(pod)
+				return &resuming{read(t, p.kubernetes(), logsvc.Query{App: a.id, Tail: tail, Replica: pod.Name()}), pod}
+			})
+		})
+	}
+}
+
+// seconds are lines of one text at the seconds from..to-1 after noon.
+func seconds(pod *testenv.Pod, from, to int) (lines []string) {
+	for i := from; i < to; i++ {
+		pod.WriteAt(noon.Add(time.Duration(i)*time.Second), "tick")
+		lines = append(lines, "tick")
+	}
+	return lines
+}
+
+func TestResumeClockStep(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		var lines []string
+		r := start(-1, func(pod *testenv.Pod) { lines = seconds(pod, 0, 30) })
+		r.wait(r.pod, lines...)
+		r.interrupt(func() { lines = append(lines, seconds(r.pod, 10, 40)...) })
+		r.want(lines)
+	})
+}
+
+func TestResumeSameLines(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		const n = 50_000
+		same := slices.Repeat([]string{"x"}, n)
+		r := start(-1, func(pod *testenv.Pod) {
+			pod.WriteAt(noon.Add(-time.Second), "before")
+			pod.WriteAt(noon, same...)
+		})
+		lines := append([]string{"before"}, same...)
+		r.wait(r.pod, lines...)
+		r.interrupt(func() { r.pod.WriteAt(noon, same...) })
+		r.want(append(lines, same...))
+	})
+}
+
+func TestResumeDump(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		dump := numbers(0, 300)
+		lines := slices.Repeat(dump, 5)
+		r := start(-1, func(pod *testenv.Pod) { pod.WriteAt(noon, lines...) })
+		r.wait(r.pod, lines...)
+		more := append(slices.Clone(dump), dump[:150]...)
+		r.interrupt(func() { r.pod.WriteAt(noon, more...) })
+		r.want(append(lines, more...))
+	})
+}
+
+func TestResumeSameLinesRotated(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		same := slices.Repeat([]string{"x"}, 5000)
+		r := start(-1, func(pod *testenv.Pod) { pod.WriteAt(noon, same[:4000]...) })
+		r.wait(r.pod, same[:4000]...)
+		r.rotate()
+		r.pod.WriteAt(noon, same[4000:]...)
+		soon(t, "all lines come", func() error {
+			if got := len(r.of(r.pod)); got < 5000 {
+				return fmt.Errorf("%d", got)
+			}
+			return nil
+		})
+		r.interrupt(func() { r.pod.WriteAt(noon, same[:500]...) })
+		r.pod.Write("end")
+		soon(t, "the end comes", func() error {
+			lines := r.of(r.pod)
+			if lines[len(lines)-1] != "end" {
+				return fmt.Errorf("%d lines", len(lines))
+			}
+			return nil
+		})
+		got, notes := len(r.of(r.pod))-1, r.notesOfSearch()
+		// A follow that is silent after the rotation cannot be told from one in the old file: then
+		// the new one comes twice.
+		if got < 5500 || got > 5500+1000*len(notes) || len(notes) == 0 || !strings.Contains(notes[len(notes)-1], ambiguous) {
+			t.Errorf("got %d lines, want 5500 and up to 1000 more for each note; notes %q", got, notes)
+		}
+	})
+}
+
+func TestResumeRotated(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		r := start(-1, func(pod *testenv.Pod) { pod.Write(numbers(0, 970)...) })
+		r.wait(r.pod, numbers(0, 970)...)
+		r.rotate()
+		r.pod.Write(numbers(970, 1000)...)
+		r.wait(r.pod, numbers(0, 1000)...)
+		r.interrupt(func() { r.pod.Write(numbers(1000, 1050)...) })
+		r.want(numbers(0, 1050))
+	})
+}
+
+func TestResumeRotatedTwice(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		r := start(-1, func(pod *testenv.Pod) { pod.Write(numbers(0, 10)...) })
+		r.wait(r.pod, numbers(0, 10)...)
+		r.interrupt(func() {
+			r.pod.Rotate()
+			r.pod.Write(numbers(10, 110)...)
+			r.pod.Rotate()
+			r.pod.Write(numbers(110, 160)...)
+		})
+		r.want(append(numbers(0, 10), numbers(110, 160)...), rotatedAway)
+	})
+}
+
+func TestResumeLongLine(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		long := strings.Repeat("x", 1<<20)
+		cut := fmt.Sprintf("%d bytes and %d cut", 128<<10, 1<<20-128<<10)
+		r := start(-1, func(pod *testenv.Pod) {
+			pod.Write("before")
+			pod.EndAfter(20)
+			pod.Write(long, "after")
+		})
+		r.wait(r.pod, "before")
+		r.pod.EndAfter(0)
+		r.want([]string{"before", cut, "after"})
+
+		// One line is one line, of however many records.
+		for _, follow := range []bool{false, true} {
+			last := start(1, func(pod *testenv.Pod) { pod.Write("before", long) })
+			if follow {
+				last.want([]string{cut})
+			} else {
+				last.wait(last.pod, cut)
+			}
+		}
+	})
+}
+
+func TestResumeTornRecord(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		torn := func(pod *testenv.Pod) {
+			pod.Write("gone")
+			pod.Rotate()
+			pod.WriteFile([]byte("rest of a record\n"))
+			pod.Write(numbers(0, 600)...)
+		}
+		r := start(-1, torn)
+		r.wait(r.pod, numbers(0, 600)...)
+		r.interrupt(func() { r.pod.Write(numbers(600, 650)...) })
+		r.wait(r.pod, numbers(0, 650)...)
+		r.interrupt(func() { r.pod.Write(numbers(650, 1650)...) })
+		r.want(numbers(0, 1650))
+		last := start(1000, torn)
+		last.want(numbers(0, 600))
+	})
+}
+
+// A kubelet whose reader has not come to the end of the file when that is rotated stays in the old file
+// for ever.
+func TestResumeRotatedBeforeEnd(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]func(pod *testenv.Pod, from, to int) []string{
+		"numbers": func(pod *testenv.Pod, from, to int) []string {
+			pod.Write(numbers(from, to)...)
+			return numbers(from, to)
+		},
+		"identical": func(pod *testenv.Pod, from, to int) []string {
+			lines := slices.Repeat([]string{"x"}, to-from)
+			pod.WriteAt(noon, lines...)
+			return lines
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+				const each = 200 * time.Millisecond
+				var lines []string
+				r := start(-1, func(pod *testenv.Pod) {
+					lines = text(pod, 0, 5)
+					pod.Slow(0, each)
+				})
+				soon(t, "it follows", following(r.pod))
+				early := r.pod.AtEnd() == 0
+				r.pod.Rotate()
+				lines = append(lines, text(r.pod, 5, 105)...)
+				r.pod.Slow(0, 0)
+				r.wait(r.pod, lines...)
+				if notes := r.notesOfSearch(); early && len(notes) != 1 {
+					t.Errorf("got notes %q, want one", notes)
+				}
+			})
+		})
+	}
+}
+
+// Lines of one time are not repeated, however few of them were read.
+func TestResumeTail(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		log := []string{"first", "", "  at x", "", "  at y", ""}
+		for tail := range len(log) + 2 {
+			r := start(int64(tail), func(pod *testenv.Pod) { pod.WriteAt(noon, log...) })
+			want := log[max(0, len(log)-tail):]
+			soon(t, "it follows", following(r.pod))
+			r.wait(r.pod, want...)
+			r.interrupt(func() {})
+			r.want(want)
+		}
+	})
+}
