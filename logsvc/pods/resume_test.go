@@ -301,3 +301,63 @@ func TestResumeTail(t *testing.T) {
 		}
 	})
 }
+
+// A kubelet that does not answer, or answers with a header alone, is reported while the stream goes on.
+func TestResumeHungKubelet(t *testing.T) {
+	t.Parallel()
+	for name, hinder := range map[string]func(*testenv.Pod, bool){
+		"hang":    func(pod *testenv.Pod, on bool) { pod.Hang(on) },
+		"silence": func(pod *testenv.Pod, on bool) { pod.Silence(on) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+				r := start(-1, func(pod *testenv.Pod) { pod.Write("one") })
+				r.wait(r.pod, "one")
+				soon(t, "it follows", following(r.pod))
+				hinder(r.pod, true)
+				r.pod.EOF()
+				soon(t, "it is reported", func() error {
+					return r.noted("cannot be read: its node did not answer in time; trying again")
+				})
+				r.pod.Write("two")
+				hinder(r.pod, false)
+				r.want([]string{"one", "two"})
+			})
+		})
+	}
+}
+
+// The last minutes are those of the node's clock.
+func TestSinceByNodeClock(t *testing.T) {
+	t.Parallel()
+	for name, wrong := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.SetClock(func() time.Time { return time.Now().UTC().Add(wrong) })
+			a := p.newApp("clock")
+			pod := a.run("00001")
+			pod.WriteAt(time.Now().UTC().Add(wrong-20*time.Minute), "old")
+			pod.WriteAt(time.Now().UTC().Add(wrong-time.Minute), "new", "newer")
+			for _, tt := range []struct {
+				tail int64
+				want []string
+			}{{-1, []string{"new", "newer"}}, {1, []string{"newer"}}, {5, []string{"new", "newer"}}} {
+				q := logsvc.Query{App: a.id, Tail: tt.tail, Age: 10 * time.Minute, Follow: logsvc.FollowNever}
+				r := read(t, p.kubernetes(), q)
+				r.end()
+				r.wait(pod, tt.want...)
+				q.Follow = logsvc.FollowRunning
+				f := &resuming{read(t, p.kubernetes(), q), pod}
+				f.wait(pod, tt.want...)
+				soon(t, "it follows", following(pod))
+				f.cancel()
+			}
+			q := logsvc.Query{App: a.id, Tail: -1, Age: time.Second}
+			f := &resuming{read(t, p.kubernetes(), q), pod}
+			soon(t, "it follows", following(pod))
+			f.want(nil)
+		})
+	}
+}
