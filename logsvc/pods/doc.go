@@ -5,9 +5,10 @@
 //	                 Sink ◄── Lines, Notes ◄── tailer, one for each container ◄── Run
 //	                 Sink ◄── Replicas     ◄── manage: informer, resync
 //
-// A tailer reads one log through restarts, rotations and lost connections. It resumes by
-// container id, time and a count of lines (resumePoint), without repeats or holes. In a stream
-// that follows, manage starts tailers for new replicas.
+// A tailer reads one log through restarts, rotations and lost connections. It resumes by content: it
+// keeps the last lines that were delivered (trail) and searches for them (search) in the log of the
+// same instance. What exists is read at the pace of the reader, then a follow opens behind it, which
+// is never held back. In a stream that follows, manage starts tailers for new replicas.
 //
 // The logs of all streams have one read rate, and projects share the slots and take turns.
 package pods

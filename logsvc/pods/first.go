@@ -11,7 +11,7 @@ import (
 )
 
 // heldBytes is how much of the last lines is kept until it is known which of them are wanted.
-const heldBytes = 256 << 10
+const heldBytes = 128 << 10
 
 // readFirst reads the lines that exist, as far as the query wants them.
 func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, error) {
