@@ -269,7 +269,9 @@ func TestResumeRotatedBeforeEnd(t *testing.T) {
 				const each = 200 * time.Millisecond
 				var lines []string
 				r := start(-1, func(pod *testenv.Pod) {
-					lines = text(pod, 0, 5)
+					// If all lines of both files were the same, nothing would show that there are two.
+					pod.WriteAt(noon.Add(-time.Second), "before")
+					lines = append([]string{"before"}, text(pod, 0, 5)...)
 					pod.Slow(0, each)
 				})
 				soon(t, "it follows", following(r.pod))

@@ -80,7 +80,7 @@ func (s *search) take(m mark) bool {
 // match reports whether the line that was taken last can be the position.
 func (s *search) match() (match, bool) {
 	first := s.seen.whole && s.seen.same == uint64(s.seen.added)
-	got := match{exact: s.want.begun && s.seen.begun && s.seen.same == s.want.same && !(first && s.other)}
+	got := match{exact: s.want.begun && s.seen.begun && s.seen.same == s.want.same && (!first || !s.other)}
 	switch {
 	case got.exact:
 	case !s.seen.whole:
