@@ -61,7 +61,6 @@ type timing struct {
 	silence    time.Duration // read timeout of a log that is not followed
 	outage     time.Duration // how long a replica may be unreadable without a note to the reader
 	patience   time.Duration // how long a log that is not followed is retried
-	report     time.Duration // how long a kubelet may take to report that a container restarted
 	poll       time.Duration // how often the state of a container that does not run is read
 	resync     time.Duration // how often a stream that follows lists its pods, and its app if it has none
 }
@@ -77,7 +76,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error
 		throttle:   newThrottle(cfg.MaxBytesPerSecond),
 		timing: timing{
 			answer: 15 * time.Second, unanswered: time.Second, silence: 30 * time.Second, outage: time.Second,
-			patience: 10 * time.Second, report: 3 * time.Second, poll: 2 * time.Second, resync: 10 * time.Second,
+			patience: 10 * time.Second, poll: 2 * time.Second, resync: 10 * time.Second,
 		},
 	}
 	if len(src.namespaces) == 0 {

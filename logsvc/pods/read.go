@@ -303,27 +303,6 @@ func (t *tailer) checkInstance(ctx context.Context, o readOptions) error {
 	return nil
 }
 
-// recheck confirms the instance for some time, when the log does not have the line that was read
-// last. Either it was rotated, or the kubelet has restarted the container and not reported it yet.
-func (t *tailer) recheck(ctx context.Context, o readOptions) error {
-	if o.stuck {
-		return nil
-	}
-	limit, again := time.After(t.src.timing.report), time.Tick(t.src.timing.report/10)
-	for {
-		if err := t.checkInstance(ctx, o); err != nil {
-			return err
-		}
-		select {
-		case <-again:
-		case <-limit:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // probe returns the first bytes of a view. It returns none and no error if the log is empty.
 func (t *tailer) probe(ctx context.Context, o readOptions, v view) (text []byte, err error) {
 	opts, most := v.options(t.target.container, readOptions{previous: o.previous}), int64(probeBytes)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/appbridge/appbridge/logsvc"
 )
 
@@ -44,7 +46,7 @@ func (t *tailer) readBehind(ctx context.Context, o readOptions) (readResult, err
 // readNew reads a log that does not hold the trail: all of it is new. note says what this means.
 func (t *tailer) readNew(ctx context.Context, o readOptions, note string) (readResult, error) {
 	if !t.cursor.doubtful {
-		if err := t.recheck(ctx, o); err != nil {
+		if err := t.checkPrevious(ctx, o); err != nil {
 			return readResult{}, err
 		}
 		if err := t.note(ctx, note); err != nil {
@@ -53,6 +55,22 @@ func (t *tailer) readNew(ctx context.Context, o readOptions, note string) (readR
 	}
 	t.cursor.start()
 	return t.readStart(ctx, o)
+}
+
+// checkPrevious returns errMoved if the trail is in the log of the previous instance: the kubelet has
+// started the container again, and the API server does not show it yet.
+func (t *tailer) checkPrevious(ctx context.Context, o readOptions) error {
+	if o.previous || o.stuck {
+		return nil
+	}
+	s, _, err := t.find(ctx, readOptions{previous: true}, t.cursor.trail.position())
+	switch {
+	case apierrors.IsBadRequest(err), apierrors.IsNotFound(err), errors.As(err, new(kubeletError)):
+		return nil // there is none
+	case err == nil && s.found:
+		return errMoved
+	}
+	return err
 }
 
 // searchLog searches ever larger views of a log, up to the whole file, until it finds the position.
@@ -85,9 +103,23 @@ func (t *tailer) searchLog(ctx context.Context, o readOptions, want position) (r
 
 // atEnd reports whether a log ends with the position.
 func (t *tailer) atEnd(ctx context.Context, o readOptions, want position) (bool, error) {
+	s, after, err := t.find(ctx, o, want)
+	switch {
+	case err != nil:
+		return false, err
+	case s.found:
+		return after == 0, nil
+	}
+	rule, note := s.decide()
+	return rule != nil && note == "" && s.last == *rule, nil
+}
+
+// find searches a log, and returns how many lines come after the position. It reads nothing for the Sink, and
+// may run while another goroutine follows the log.
+func (t *tailer) find(ctx context.Context, o readOptions, want position) (s *search, after int, err error) {
 	v := view{tail: firstView}
 	for {
-		s, after := newSearch(want, v), 0
+		s, after = newSearch(want, v), 0
 		err := t.scan(ctx, o, v, func(line logsvc.Line) error {
 			if s.found {
 				after++
@@ -97,18 +129,15 @@ func (t *tailer) atEnd(ctx context.Context, o readOptions, want position) (bool,
 			return nil
 		})
 		switch {
-		case s.found:
-			return after == 0, err
 		case errors.As(err, new(kubeletError)) && !v.whole:
 			v, err = t.widest(ctx, o, v, err)
-		case err == nil && v.whole:
-			rule, note := s.decide()
-			return rule != nil && note == "" && s.last == *rule, nil
-		case err == nil:
+		case err != nil, s.found, v.whole:
+			return s, after, err
+		default:
 			v, err = t.wider(ctx, o, want, v)
 		}
 		if err != nil {
-			return false, err
+			return s, 0, err
 		}
 	}
 }
