@@ -44,3 +44,20 @@ func TestKubernetesRate(t *testing.T) {
 		t.Errorf("%d bytes came within %s, want at least %s", 2*lines*len(want[0]), took, least)
 	}
 }
+
+// What is being written is not held back: a kubelet whose reader waits rotates the log in silence.
+func TestKubernetesRateOfFollow(t *testing.T) {
+	t.Parallel()
+	const perSecond, lines = 64, 10_000 // it would take hours
+	p := newPlace(t)
+	k := p.kubernetes(func(c *pods.Config) { c.MaxBytesPerSecond = perSecond })
+	a := p.newApp("rate-of-follow")
+	pod := a.run("00001")
+	pod.Write("first")
+	r := read(t, k, all(a))
+	r.wait(pod, "first")
+	soon(t, "it follows", following(pod))
+	pod.Write(numbers(0, lines)...)
+	r.wait(pod, append([]string{"first"}, numbers(0, lines)...)...)
+	r.noNotes(t)
+}
