@@ -291,6 +291,7 @@ func (s *Source) settle(j *join) {
 			s.update(id, seen)
 		}
 	}
+	j.shrink()
 	if complete {
 		j.overdue = false
 		j.endTimer()
@@ -330,6 +331,15 @@ func (s *Source) settleAll() {
 			delete(j.held, id)
 			s.update(id, seen)
 		}
+		j.shrink()
+	}
+}
+
+// shrink gives back the memory of the apps that were held, which are all of them at a start: a map
+// keeps it.
+func (j *join) shrink() {
+	if len(j.held) == 0 {
+		j.held = map[subjects.AppID]app.Observation{}
 	}
 }
 
