@@ -117,17 +117,21 @@ func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
 
 // ended is the error of a request whose context ended before it had its credentials.
 func (b *bounded) ended(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && b.hanging(slowPlugin) {
 		return b.errHangs
 	}
 	return context.Cause(ctx)
 }
 
-// hanging reports whether a request has been getting its credentials for longer than the limit.
-func (b *bounded) hanging() bool {
+// slowPlugin is how long a request gets its credentials before those that end meanwhile say so. Before
+// that they may have waited for each other.
+const slowPlugin = time.Second
+
+// hanging reports whether a request has been getting its credentials for longer than a limit.
+func (b *bounded) hanging(limit time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.since.IsZero() && time.Since(b.since) > Timeout
+	return !b.since.IsZero() && time.Since(b.since) > limit
 }
 
 // note notes when a request begins to get its credentials; the zero time: that it has them.
@@ -153,7 +157,7 @@ func (t *turn) take(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if b.hanging() {
+	if b.hanging(Timeout) {
 		return b.errHangs
 	}
 	limit := time.NewTimer(Timeout)

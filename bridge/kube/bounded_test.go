@@ -120,7 +120,7 @@ func checkHanging(t *testing.T, p *plugin, pods corev1client.PodInterface) {
 	var requests sync.WaitGroup
 	for range 50 {
 		requests.Go(func() {
-			err := get(t, pods, 300*time.Millisecond)
+			err := get(t, pods, 2*slowPlugin)
 			if hangs, ok := errors.AsType[*HangsError](err); !ok || hangs.Error() != "the credential plugin plugin of --kubeconfig does not answer" {
 				t.Errorf("got %v", err)
 			}
