@@ -15,6 +15,9 @@ const (
 	// searchQuiet is how long a follow may be silent before its position is found. All lines that
 	// existed have come by then.
 	searchQuiet = 500 * time.Millisecond
+	// searchTime is how long a follow searches while lines come: longer with each one in a row that does not
+	// find its position, so that a slow kubelet can send what it has to.
+	searchTime = time.Second
 	// A follow that is silent for checkQuiet is compared with the end of the log, and again recheckQuiet
 	// later if they differ: a kubelet that finds no end of the file before a rotation stays in the
 	// old file for ever.
@@ -26,7 +29,8 @@ const (
 type followRead struct {
 	t        *tailer
 	response *response
-	search   *search // nil: the place is found
+	search   *search   // nil: the place is found
+	opened   time.Time // when the header came
 	// check compares the log's end with the place; nil: it does not run.
 	check   *endCheck
 	checked bool // they were the same
@@ -67,6 +71,7 @@ func (t *tailer) readFollow(ctx context.Context) (pass readResult, err error) {
 		case err != nil:
 			return pass, cmp.Or(context.Cause(reading), err)
 		case len(e.data) == 0 && e.err == nil: // the header
+			f.opened = time.Now()
 			if err := t.checkInstance(reading, o); err != nil {
 				return pass, cmp.Or(context.Cause(reading), err)
 			}
@@ -110,7 +115,10 @@ func (f *followRead) take(line logsvc.Line) error {
 	case s.take(markOf(line)):
 		c.resume(s)
 		c.found, c.behind = view{}, 0
-		f.search = nil
+		f.search, f.t.astray = nil, 0
+	case time.Since(f.opened) > searchTime<<min(f.t.astray, 10):
+		f.t.astray++
+		return errBehind
 	case !s.view.whole && int64(s.seen.added) > s.view.tail, s.view.whole && s.seen.added > c.trail.added:
 		return errBehind
 	}

@@ -202,6 +202,27 @@ func TestResumeRotatedTwice(t *testing.T) {
 	})
 }
 
+// A follow that cannot find its place gives up also while lines come, and long before there are as many as
+// it would look at.
+func TestResumeSteadyWriter(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		const first, most = 600, 1000
+		r := start(-1, func(pod *testenv.Pod) { pod.Write(numbers(0, first)...) })
+		r.wait(r.pod, numbers(0, first)...)
+		r.interrupt(r.pod.Rotate)
+		n := first
+		for ; len(r.of(r.pod)) == first; n++ {
+			if n == most {
+				t.Fatalf("none of %d lines came", n-first)
+			}
+			r.pod.Write(numbers(n, n+1)...)
+			check(t, testenv.Pause(t.Context(), 50*time.Millisecond))
+		}
+		r.want(numbers(0, n), rotatedAway)
+	})
+}
+
 func TestResumeLongLine(t *testing.T) {
 	t.Parallel()
 	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {

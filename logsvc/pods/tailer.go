@@ -33,6 +33,7 @@ type tailer struct {
 	caughtUp  bool   // what exists of the log was read, and a follow opens behind it
 	stuck     bool   // the last follow stood still
 	silent    int    // follows in a row that brought nothing
+	astray    int    // follows that searched for too long since one found its position
 	endNoted  string // the instance whose end was reported
 	outage    outage
 	pause     *backoff.ExponentialBackOff
