@@ -111,9 +111,11 @@ type containerRuntime struct {
 }
 
 func (r *containerRuntime) ContainerStatus(_ context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
-	r.follower.atEnd.Store(true) // nothing else makes the reader ask
 	r.pod.mu.Lock()
 	defer r.pod.mu.Unlock()
+	if !r.follower.atEnd.Swap(true) { // nothing else makes the reader ask
+		r.pod.report(r.follower, RequestAtEnd)
+	}
 	instance := r.follower.instance
 	if instance.removed {
 		return nil, fmt.Errorf("rpc error: code = NotFound desc = container %q: not found", id)

@@ -74,7 +74,9 @@ type Pod struct {
 	changed    chan struct{} // closed and replaced when a reader that waits has to look again
 	open       map[*follower]struct{}
 	latest     *follower
+	admitted   int // requests ever
 	requests   []string
+	observe    func(RequestEvent) // nil: nobody does
 	obstacle
 }
 

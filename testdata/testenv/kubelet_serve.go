@@ -27,6 +27,8 @@ type follower struct {
 	sent  atomic.Int64
 	end   func() // the request ends at once
 
+	number   int    // among those of the pod
+	request  string // such as "app?follow=true&tailLines=5"
 	instance *instance
 	path     string                 // of the log's file
 	trapLine atomic.Pointer[string] // the line in which it is cut
@@ -70,7 +72,8 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("container")
-	p.admit(f, name+"?"+r.URL.RawQuery)
+	f.request = name + "?" + r.URL.RawQuery
+	p.admit(f)
 	defer p.dismiss(f)
 	h, err := k.hinder(r.Context(), p)
 	if err != nil {
@@ -129,21 +132,25 @@ func (k *Kubelet) newFollower(query url.Values, end func()) (*follower, error) {
 	return f, nil
 }
 
-func (p *Pod) admit(f *follower, request string) {
+func (p *Pod) admit(f *follower) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[f] = struct{}{}
 	p.latest = f
+	p.admitted++
+	f.number = p.admitted
+	p.report(f, RequestOpened)
 	if len(p.requests) == keptRequests {
 		p.requests = slices.Delete(p.requests, 0, 1)
 	}
-	p.requests = append(p.requests, request)
+	p.requests = append(p.requests, f.request)
 }
 
 func (p *Pod) dismiss(f *follower) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, f)
+	p.report(f, RequestEnded)
 }
 
 // begin finds the log that a kubelet would choose, and the place in it.

@@ -168,10 +168,13 @@ func (p *Pod) fill(clock func() time.Time, n int, line func(i int) string) bool 
 // name and an empty one takes its place, where requests find nothing of the old. An open follow goes
 // on with the new file when it has read the old one; one that is behind by two rotations loses lines
 // and repeats others. Of the rotated files three are kept, and all but the last are compressed.
-func (p *Pod) Rotate() {
+func (p *Pod) Rotate() { p.RotateIf(func() bool { return true }) }
+
+// RotateIf is Rotate if may returns true. No event of a request comes in between, see [Pod.Observe].
+func (p *Pod) RotateIf(may func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.app.current != nil {
+	if p.app.current != nil && may() {
 		p.kubelet.note(p.app.current.log.rotate())
 		p.wake()
 	}
