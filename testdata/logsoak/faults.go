@@ -26,60 +26,75 @@ const (
 	faultNATS      = "nats"
 )
 
-// fault is something that happens again and again.
+// fault is something that happens again and again, at times that the seed decides.
 type fault struct {
 	name  string
 	least time.Duration // between two times; at most twice as long
-	do    func(context.Context) error
-	due   time.Time
+	do    func(context.Context, *rand.Rand) error
+
+	rand *rand.Rand
+	due  time.Time
 }
 
-func (cfg settings) chosen(all []fault) []fault {
-	var chosen []fault
-	for _, f := range all {
+// chosen are the faults that happen. The number is another one for each log.
+func (cfg settings) chosen(number uint64, all ...*fault) []*fault {
+	var chosen []*fault
+	for i, f := range all {
+		f.rand = rand.New(rand.NewPCG(cfg.seed, number<<8+uint64(i)))
+		f.due = time.Now()
+		f.next()
 		if cfg.has(f.name) {
-			f.due = time.Now().Add(f.least)
 			chosen = append(chosen, f)
 		}
 	}
 	return chosen
 }
 
-// faults are those of one log, which its writer plants between two lines.
-func (l *podLog) faults(cfg settings) []fault {
-	return cfg.chosen([]fault{
-		{name: faultClock, least: time.Second, do: func(context.Context) error {
-			l.clock.change(l.rand)
-			return nil
-		}},
-		{name: faultRotation, least: 2 * time.Second, do: l.rotate},
-		{name: faultCut, least: 3 * time.Second, do: l.cut},
-		{name: faultContainer, least: 12 * time.Second, do: l.restart},
-	})
+// next makes the next time that has not passed the due one.
+func (f *fault) next() {
+	for !f.due.After(time.Now()) {
+		f.due = f.due.Add(f.least + time.Duration(f.rand.Int64N(int64(f.least))))
+	}
 }
 
-// rotate rotates the log. A follow that is two rotations behind loses lines in the kubelet, where
-// nobody can notice: the reader must have come to the present file, or not be there.
-func (l *podLog) rotate(context.Context) error {
-	if l.model.within() || l.pod.Followers() == 0 {
-		l.model.newFile(true)
-		l.pod.Rotate()
+// run has the fault happen if it is due.
+func (f *fault) run(ctx context.Context) error {
+	if time.Now().Before(f.due) {
+		return nil
 	}
+	if err := f.do(ctx, f.rand); err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	f.next()
 	return nil
 }
 
-// restart has the container start again. The log of the one before the last is removed.
-func (l *podLog) restart(ctx context.Context) error {
-	if !l.model.within() {
-		return nil
-	}
-	l.model.newFile(false)
-	return l.pod.Restart(ctx)
+// faults are those of one log, which its writer plants between two lines.
+func (l *podLog) faults(cfg settings) []*fault {
+	return cfg.chosen(l.number,
+		&fault{name: faultClock, least: time.Second, do: func(_ context.Context, r *rand.Rand) error {
+			l.clock.change(r)
+			l.model.trace.add("the clock shows %s", l.clock.now().Format(time.TimeOnly))
+			return nil
+		}},
+		&fault{name: faultRotation, least: 2 * time.Second, do: func(context.Context, *rand.Rand) error {
+			l.pod.RotateIf(l.model.rotate)
+			return nil
+		}},
+		&fault{name: faultCut, least: 3 * time.Second, do: l.cut},
+		&fault{name: faultContainer, least: 12 * time.Second, do: func(ctx context.Context, _ *rand.Rand) error {
+			if !l.model.restart() {
+				return nil
+			}
+			return l.pod.Restart(ctx)
+		}},
+	)
 }
 
 // cut ends the connections to the kubelet in one of its ways.
-func (l *podLog) cut(context.Context) error {
-	switch l.rand.IntN(3) {
+func (l *podLog) cut(_ context.Context, r *rand.Rand) error {
+	l.model.breakFollows("the connections to the kubelet end")
+	switch r.IntN(3) {
 	case 0:
 		l.kubelet.EOF()
 	case 1:
@@ -89,6 +104,7 @@ func (l *podLog) cut(context.Context) error {
 			return errors.New("the container does not run")
 		}
 	}
+	l.model.breakFollows("they have ended")
 	return nil
 }
 
@@ -101,6 +117,7 @@ type world struct {
 	bridge  *kubesuite.Instance
 	// kubelets are those of the logs.
 	kubelets []*testenv.Kubelet
+	logs     []*podLog
 }
 
 func newWorld(ctx context.Context) (_ *world, err error) {
@@ -160,7 +177,7 @@ func (w *world) close() (err error) {
 }
 
 // newLog runs a pod whose log has that form, on a node of its own.
-func (w *world) newLog(ctx context.Context, form testenv.LogForm, r *rand.Rand) (*podLog, error) {
+func (w *world) newLog(ctx context.Context, form testenv.LogForm, seed, number uint64) (*podLog, error) {
 	name := map[testenv.LogForm]string{testenv.Containerd: "containerd", testenv.CRIO: "crio"}[form]
 	kubelet, err := w.StartKubelet(ctx, name)
 	if err != nil {
@@ -171,15 +188,9 @@ func (w *world) newLog(ctx context.Context, form testenv.LogForm, r *rand.Rand) 
 	if err := w.Client.Create(ctx, svc); err != nil {
 		return nil, errors.Join(err, kubelet.Close())
 	}
-	shown := 0
 	l := &podLog{
-		name: name, app: app.ID(), kubelet: kubelet, rand: r,
-		model: newModel(name, func(format string, args ...any) {
-			const most = 50
-			if shown++; shown <= most {
-				fmt.Printf(format+"\n", args...)
-			}
-		}),
+		name: name, app: app.ID(), kubelet: kubelet, number: number, rand: rand.New(rand.NewPCG(seed, number)),
+		model: newModel(name, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }),
 	}
 	kubelet.SetClock(l.clock.now)
 	if l.pod, err = kubelet.RunPod(ctx, testenv.PodOptions{
@@ -187,38 +198,45 @@ func (w *world) newLog(ctx context.Context, form testenv.LogForm, r *rand.Rand) 
 	}); err != nil {
 		return nil, errors.Join(err, kubelet.Close())
 	}
+	l.pod.Observe(l.model.observe)
 	w.kubelets = append(w.kubelets, kubelet)
+	w.logs = append(w.logs, l)
 	return l, nil
 }
 
 // trouble is the faults that concern all logs.
-func (w *world) trouble(ctx context.Context, cfg settings, r *rand.Rand) error {
-	faults := cfg.chosen([]fault{
-		{name: faultNATS, least: 10 * time.Second, do: func(ctx context.Context) error {
+func (w *world) trouble(ctx context.Context, cfg settings) error {
+	faults := cfg.chosen(1000,
+		&fault{name: faultNATS, least: 10 * time.Second, do: func(ctx context.Context, r *rand.Rand) error {
+			defer w.breakFollows("the reader is connected to NATS")
+			w.breakFollows("the reader loses NATS")
 			err := w.proxy.Cut()
 			_ = testenv.Pause(ctx, time.Duration(r.IntN(3000))*time.Millisecond) // the proxy is healed also when ctx is done
 			return errors.Join(err, w.proxy.Heal())
 		}},
-		{name: faultBridge, least: 20 * time.Second, do: func(ctx context.Context) error {
+		&fault{name: faultBridge, least: 20 * time.Second, do: func(ctx context.Context, r *rand.Rand) error {
+			defer w.breakFollows("the bridge has started")
+			w.breakFollows("the bridge ends")
 			end := w.bridge.Kill
 			if r.IntN(2) == 0 {
 				end = func() error { return w.bridge.Stop(time.Minute) }
 			}
 			return errors.Join(end(), w.serve(context.WithoutCancel(ctx)))
 		}},
-	})
+	)
 	for ctx.Err() == nil {
-		for i := range faults {
-			f := &faults[i]
-			if time.Now().Before(f.due) {
-				continue
+		for _, f := range faults {
+			if err := f.run(ctx); err != nil {
+				return err
 			}
-			if err := f.do(ctx); err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
-			}
-			f.due = time.Now().Add(f.least + rand.N(f.least))
 		}
 		_ = testenv.Pause(ctx, 50*time.Millisecond) // the loop looks at ctx
 	}
 	return nil
+}
+
+func (w *world) breakFollows(why string) {
+	for _, l := range w.logs {
+		l.model.breakFollows(why)
+	}
 }

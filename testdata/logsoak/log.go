@@ -19,11 +19,12 @@ import (
 // podLog is the log of one pod, with what writes it and what reads it.
 type podLog struct {
 	name    string
+	number  uint64 // among those of the run
 	app     subjects.AppID
 	kubelet *testenv.Kubelet
 	pod     *testenv.Pod
 	model   *model
-	rand    *rand.Rand
+	rand    *rand.Rand // of the lines
 	clock   nodeClock
 }
 
@@ -88,15 +89,10 @@ func (l *podLog) write(ctx context.Context, cfg settings) error {
 		if err := l.writeSome(ctx); err != nil {
 			return err
 		}
-		for i := range faults {
-			f := &faults[i]
-			if time.Now().Before(f.due) {
-				continue
+		for _, f := range faults {
+			if err := f.run(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%s: %w", l.name, err)
 			}
-			if err := f.do(ctx); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("%s: %s: %w", l.name, f.name, err)
-			}
-			f.due = time.Now().Add(f.least + rand.N(f.least))
 		}
 		_ = testenv.Pause(ctx, 5*time.Millisecond+time.Duration(l.rand.IntN(10))*time.Millisecond) // the loop looks at ctx
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,7 +55,24 @@ func (f figures) good() bool {
 // file is a file of a log.
 type file struct {
 	first   int  // the number of its first line
+	begins  bool // it is the first one of a container
 	rotated bool // another file took its place while the container ran
+	// followed are the follows that read its end when it was rotated.
+	followed []*follow
+}
+
+// removed reports whether the file was rotated away before a reader could read all of it.
+func (f *file) removed() bool {
+	return f.rotated && (len(f.followed) == 0 || slices.ContainsFunc(f.followed, func(f *follow) bool { return f.broken }))
+}
+
+// follow is a request that follows the log.
+type follow struct {
+	atEnd     int  // how many lines there were when it had come to the end of the file; -1: it has not
+	latest    bool // no request came after it
+	reads     bool // the reader got a line that was written after this
+	rotations int  // since it was opened
+	broken    bool // a fault ended it
 }
 
 // written is a numbered line.
@@ -67,21 +86,27 @@ type written struct {
 type model struct {
 	name   string
 	report func(format string, args ...any)
+	trace  *trace
+	failed chan struct{} // closed at the first fault
+	// showHoles has the trace shown at excused holes, too.
+	showHoles bool
 
-	mu    sync.Mutex
-	file  *file
-	lines []written
-	next  int // the number behind the highest that came
+	mu      sync.Mutex
+	file    *file
+	follows map[int]*follow // those that are open, by the number of the request
+	lines   []written
+	next    int // the number behind the highest that came
 	// Since the last numbered line:
-	noted bool // a note said that lines are missing or repeated
-	why   string
-	same  int  // lines without a number
-	exact bool // that line was the next one, so that these can be counted
-	found figures
+	noted  bool // a note said that lines are missing or repeated
+	why    string
+	same   int  // lines without a number
+	exact  bool // that line was the next one, so that these can be counted
+	found  figures
+	faults int
 }
 
 func newModel(name string, report func(string, ...any)) *model {
-	return &model{name: name, report: report, file: &file{}}
+	return &model{name: name, report: report, trace: newTrace(), failed: make(chan struct{}), file: &file{begins: true}, follows: map[int]*follow{}}
 }
 
 // add makes the next line, which is written with that many identical ones behind it.
@@ -92,19 +117,96 @@ func (m *model) add(before string, same int) string {
 	return before + numberMark + strconv.Itoa(len(m.lines)-1)
 }
 
-// newFile begins a file, for a rotation or for a container that starts.
-func (m *model) newFile(rotated bool) {
+// observe keeps what the requests for the log do.
+func (m *model) observe(e testenv.RequestEvent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.file.rotated = rotated
-	m.file = &file{first: len(m.lines)}
+	m.trace.add("request %d is %s after %d bytes: %s", e.Number, e.Step, e.Sent, e.Query)
+	if e.Step == testenv.RequestOpened {
+		for _, f := range m.follows {
+			f.latest = false
+		}
+	}
+	switch {
+	case !e.Follow:
+	case e.Step == testenv.RequestOpened:
+		m.follows[e.Number] = &follow{atEnd: -1, latest: true}
+	case e.Step == testenv.RequestAtEnd:
+		m.follows[e.Number].atEnd = len(m.lines)
+	case e.Step == testenv.RequestEnded:
+		delete(m.follows, e.Number)
+	}
+}
+
+// breakFollows is called before a fault that ends follows, and after it.
+func (m *model) breakFollows(why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trace.add("%s", why)
+	for _, f := range m.follows {
+		f.broken = true
+	}
+}
+
+// rotate begins a file in place of another, and reports whether it may. A follow that is two rotations
+// behind loses lines in the kubelet, and the first file of a container leaves nothing behind from which a
+// reader could tell that there was one: in both cases nobody can notice.
+func (m *model) rotate() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.within() {
+		behind := m.file.begins
+		for _, f := range m.follows {
+			behind = behind || f.rotations > 0
+		}
+		if behind {
+			return false
+		}
+	}
+	m.file.rotated = true
+	for _, f := range m.follows {
+		f.rotations++
+		if f.reads {
+			m.file.followed = append(m.file.followed, f)
+		}
+	}
+	m.newFile("rotated", false)
+	return true
+}
+
+// restart begins the file of a container that starts again, and reports whether it may: the log of the one
+// before the last is removed.
+func (m *model) restart() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.within() {
+		return false
+	}
+	m.newFile("of the last container", true)
+	return true
+}
+
+func (m *model) newFile(why string, begins bool) {
+	m.trace.add("the file with lines %d to %d is %s, %d follows read its end; the reader has line %d",
+		m.file.first, len(m.lines)-1, why, len(m.file.followed), m.next-1)
+	m.file = &file{first: len(m.lines), begins: begins}
 }
 
 // within reports whether the reader has come to the current file.
-func (m *model) within() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.next > m.file.first
+func (m *model) within() bool { return m.next > m.file.first }
+
+// fault reports what is wrong, the first time with what came before it.
+func (m *model) fault(format string, args ...any) {
+	const most = 50
+	if m.faults++; m.faults <= most {
+		m.report("%s: "+format, append([]any{m.name}, args...)...)
+	}
+	select {
+	case <-m.failed:
+	default:
+		close(m.failed)
+		m.report("%s: before that:\n%s", m.name, m.trace)
+	}
 }
 
 // note judges a note of the stream.
@@ -112,6 +214,7 @@ func (m *model) note(text string, dropped bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.found.notes++
+	m.trace.add("a note after line %d: %s", m.next-1, strings.TrimSpace(text))
 	if dropped || spoken.MatchString(text) {
 		m.noted, m.why = true, text
 	}
@@ -134,7 +237,7 @@ func (m *model) read(body []byte) {
 		}
 		if err != nil || n < 0 || n >= len(m.lines) {
 			m.found.wrong++
-			m.report("%s: not a line of the log, after line %d: %.200q", m.name, m.next-1, line)
+			m.fault("not a line of the log, after line %d: %.200q", m.next-1, line)
 			continue
 		}
 		m.number(n)
@@ -158,15 +261,18 @@ func (m *model) number(n int) {
 		m.exact = false
 	case line.came:
 		m.found.repeated++
-		m.report("%s: line %d comes again after line %d", m.name, n, m.next-1)
+		m.fault("line %d comes again after line %d", n, m.next-1)
 		m.exact = false
 	default:
 		m.found.disordered++
-		m.report("%s: line %d comes after line %d", m.name, n, m.next-1)
+		m.fault("line %d comes after line %d", n, m.next-1)
 		m.exact = false
 	}
 	line.came = true
 	m.same = 0
+	for _, f := range m.follows {
+		f.reads = f.reads || f.latest && f.atEnd >= 0 && n >= f.atEnd
+	}
 }
 
 // between judges the lines without a number before the next one.
@@ -179,13 +285,13 @@ func (m *model) between(n int) {
 		m.found.notedRepeats += more
 	case more > 0:
 		m.found.repeated += more
-		m.report("%s: %d identical lines behind line %d, written %d", m.name, m.same, n-1, m.lines[n-1].same)
+		m.fault("%d identical lines behind line %d, written %d", m.same, n-1, m.lines[n-1].same)
 	case more < 0 && m.noted && m.excused(n-1, n):
 		m.found.holes++
 		m.found.missing -= more
 	case more < 0:
 		m.found.lost -= more
-		m.report("%s: %d identical lines behind line %d, written %d, noted: %t", m.name, m.same, n-1, m.lines[n-1].same, m.noted)
+		m.fault("%d identical lines behind line %d, written %d, noted: %t", m.same, n-1, m.lines[n-1].same, m.noted)
 	}
 }
 
@@ -204,17 +310,20 @@ func (m *model) hole(n int) {
 	if missing > 0 {
 		m.found.holes++
 		m.found.missing += missing
+		if m.showHoles {
+			m.report("%s: before the next hole:\n%s", m.name, m.trace)
+		}
 		m.report("%s: a hole of %d lines, %d to %d, over %d files; the note: %q", m.name, missing, m.next, n-1, len(files), m.why)
 	}
 	if lost > 0 {
 		m.found.lost += lost
-		m.report("%s: lines %d to %d are missing, %d with those between them are lost, noted: %t", m.name, m.next, n-1, lost, m.noted)
+		m.fault("lines %d to %d are missing, %d with those between them are lost, noted: %t", m.next, n-1, lost, m.noted)
 	}
 }
 
 // excused reports whether line i was in a file that a reader of line n could not read any more.
 func (m *model) excused(i, n int) bool {
-	return m.lines[i].file.rotated && m.lines[i].file != m.lines[n].file
+	return m.lines[i].file.removed() && m.lines[i].file != m.lines[n].file
 }
 
 func (m *model) figures() figures {
@@ -242,7 +351,7 @@ func (m *model) settle(ctx context.Context, patience time.Duration) {
 			for _, line := range m.lines[m.next:] {
 				m.found.lost += 1 + line.same
 			}
-			m.report("%s: nothing came after line %d of %d", m.name, m.next-1, all-1)
+			m.fault("nothing came after line %d of %d", m.next-1, all-1)
 			return
 		}
 		if testenv.Pause(ctx, 50*time.Millisecond) != nil {
