@@ -2,8 +2,13 @@ package logsvc
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -37,8 +42,10 @@ type LogStream interface {
 type Sink interface {
 	// Lines receives lines of one replica, in order. It does not keep lines after the call. A
 	// call for lines that exist already (live is false) blocks until there is room for them.
-	// Live lines never block: when the reader is too slow, they replace the oldest ones.
-	Lines(ctx context.Context, replica string, lines []Line, live bool) error
+	// Live lines never block: when the reader is too slow, they replace the oldest ones. place is
+	// behind the last of the lines, and empty if the query has no Positions. A call without lines tells
+	// the place alone.
+	Lines(ctx context.Context, replica string, lines []Line, live bool, place string) error
 	// Replicas receives the names of the replicas after a change, sorted.
 	Replicas(ctx context.Context, names []string) error
 	// Note sends the reader a note of one line about a replica, or about the app when replica is
@@ -61,9 +68,47 @@ type Query struct {
 	Age       time.Duration // skips lines that are older by the clock of their node; zero: none
 	Follow    Follow
 	Previous  bool // reads the log of the container before its last restart
+	// Positions has the Sink get the place behind the lines of each call.
+	Positions bool
+	// Resume has the positions of replicas that are read behind them. Those that it does not have are
+	// read from their first line. A replica whose position is zero is read as if Resume were nil: then
+	// Tail, Since and Age apply to each.
+	Resume map[string]Position
 	// Until is when a query that does not follow ends. The reader has a note on each replica that is
 	// not read by then. Zero: it has no end.
 	Until time.Time
+}
+
+// Position is a place in the log of a replica, and how many lines after it were sent.
+type Position struct {
+	Place string // as Sink.Lines had it, without spaces; opaque to the service
+	Lines int
+}
+
+// String returns the form of the header Flyte-Log-Position.
+func (p Position) String() string { return p.Place + "." + strconv.Itoa(p.Lines) }
+
+// parsePosition is the opposite of String. The empty text is the zero Position.
+func parsePosition(text string) (p Position, ok bool) {
+	if text == "" {
+		return Position{}, true
+	}
+	dot := strings.LastIndexByte(text, '.')
+	if dot <= 0 {
+		return Position{}, false
+	}
+	lines, err := strconv.ParseUint(text[dot+1:], 10, 31)
+	p = Position{Place: text[:dot], Lines: int(lines)} //nolint:gosec // 31 bits
+	return p, err == nil && len(text) <= subjects.MaxLogPositionBytes && p.String() == text
+}
+
+// PositionError is the error of Open for a replica whose position in Query.Resume is invalid.
+func PositionError(replica, position string) *request.Error {
+	return request.Errorf(subjects.CodeInvalidArgument, "resume: %s", invalidPosition(replica, position))
+}
+
+func invalidPosition(replica, position string) string {
+	return fmt.Sprintf("replica %s: %s: want the value of a %s", kservice.Quote(replica), kservice.Quote(position), subjects.HeaderLogPosition)
 }
 
 // Follow selects whether lines are read as they are written.

@@ -23,13 +23,21 @@ type batch struct {
 	lines   int
 	live    bool
 	first   time.Time // when the first line came in
+	// reached is the position of the batch's end, and at that of the end of each line. Both are only
+	// there if the request has positions.
+	reached Position
+	at      []Position
 }
 
 // size returns the used memory of a batch.
-func (b *batch) size() int { return len(b.text) + len(b.marks)*markOverhead }
+func (b *batch) size() int {
+	return len(b.text) + len(b.marks)*markOverhead + len(b.at)*positionOverhead
+}
 
 // cost returns the allocated memory of a batch.
-func (b *batch) cost() int { return batchOverhead + cap(b.text) + cap(b.marks)*markOverhead }
+func (b *batch) cost() int {
+	return batchOverhead + cap(b.text) + cap(b.marks)*markOverhead + cap(b.at)*positionOverhead
+}
 
 // clipped returns a copy of a batch without its unused memory, or the batch itself if that is
 // little.
@@ -38,7 +46,7 @@ func (b *batch) clipped() *batch {
 		return b
 	}
 	c := *b
-	c.text, c.marks = bytes.Clone(b.text), slices.Clone(b.marks)
+	c.text, c.marks, c.at = bytes.Clone(b.text), slices.Clone(b.marks), slices.Clone(b.at)
 	return &c
 }
 
@@ -49,7 +57,7 @@ type mark struct {
 }
 
 func (b *batch) reset() {
-	*b = batch{text: b.text[:0], marks: b.marks[:0]}
+	*b = batch{text: b.text[:0], marks: b.marks[:0], at: b.at[:0]}
 }
 
 // appendLine appends a line to a batch in the form of the request.

@@ -76,8 +76,8 @@ func newCollector(r *logRequest, m *match.Matcher, all *memoryUse, most int, rep
 }
 
 // Lines implements Sink.
-func (c *collector) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
-	lines, missed, err := c.matcher.Filter(ctx, replica, lines, live)
+func (c *collector) Lines(ctx context.Context, replica string, lines []Line, live bool, _ string) error {
+	lines, _, missed, err := c.matcher.Filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}

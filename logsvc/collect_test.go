@@ -31,7 +31,7 @@ func TestAnswerCost(t *testing.T) { //nolint:paralleltest // counts allocations
 	}
 	// Almost all of a message, as JSON escapes it.
 	lines = append(lines, Line{Time: time.Now(), Text: bytes.Repeat([]byte{1}, most/7)}, Line{Time: time.Now(), Text: bytes.Repeat([]byte{1}, most/50)})
-	if err := c.Lines(t.Context(), "r", lines, false); err != nil {
+	if err := c.Lines(t.Context(), "r", lines, false, ""); err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats

@@ -82,7 +82,7 @@ func TestDocumentedWords(t *testing.T) {
 	page := logsPage(t)
 	words := []string{
 		subjects.HeaderLogStream, subjects.HeaderLogSeq, subjects.HeaderLogReplica, subjects.HeaderLogReplicas, subjects.HeaderLogNote,
-		subjects.HeaderLogDropped, subjects.HeaderLogLimit, subjects.HeaderLogEnd, subjects.HeaderLogLines,
+		subjects.HeaderLogPosition, subjects.HeaderLogDropped, subjects.HeaderLogLimit, subjects.HeaderLogEnd, subjects.HeaderLogLines,
 	}
 	for _, end := range []subjects.LogEnd{
 		subjects.LogEndEOF, subjects.LogEndStopped, subjects.LogEndLimit, subjects.LogEndMaxDuration,

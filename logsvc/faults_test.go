@@ -86,11 +86,11 @@ func TestQuietReplica(t *testing.T) {
 				lines := manyLines("noisy", 1000)
 				began := time.Now()
 				for ctx.Err() == nil { // much more than is sent
-					if err := out.Lines(ctx, "noisy", lines, live); err != nil {
+					if err := out.Lines(ctx, "noisy", lines, live, ""); err != nil {
 						return err
 					}
 					if time.Since(began) > time.Second && said.CompareAndSwap(false, true) {
-						if err := out.Lines(ctx, "quiet", []logsvc.Line{line(0, "hello")}, live); err != nil {
+						if err := out.Lines(ctx, "quiet", []logsvc.Line{line(0, "hello")}, live, ""); err != nil {
 							return err
 						}
 					}
@@ -128,7 +128,7 @@ func manyLines(kind string, n int) []logsvc.Line {
 func TestDroppedPlace(t *testing.T) {
 	t.Parallel()
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
-		return errors.Join(out.Lines(ctx, "a", manyLines("old", 4000), false), out.Lines(ctx, "a", manyLines("new", 60_000), true))
+		return errors.Join(out.Lines(ctx, "a", manyLines("old", 4000), false, ""), out.Lines(ctx, "a", manyLines("new", 60_000), true, ""))
 	}}
 	b := newBench(t, source)
 	msgs, _ := b.tail(`{"format": "raw"}`).all()
@@ -290,7 +290,7 @@ func TestSmallPayload(t *testing.T) {
 				t.Run(fmt.Sprintf("%d replicas %d bytes %s", n, payload, format), func(t *testing.T) {
 					t.Parallel()
 					source := &written{run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
-						return out.Lines(ctx, "checkout-shop-production-00001-deployment-0", []logsvc.Line{line(0, "hello")}, false)
+						return out.Lines(ctx, "checkout-shop-production-00001-deployment-0", []logsvc.Line{line(0, "hello")}, false, "")
 					}}
 					for i := range n {
 						source.replicas = append(source.replicas, fmt.Sprintf("checkout-shop-production-00001-deployment-%d", i))

@@ -41,11 +41,11 @@ func TestSlowExpressions(t *testing.T) {
 	var tried atomic.Int64
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
 		for ; q.App.Project == "evil"; tried.Add(1) {
-			if err := out.Lines(ctx, "a", []logsvc.Line{long}, false); err != nil {
+			if err := out.Lines(ctx, "a", []logsvc.Line{long}, false, ""); err != nil {
 				return err
 			}
 		}
-		return out.Lines(ctx, "a", []logsvc.Line{line(0, "one"), line(1, "two")}, false)
+		return out.Lines(ctx, "a", []logsvc.Line{line(0, "one"), line(1, "two")}, false, "")
 	}}
 	b := newBench(t, source)
 	slow := ".{495}z"
@@ -147,7 +147,7 @@ func blip(t *testing.T) (inTime bool) {
 				if !more {
 					return nil
 				}
-				if err := out.Lines(ctx, "a", []logsvc.Line{line(0, text)}, true); err != nil {
+				if err := out.Lines(ctx, "a", []logsvc.Line{line(0, text)}, true, ""); err != nil {
 					return err
 				}
 			case <-ctx.Done():
@@ -307,7 +307,7 @@ func TestHostileMemory(t *testing.T) { //nolint:paralleltest // measures the hea
 			defer tick.Stop()
 			for i := range 50 {
 				for _, r := range replicas {
-					if err := out.Lines(ctx, r, []logsvc.Line{line(i, "tick")}, true); err != nil {
+					if err := out.Lines(ctx, r, []logsvc.Line{line(i, "tick")}, true, ""); err != nil {
 						return err
 					}
 				}
@@ -319,7 +319,7 @@ func TestHostileMemory(t *testing.T) { //nolint:paralleltest // measures the hea
 			}
 		default:
 			for i := range lines {
-				if err := out.Lines(ctx, replicas[i%len(replicas)], empty, q.Tail == 1); err != nil {
+				if err := out.Lines(ctx, replicas[i%len(replicas)], empty, q.Tail == 1, ""); err != nil {
 					return err
 				}
 			}

@@ -30,7 +30,7 @@ func TestLeafnode(t *testing.T) {
 				if err := out.Note(ctx, subjects.LogNoteReplica, "a", strings.Repeat("a long cause ", 50)); err != nil {
 					return err
 				}
-				return out.Lines(ctx, "a", []logsvc.Line{line(1, strings.Repeat("x", 128<<10)), line(2, "last")}, true)
+				return out.Lines(ctx, "a", []logsvc.Line{line(1, strings.Repeat("x", 128<<10)), line(2, "last")}, true, "")
 			}
 			for i := range 2000 {
 				source.replicas = append(source.replicas, fmt.Sprintf("replica-%04d", i))

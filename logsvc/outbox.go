@@ -13,6 +13,7 @@ import (
 
 const (
 	flushAfter    = 50 * time.Millisecond // how long after a replica's last batch the next one waits for more lines
+	positionAfter = time.Second           // the same for a position without lines
 	existingBytes = 256 << 10             // how much of the existing lines is read ahead
 	liveBytes     = 2 << 20               // how much memory live lines may take
 	noteBytes     = 128 << 10             // how much memory notes may take
@@ -35,13 +36,14 @@ type parcel struct {
 // of them; the reader gets a note with their number.
 type outbox struct {
 	req     *logRequest
-	filter  func(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, missed int, err error)
+	filter  func(ctx context.Context, replica string, lines []Line, live bool) (wanted []Line, places []int, missed int, err error)
 	memory  *memoryUse
 	metrics *metrics
 
 	mu      sync.Mutex
 	filling map[string]*batch
 	last    map[string]time.Time // when the last batch was finished, by replica; for flushAfter
+	places  map[string]string    // behind the lines of the last call, by replica
 	ready   []parcel
 	bytes   int              // memory of all batches, filling and ready
 	notes   int              // memory of notes
@@ -56,28 +58,28 @@ type outbox struct {
 func newOutbox(r *logRequest, m *match.Matcher, all *memoryUse, metrics *metrics) *outbox {
 	return &outbox{
 		req: r, filter: m.Filter, memory: all, metrics: metrics,
-		filling: map[string]*batch{}, last: map[string]time.Time{}, dropped: map[string]int64{},
+		filling: map[string]*batch{}, last: map[string]time.Time{}, places: map[string]string{}, dropped: map[string]int64{},
 		room: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
 
 // Lines implements Sink.
-func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live bool) error {
+func (o *outbox) Lines(ctx context.Context, replica string, lines []Line, live bool, place string) error {
 	for i := range lines {
 		if lines[i].Cut > 0 {
 			o.metrics.cut.Inc()
 		}
 	}
-	lines, missed, err := o.filter(ctx, replica, lines, live)
+	wanted, places, missed, err := o.filter(ctx, replica, lines, live)
 	if err != nil {
 		return err
 	}
-	for len(lines) > 0 {
-		n, room := o.add(replica, lines, live)
-		lines = lines[n:]
+	c := &linesCall{replica: replica, live: live, lines: wanted, places: places, all: len(lines), place: place}
+	for {
+		room := o.add(c)
 		o.signal()
 		if room == nil {
-			continue
+			break
 		}
 		select {
 		case <-room:
@@ -97,34 +99,80 @@ func (o *outbox) grow(n int) {
 	o.memory.add(n)
 }
 
+// linesCall is a call of Lines.
+type linesCall struct {
+	replica string
+	live    bool
+	lines   []Line // that are wanted; those that are added are removed
+	places  []int  // of these among all of the call, counted from 1; nil: all are wanted
+	added   int
+	last    int    // the place of the line that was added last
+	all     int    // lines of the call
+	place   string // behind all of them
+}
+
+// next removes the next line.
+func (c *linesCall) next() Line {
+	line := c.lines[0]
+	c.lines, c.last = c.lines[1:], c.added+1
+	if c.places != nil {
+		c.last = c.places[c.added]
+	}
+	c.added++
+	return line
+}
+
 // add adds as many lines as there is room for. room is closed when there may be more.
-func (o *outbox) add(replica string, lines []Line, live bool) (n int, room <-chan struct{}) {
+func (o *outbox) add(c *linesCall) (room <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	b := o.filling[replica]
-	if b != nil && b.live != live {
+	b := o.filling[c.replica]
+	if b != nil && b.live != c.live && len(c.lines) > 0 {
 		o.finish(b)
 		b = nil
 	}
-	for i, line := range lines {
-		if !live && o.bytes >= existingBytes {
-			return i, o.room
+	for len(c.lines) > 0 {
+		if !c.live && o.bytes >= existingBytes {
+			return o.room
 		}
 		if b == nil {
-			b = o.newBatch(replica, live)
+			b = o.newBatch(c.replica, c.live)
 		}
 		before := b.cost()
-		o.req.appendLine(b, line)
+		o.req.appendLine(b, c.next())
+		if c.place != "" {
+			b.reached = Position{o.places[c.replica], c.last}
+			if c.last == c.all {
+				b.reached = Position{Place: c.place}
+			}
+			b.at = append(b.at, b.reached)
+		}
 		o.grow(b.cost() - before)
 		if b.size() >= batchBytes {
 			o.finish(b)
 			b = nil
 		}
-		if live {
+		if c.live {
 			o.dropOldest()
 		}
 	}
-	return len(lines), nil
+	if c.place != "" {
+		o.reach(c)
+	}
+	return nil
+}
+
+// reach is called after the last wanted line of a call. If others come after it and no batch is filling, one
+// without lines has the position.
+func (o *outbox) reach(c *linesCall) {
+	o.places[c.replica] = c.place
+	b := o.filling[c.replica]
+	if b == nil && (c.last < c.all || c.all == 0) {
+		b = o.newBatch(c.replica, c.live)
+	}
+	if b != nil {
+		b.reached = Position{Place: c.place}
+	}
 }
 
 func (o *outbox) newBatch(replica string, live bool) *batch {
@@ -177,13 +225,18 @@ func (o *outbox) dropOldest() {
 		b := o.ready[i].batch
 		o.ready = slices.Delete(o.ready, i, i+1)
 		o.grow(-b.cost())
-		o.dropped[b.replica] += int64(b.lines)
+		if b.lines > 0 {
+			o.dropped[b.replica] += int64(b.lines)
+		}
 		o.metrics.dropped.Add(float64(b.lines))
 	}
 }
 
 // Replicas implements Sink.
 func (o *outbox) Replicas(ctx context.Context, names []string) error {
+	o.mu.Lock()
+	maps.DeleteFunc(o.places, func(replica, _ string) bool { return !slices.Contains(names, replica) })
+	o.mu.Unlock()
 	return o.put(ctx, parcel{note: subjects.LogNoteReplicas, replicas: slices.Clone(names)})
 }
 
@@ -327,11 +380,14 @@ func (o *outbox) take() (p parcel, found bool, wait time.Duration, closed bool) 
 // and a busy one is sent in batches.
 func (o *outbox) due() (wait time.Duration) {
 	now := time.Now()
-	maps.DeleteFunc(o.last, func(_ string, last time.Time) bool { return now.Sub(last) >= flushAfter })
+	maps.DeleteFunc(o.last, func(_ string, last time.Time) bool { return now.Sub(last) >= positionAfter })
 	for _, b := range o.filling {
-		last, busy := o.last[b.replica]
-		left := flushAfter - now.Sub(last)
-		if !busy {
+		left := flushAfter
+		if b.lines == 0 {
+			left = positionAfter
+		}
+		left -= now.Sub(o.last[b.replica])
+		if left <= 0 {
 			o.finish(b)
 		} else if wait == 0 || left < wait {
 			wait = left
@@ -361,5 +417,5 @@ func (o *outbox) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.grow(-o.bytes)
-	o.filling, o.last, o.ready, o.spare = nil, nil, nil, nil
+	o.filling, o.last, o.places, o.ready, o.spare = nil, nil, nil, nil, nil
 }

@@ -16,7 +16,7 @@ func TestOutboxTiming(t *testing.T) {
 		began := time.Now()
 		write := func(replica, text string) {
 			t.Helper()
-			if err := o.Lines(t.Context(), replica, []Line{{Text: []byte(text)}}, true); err != nil {
+			if err := o.Lines(t.Context(), replica, []Line{{Text: []byte(text)}}, true, ""); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -50,7 +50,7 @@ func try(t *testing.T, s *server.Server, wait time.Duration) error {
 		return dial(t, s.ClientURL(), nats.UserInfo(user, user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	}
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
-		if err := out.Lines(ctx, "a", []logsvc.Line{line(0, "hello")}, true); err != nil || q.Follow == logsvc.FollowNever {
+		if err := out.Lines(ctx, "a", []logsvc.Line{line(0, "hello")}, true, ""); err != nil || q.Follow == logsvc.FollowNever {
 			return err
 		}
 		return forever(ctx, q, out)

@@ -19,7 +19,9 @@ import (
 )
 
 const (
-	maxBody = 16 << 10 // how long the options of a request may be
+	// maxBody is how long the options of a request may be: 16 KiB, and 176 KiB for the positions of as
+	// many replicas as --max-pod-streams allows by default (500), with the longest names.
+	maxBody = 192 << 10
 	// defaultTail is the default number of existing lines.
 	defaultTail = 1000
 	maxWindow   = 1024
@@ -95,6 +97,8 @@ func (r *logRequest) parse(fields map[string]json.RawMessage) error {
 		r.maxDuration, ok = positive(s)
 		return ok
 	})
+	option(p, "positions", "true or false", &r.query.Positions, nil)
+	r.readResume(p)
 	p.finish(r)
 	if problems := p.Texts(); len(problems) > 0 {
 		return request.Errorf(subjects.CodeInvalidArgument, "%s", strings.Join(problems, "; "))
@@ -199,6 +203,29 @@ func (r *logRequest) readSince(p *optionParser) {
 	}
 }
 
+// readResume reads resume, which replaces tail, since and since_time unless a position is empty.
+func (r *logRequest) readResume(p *optionParser) {
+	var texts map[string]string
+	if !option(p, "resume", "an object with the positions of replicas", &texts, nil) {
+		return
+	}
+	r.query.Resume = make(map[string]Position, len(texts))
+	begins := false // a replica without a position
+	for _, replica := range slices.Sorted(maps.Keys(texts)) {
+		position, ok := parsePosition(texts[replica])
+		if !ok {
+			p.Add("resume", invalidPosition(replica, texts[replica]))
+		}
+		r.query.Resume[replica] = position
+		begins = begins || position.Place == ""
+	}
+	for _, name := range []string{"tail", "since", "since_time"} {
+		if raw, given := p.fields[name]; given && !begins {
+			p.Add(name, quoted(raw)+": every replica in resume has a position, want "+name+" or resume, not both")
+		}
+	}
+}
+
 // optionParser collects the problems of the fields of a request.
 type optionParser struct {
 	kservice.Problems
@@ -226,7 +253,7 @@ func (p *optionParser) finish(r *logRequest) {
 	if r.op != subjects.LogGet {
 		return
 	}
-	for _, name := range []string{"window", "end", "max_duration"} {
+	for _, name := range []string{"window", "end", "max_duration", "positions", "resume"} {
 		if _, given := p.fields[name]; given {
 			p.Add(name, quoted(p.fields[name])+": get answers with one message, want tail or open for a stream")
 		}

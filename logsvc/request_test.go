@@ -3,6 +3,7 @@ package logsvc
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -53,10 +54,14 @@ func TestParseRequest(t *testing.T) {
 		{"follow", `{"follow": true}`, Query{Tail: 1000, Follow: FollowAlways}},
 		{"no follow", `{"follow": false}`, Query{Tail: 1000, Follow: FollowNever}},
 		{"replica", `{"replica": "r", "container": "c", "previous": true}`, Query{Tail: 1000, Replica: "r", Container: "c", Previous: true}},
+		{"positions", `{"positions": true}`, Query{Tail: 1000, Positions: true}},
+		{"resume", `{"resume": {"a": "x.y.12", "b": "z.0"}}`, Query{Tail: 1000, Resume: map[string]Position{"a": {Place: "x.y", Lines: 12}, "b": {Place: "z"}}}},
+		{"resume without a position", `{"resume": {"a": "x.0", "b": ""}, "tail": 5}`, Query{Tail: 5, Resume: map[string]Position{"a": {Place: "x"}, "b": {}}}},
+		{"all are new", `{"resume": {}}`, Query{Tail: 1000, Resume: map[string]Position{}}},
 	} {
 		c.want.App = checkout
 		got, err := parsed(subjects.LogTail, c.body, now)
-		if err != nil || got.query != c.want {
+		if err != nil || !reflect.DeepEqual(got.query, c.want) {
 			t.Errorf("%s: got %+v, %v, want %+v", c.name, got, err, c.want)
 		}
 	}
@@ -78,6 +83,14 @@ func TestParseRequest(t *testing.T) {
 		`{"since_time": "0000-01-01T00:00:00+01:00"}`:              {subjects.CodeInvalidArgument, `since_time: "0000-01-01T00:00:00+01:00": want a time from the year 0 to the year 9999 in UTC`},
 		`{"since": "beginning"}`:                                   {subjects.CodeInvalidArgument, `since: "beginning": want a duration like 10m or 1h30m, or "start", in quotes`},
 		`{"since": "start", "since_time": "2026-11-21T08:00:00Z"}`: {subjects.CodeInvalidArgument, `since_time: "2026-11-21T08:00:00Z": want since or since_time, not both`},
+		`{"positions": "yes"}`:                                     {subjects.CodeInvalidArgument, `positions: "yes": want true or false`},
+		`{"resume": {"a": 1}}`:                                     {subjects.CodeInvalidArgument, `resume: {"a":1}: want an object with the positions of replicas`},
+		`{"resume": {"a": "x.1", "b": "x"}}`:                       {subjects.CodeInvalidArgument, `resume: replica "b": "x": want the value of a Flyte-Log-Position`},
+		`{"resume": {"a": "x.01"}}`:                                {subjects.CodeInvalidArgument, `resume: replica "a": "x.01": want the value of a Flyte-Log-Position`},
+		`{"resume": {"a": "x.-1"}}`:                                {subjects.CodeInvalidArgument, `resume: replica "a": "x.-1": want the value of a Flyte-Log-Position`},
+		`{"resume": {"a": ".1"}}`:                                  {subjects.CodeInvalidArgument, `resume: replica "a": ".1": want the value of a Flyte-Log-Position`},
+		`{"resume": {"a": "x.1"}, "tail": 5}`:                      {subjects.CodeInvalidArgument, `tail: 5: every replica in resume has a position, want tail or resume, not both`},
+		`{"resume": {}, "since": "5m"}`:                            {subjects.CodeInvalidArgument, `since: "5m": every replica in resume has a position, want since or resume, not both`},
 	} {
 		_, err := parsed(subjects.LogTail, body, now)
 		var failure *request.Error
@@ -88,7 +101,7 @@ func TestParseRequest(t *testing.T) {
 	if got, err := parsed(subjects.LogTail, `{"window": 5.0}`, now); err != nil || got.window != 5 {
 		t.Errorf("window: got %+v, %v", got, err)
 	}
-	for _, body := range []string{`{"window": 5}`, `{"follow": true}`, `{"max_duration": "5s"}`} {
+	for _, body := range []string{`{"window": 5}`, `{"follow": true}`, `{"max_duration": "5s"}`, `{"positions": true}`, `{"resume": {}}`} {
 		if got, err := parsed(subjects.LogGet, body, now); err == nil {
 			t.Errorf("get %s: got %+v", body, got)
 		}
@@ -97,7 +110,7 @@ func TestParseRequest(t *testing.T) {
 
 // Whatever comes in, the answer is a request or one line of text.
 func FuzzParseRequest(f *testing.F) {
-	for _, body := range []string{"", "{}", `{"tail": 5}`, `{"tail": "all", "source": "PERSISTED_ONLY"}`, `{"since": "5m", "x": [1, "\n"]}`, `{"include": "("}`, "\xff", `{"tail": 1e99}`, `{"format": "` + strings.Repeat("é", 100) + `"}`} {
+	for _, body := range []string{"", "{}", `{"tail": 5}`, `{"tail": "all", "source": "PERSISTED_ONLY"}`, `{"since": "5m", "x": [1, "\n"]}`, `{"include": "("}`, "\xff", `{"tail": 1e99}`, `{"positions": true, "resume": {"a": "x.1", "b": ""}}`, `{"format": "` + strings.Repeat("é", 100) + `"}`} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -133,14 +146,14 @@ func TestOutboxBounds(t *testing.T) {
 		for _, length := range []int{128 << 10, 100, 0} {
 			lines := slices.Repeat([]Line{{Text: []byte(strings.Repeat("x", length))}}, 100)
 			for range max(1, 1000/(length/100+1)) {
-				if err := o.Lines(t.Context(), "a", lines, true); err != nil {
+				if err := o.Lines(t.Context(), "a", lines, true, ""); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		// One replica after the other writes a line, which goes by itself.
 		for i := range 2000 {
-			if err := o.Lines(t.Context(), fmt.Sprint(i%300), []Line{{Text: []byte("x")}}, true); err != nil {
+			if err := o.Lines(t.Context(), fmt.Sprint(i%300), []Line{{Text: []byte("x")}}, true, ""); err != nil {
 				t.Fatal(err)
 			}
 			if i%100 == 0 {
@@ -210,7 +223,7 @@ func TestScarceMemory(t *testing.T) {
 	all.add(sharedBytes + 1)
 	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, all, testMetrics())
 	for range 100 {
-		if err := o.Lines(t.Context(), "a", slices.Repeat([]Line{{Text: []byte("a line of a log")}}, 1000), true); err != nil {
+		if err := o.Lines(t.Context(), "a", slices.Repeat([]Line{{Text: []byte("a line of a log")}}, 1000), true, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -227,7 +240,7 @@ func TestScarceMemory(t *testing.T) {
 	}
 	c := newCollector(&logRequest{format: subjects.LogFormatText}, nil, all, 1<<20, nil, testMetrics())
 	for range 100 {
-		if err := c.Lines(t.Context(), "a", make([]Line, 1000), false); err != nil {
+		if err := c.Lines(t.Context(), "a", make([]Line, 1000), false, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

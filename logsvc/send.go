@@ -52,13 +52,21 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 	case len(bodies) == 1:
 		kept = b
 	}
+	sent := 0
 	for i, body := range bodies {
 		header := s.header()
 		header[subjects.HeaderLogReplica] = []string{b.replica}
+		reached := b.reached
+		if sent += counts[i]; sent < b.lines && reached.Place != "" {
+			reached = b.at[sent-1]
+		}
+		if reached.Place != "" {
+			header[subjects.HeaderLogPosition] = []string{reached.String()}
+		}
 		if err := s.publish(ctx, header, body, counts[i], kept); err != nil {
 			return err
 		}
-		if s.lines == 0 {
+		if s.lines == 0 && counts[i] > 0 {
 			s.metrics.firstLine.Observe(time.Since(s.req.arrived).Seconds())
 		}
 		s.lines += int64(counts[i])
@@ -71,6 +79,9 @@ func (s *stream) sendLines(ctx context.Context, b *batch) error {
 // parts encodes a batch. Flyte's messages take many times the memory of their text while they are
 // encoded, so no more are encoded at a time than there are processors.
 func (s *stream) parts(ctx context.Context, b *batch) (bodies [][]byte, counts []int, err error) {
+	if b.lines == 0 {
+		return [][]byte{nil}, []int{0}, nil
+	}
 	if s.encoder.format.Structured() {
 		done, err := s.acquireEncoder(ctx)
 		if err != nil {

@@ -320,7 +320,7 @@ func (b *bench) idle(source *written) {
 func some(replicas ...string) *written {
 	return &written{replicas: replicas, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
 		for i, r := range replicas {
-			if err := out.Lines(ctx, r, []logsvc.Line{line(2*i, "one"), line(2*i+1, "two\r")}, false); err != nil {
+			if err := out.Lines(ctx, r, []logsvc.Line{line(2*i, "one"), line(2*i+1, "two\r")}, false, ""); err != nil {
 				return err
 			}
 		}
@@ -387,7 +387,7 @@ func TestGetOrder(t *testing.T) {
 	}
 	source := &written{replicas: []string{"a", "b"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
 		for replica, lines := range logs {
-			if err := out.Lines(ctx, replica, lines, false); err != nil {
+			if err := out.Lines(ctx, replica, lines, false, ""); err != nil {
 				return err
 			}
 		}
@@ -497,8 +497,8 @@ func TestGet(t *testing.T) {
 	t.Parallel()
 	source := &written{replicas: []string{"a", "b"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
 		return errors.Join(
-			out.Lines(ctx, "a", []logsvc.Line{line(1, "a1"), line(4, "a4"), {Text: []byte("a without a time")}}, false),
-			out.Lines(ctx, "b", []logsvc.Line{line(2, "b2"), line(3, "b3"), line(5, "b5")}, false),
+			out.Lines(ctx, "a", []logsvc.Line{line(1, "a1"), line(4, "a4"), {Text: []byte("a without a time")}}, false, ""),
+			out.Lines(ctx, "b", []logsvc.Line{line(2, "b2"), line(3, "b3"), line(5, "b5")}, false, ""),
 		)
 	}}
 	b := newBench(t, source)
@@ -533,7 +533,7 @@ func TestGetTooMuch(t *testing.T) {
 					lines = append(lines, line(i/100, fmt.Sprintf("line %06d %s", i, strings.Repeat("x", 1000))))
 				}
 				for some := range slices.Chunk(lines, 100) {
-					if err := out.Lines(ctx, "a", some, false); err != nil {
+					if err := out.Lines(ctx, "a", some, false, ""); err != nil {
 						return err
 					}
 				}

@@ -77,7 +77,7 @@ func TestAbandoned(t *testing.T) {
 		all, wave = 1000, 500
 	}
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, q logsvc.Query, out logsvc.Sink) error {
-		if err := out.Lines(ctx, "a", []logsvc.Line{line(0, "hello")}, true); err != nil {
+		if err := out.Lines(ctx, "a", []logsvc.Line{line(0, "hello")}, true, ""); err != nil {
 			return err
 		}
 		return forever(ctx, q, out)
@@ -222,7 +222,7 @@ func numbered(n int) *written {
 		for i := range n {
 			lines = append(lines, line(0, fmt.Sprintf("%08d %s", i, strings.Repeat(".", 100))))
 			if len(lines) == cap(lines) || i == n-1 {
-				if err := out.Lines(ctx, "a", lines, false); err != nil {
+				if err := out.Lines(ctx, "a", lines, false, ""); err != nil {
 					return err
 				}
 				lines = lines[:0]
@@ -356,7 +356,7 @@ func TestSlowReader(t *testing.T) {
 				lines[i] = line(0, fmt.Sprintf("%08d %s", next, strings.Repeat(".", 100)))
 				next++
 			}
-			return out.Lines(ctx, "a", lines, live)
+			return out.Lines(ctx, "a", lines, live, "")
 		}
 		for next < existing {
 			if err := write(1, false); err != nil {
@@ -457,7 +457,7 @@ func TestFrozenReader(t *testing.T) {
 			return numbered(20_000).run(ctx, q, out)
 		}
 		for ctx.Err() == nil { // a flood
-			if err := out.Lines(ctx, "a", []logsvc.Line{line(0, strings.Repeat("x", 10_000))}, true); err != nil {
+			if err := out.Lines(ctx, "a", []logsvc.Line{line(0, strings.Repeat("x", 10_000))}, true, ""); err != nil {
 				return err
 			}
 			lines.Add(1)
@@ -484,7 +484,7 @@ func TestFrozenReader(t *testing.T) {
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	source := &written{replicas: []string{"a"}, run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
-		return out.Lines(ctx, "a", []logsvc.Line{{Text: []byte("a\xffb\x00c")}, {}, {Text: []byte("cut"), Cut: 99}}, false)
+		return out.Lines(ctx, "a", []logsvc.Line{{Text: []byte("a\xffb\x00c")}, {}, {Text: []byte("cut"), Cut: 99}}, false, "")
 	}}
 	b := newBench(t, source)
 	for body, want := range map[string]string{

@@ -160,12 +160,13 @@ const (
 	ringFloor   = existingBytes
 	windowFloor = 256 << 10
 	keptFloor   = 512 << 10
-	// markOverhead, batchOverhead, messageOverhead and noteOverhead are the memory beside the
-	// text, rounded up. That of a batch also bounds the number of batches.
-	markOverhead    = 32
-	batchOverhead   = 1 << 10
-	messageOverhead = 1 << 10
-	noteOverhead    = 512
+	// markOverhead, positionOverhead, batchOverhead, messageOverhead and noteOverhead are the memory
+	// beside the text, rounded up. That of a batch also bounds the number of batches.
+	markOverhead     = 32
+	positionOverhead = 24
+	batchOverhead    = 1 << 10
+	messageOverhead  = 1 << 10
+	noteOverhead     = 512
 )
 
 // memoryUse counts the bytes that all streams hold. It is safe for concurrent use.

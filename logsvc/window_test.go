@@ -89,11 +89,11 @@ func TestOutboxMissed(t *testing.T) {
 	lines := []Line{{Text: []byte("a")}, {Text: []byte("b")}}
 	o := newOutbox(&logRequest{format: subjects.LogFormatText}, nil, &memoryUse{}, testMetrics())
 	missed := 0
-	o.filter = func(_ context.Context, _ string, lines []Line, _ bool) ([]Line, int, error) {
-		return lines[:len(lines)-missed], missed, nil
+	o.filter = func(_ context.Context, _ string, lines []Line, _ bool) ([]Line, []int, int, error) {
+		return lines[:len(lines)-missed], nil, missed, nil
 	}
 	for range 3 {
-		if err := o.Lines(t.Context(), "r", lines, true); err != nil {
+		if err := o.Lines(t.Context(), "r", lines, true, ""); err != nil {
 			t.Fatal(err)
 		}
 		missed = 2

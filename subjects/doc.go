@@ -335,6 +335,12 @@
 //	Flyte-Log-Seq        7
 //	Flyte-Log-Replica    checkout-shop-production-00003-deployment-7c9d-x2x4z
 //
+// On request a message also names the place in the replica's log where its lines end, and a message
+// without lines does where there are none to send. The value is opaque, printable ASCII of at most 128
+// bytes; a later request goes on behind it, with the option resume:
+//
+//	Flyte-Log-Position   yXZ5A1zTq6E.7LYZiJqwtyaCFjtm27tv-YIWO2bbu2_5ghY7Ztu7b_mCFjtm27tv-RicqwoRCaRAAAAAAAAAAAUC.12
+//
 // The formats of the lines are text, raw, and Flyte's TailLogsResponse as json or proto.
 //
 // What is not lines of the log is a note, and in the formats for people begins with

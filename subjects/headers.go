@@ -108,6 +108,9 @@ const (
 	// HeaderLogReplica names the replica, a pod, that wrote the lines of a message; absent on a
 	// message without lines.
 	HeaderLogReplica = "Flyte-Log-Replica"
+	// HeaderLogPosition is where the lines of a message end in the log of their replica, on request. It
+	// is opaque: printable ASCII without spaces and quotes, at most MaxLogPositionBytes.
+	HeaderLogPosition = "Flyte-Log-Position"
 	// HeaderLogReplicas holds the replicas, sorted and joined by commas, on a note when they are
 	// first known and after every change. Empty: none.
 	HeaderLogReplicas = "Flyte-Log-Replicas"
@@ -121,6 +124,9 @@ const (
 	HeaderLogEnd   = "Flyte-Log-End"   // a LogEnd, on the last message, which is empty
 	HeaderLogLines = "Flyte-Log-Lines" // counts the lines sent, on the last message
 )
+
+// MaxLogPositionBytes bounds the value of HeaderLogPosition.
+const MaxLogPositionBytes = 128
 
 // The status of the last message of a log stream.
 const (

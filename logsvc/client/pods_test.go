@@ -120,7 +120,7 @@ func (s *podStream) Run(ctx context.Context, out logsvc.Sink) error {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(batches)) {
-			if err := out.Lines(ctx, name, batches[name], false); err != nil {
+			if err := out.Lines(ctx, name, batches[name], false, ""); err != nil {
 				return err
 			}
 		}

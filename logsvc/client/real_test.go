@@ -51,7 +51,7 @@ func (n numbered) Run(ctx context.Context, out logsvc.Sink) error {
 		for i := range lines {
 			number(lines[i].Text, g*group+i)
 		}
-		if err := out.Lines(ctx, "pod-a", lines, false); err != nil {
+		if err := out.Lines(ctx, "pod-a", lines, false, ""); err != nil {
 			return err
 		}
 		if n.pause > 0 {

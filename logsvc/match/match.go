@@ -69,12 +69,14 @@ func New(turns *request.Limiter, project string, include, exclude *Expression) *
 	return &Matcher{turns: turns, project: project, include: include, exclude: exclude, delays: map[string]delay{}}
 }
 
-// Filter returns the lines that match. The last missed lines are live lines that were not matched,
-// because the expressions have delayed their replica for too long.
-func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Line, live bool) (wanted []logline.Line, missed int, err error) {
+// Filter returns the lines that match, and the place of each among all of them, counted from 1; no places
+// if there are no expressions. The last missed lines are live lines that were not matched, because the
+// expressions have delayed their replica for too long.
+func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Line, live bool) (wanted []logline.Line, places []int, missed int, err error) {
 	if m == nil {
-		return lines, 0, nil
+		return lines, nil, 0, nil
 	}
+	before := 0
 	if live {
 		limit := m.allowedDelay(replica)
 		defer m.addDelay(replica, time.Now())
@@ -85,17 +87,17 @@ func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Li
 	for len(lines) > 0 {
 		slot, err := m.turns.Acquire(ctx, request.Claim{Project: m.project, Units: 1})
 		if errors.Is(err, errDelayed) {
-			return wanted, len(lines), nil
+			return wanted, places, len(lines), nil
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		runtime.LockOSThread() // for threadTime
 		began, used, n, size := time.Now(), threadTime(), 0, 0
 		for n < len(lines) && time.Since(began) < turnTime {
 			text := lines[n].Text
 			if (m.include == nil || m.include.match(text)) && (m.exclude == nil || !m.exclude.match(text)) {
-				wanted = append(wanted, lines[n])
+				wanted, places = append(wanted, lines[n]), append(places, before+n+1)
 			}
 			size += len(text) + lineCost
 			n++
@@ -103,12 +105,12 @@ func (m *Matcher) Filter(ctx context.Context, replica string, lines []logline.Li
 		used = threadTime() - used
 		runtime.UnlockOSThread()
 		slot.Release()
-		lines = lines[n:]
+		lines, before = lines[n:], before+n
 		if err := m.checkRate(used, size); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 	}
-	return wanted, 0, nil
+	return wanted, places, 0, nil
 }
 
 // checkRate ends a stream whose expressions take a processor for next to nothing.

@@ -36,14 +36,14 @@ func TestHeldBack(t *testing.T) {
 		{"exists", 2 * maxDelay, false, 1, 0},
 	} {
 		m.delays["r"] = delay{time: tt.held, left: time.Now()}
-		wanted, missed, err := m.Filter(t.Context(), "r", lines, tt.live)
+		wanted, _, missed, err := m.Filter(t.Context(), "r", lines, tt.live)
 		if err != nil || len(wanted) != tt.wanted || missed != tt.missed {
 			t.Errorf("%s: got %d wanted, %d missed, %v", tt.name, len(wanted), missed, err)
 		}
 	}
 	// It recovers while its replica writes nothing.
 	m.delays["r"] = delay{time: maxDelay, left: time.Now().Add(-2 * maxDelay)}
-	if wanted, missed, err := m.Filter(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
+	if wanted, _, missed, err := m.Filter(t.Context(), "r", lines, true); err != nil || len(wanted) != 1 || missed != 0 {
 		t.Errorf("got %d wanted, %d missed, %v", len(wanted), missed, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestMatchingTime(t *testing.T) { //nolint:paralleltest // keeps all process
 	for {
 		m := testMatcher(t, strings.Repeat(".*", 30)+"needle")
 		began := time.Now()
-		if _, _, err := m.Filter(t.Context(), "r", []logline.Line{line, line}, false); err != nil {
+		if _, _, _, err := m.Filter(t.Context(), "r", []logline.Line{line, line}, false); err != nil {
 			t.Fatal(err)
 		}
 		took, passed := m.took, time.Since(began)

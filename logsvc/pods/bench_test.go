@@ -51,7 +51,7 @@ func BenchmarkKubernetes(b *testing.B) {
 // counter is a sink that does nothing.
 type counter struct{ lines, calls int }
 
-func (c *counter) Lines(_ context.Context, _ string, lines []logsvc.Line, _ bool) error {
+func (c *counter) Lines(_ context.Context, _ string, lines []logsvc.Line, _ bool, _ string) error {
 	c.lines += len(lines)
 	c.calls++
 	return nil

@@ -62,9 +62,9 @@ func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, erro
 // n+1 records or more. For a follow a few more lines are read, so that their end can be found again.
 func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
 	v.tail = n + 1
-	near := t.following && n < trailLines
+	near := t.q.Positions || t.following && n < trailLines
 	if near {
-		v.tail = firstView
+		v.tail = max(firstView, n+trailLines)
 	}
 	for {
 		l := &lastLines{t: t, o: o, v: v, n: n, near: near, begins: v.whole}
@@ -112,8 +112,9 @@ type lastLines struct {
 	held   []logsvc.Line
 	bytes  int
 	begins bool // the first line of the response is a line: it begins the file, or is the first of a filter
+	wanted bool // the first line of the response is late enough
 	passed bool // lines are not held any more
-	// with has the first line of the response, without does not.
+	// The lines before those that are held. with has the first line of the response, without does not.
 	with, without trail
 }
 
@@ -132,11 +133,7 @@ func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 	}
 	switch {
 	case !l.passed:
-		m := markOf(line)
-		l.with.add(m)
-		if l.seen > 1 {
-			l.without.add(m)
-		}
+		l.wanted = l.wanted || l.seen == 1
 		return l.hold(ctx, line)
 	case l.seen > 1 || l.begins:
 		l.t.cursor.add(line)
@@ -152,9 +149,11 @@ func (l *lastLines) isNew(at time.Time) bool {
 
 func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
 	if l.n == 0 {
+		l.leave(line)
 		return nil
 	}
 	if int64(len(l.held)) == l.n {
+		l.leave(l.held[0])
 		l.bytes -= len(l.held[0].Text)
 		l.held[0] = logsvc.Line{}
 		l.held = l.held[1:]
@@ -171,9 +170,21 @@ func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
 	return l.pass(ctx)
 }
 
+// leave adds a line to those that come before the lines that are held.
+func (l *lastLines) leave(line logsvc.Line) {
+	m := markOf(line)
+	if !l.holdsFirst() {
+		l.without.add(m)
+	}
+	l.with.add(m)
+}
+
+// holdsFirst reports whether the first line of the response comes next among the lines that are held.
+func (l *lastLines) holdsFirst() bool { return l.wanted && l.with.added == 0 }
+
 // pass adds the lines that are held, and has all that follow added as they come.
 func (l *lastLines) pass(ctx context.Context) error {
-	first := int64(len(l.held)) == int64(l.with.added) && l.with.added > l.without.added
+	first := l.holdsFirst()
 	if first || l.seen == 1 {
 		if err := l.learn(ctx); err != nil {
 			return err
@@ -190,7 +201,9 @@ func (l *lastLines) pass(ctx context.Context) error {
 	if c.trail.added > 0 {
 		c.place = placeTrail
 	}
-	c.lines = append(c.lines, l.held...)
+	for _, line := range l.held {
+		c.add(line)
+	}
 	l.held, l.passed = nil, true
 	return nil
 }

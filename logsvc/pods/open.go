@@ -3,6 +3,7 @@ package pods
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,7 @@ type appLog struct {
 	targets []podContainer
 	// noted are the names of the pods that are not targets, by the text of their note.
 	noted  map[string][]string
+	places map[string]logPlace // those of the query's positions, by replica
 	opened time.Time
 	lease  *lease
 }
@@ -59,12 +61,16 @@ type podContainer struct {
 // CodeResourceExhausted.
 func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, error) {
 	opened := time.Now()
+	places, err := placesOf(q.Resume)
+	if err != nil {
+		return nil, err
+	}
 	svc, err := src.findApp(ctx, q.App)
 	if err != nil {
 		return nil, err
 	}
 	s := &appLog{
-		src: src, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true}, noted: map[string][]string{},
+		src: src, q: q, org: kservice.Org(svc), namespace: svc.Namespace, service: svc.Name, uids: map[types.UID]bool{svc.UID: true}, noted: map[string][]string{}, places: places,
 		opened: opened, lease: &lease{slots: src.slots, project: q.App.Project},
 	}
 	pods, err := s.list(ctx)
@@ -75,6 +81,7 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 	if s.targets, err = s.choose(pods); err != nil {
 		return nil, err
 	}
+	s.noteGone(pods)
 	if q.Previous {
 		if err := s.restarted(); err != nil {
 			return nil, err
@@ -90,6 +97,17 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 
 // follows reports whether the query reads lines that are written later.
 func (s *appLog) follows() bool { return s.q.Follow != logsvc.FollowNever && !s.q.Previous }
+
+// noteGone notes the replicas with a position that are not there any more.
+func (s *appLog) noteGone(pods []*corev1.Pod) {
+	const text = "gone since the interruption; the last lines may be missing"
+	for _, name := range slices.Sorted(maps.Keys(s.places)) {
+		there := slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == name })
+		if !there && (s.q.Replica == "" || s.q.Replica == name) {
+			s.noted[text] = append(s.noted[text], name)
+		}
+	}
+}
 
 // withoutLog removes the targets that have no log and, as far as the query waits, will have none.
 func (s *appLog) withoutLog() {

@@ -113,23 +113,39 @@ type cursor struct {
 	behind int64
 	// doubtful: the trail may be that of another instance.
 	doubtful bool
-	lines    []logsvc.Line
+	// sent is how many lines behind the place the reader has already.
+	sent  int
+	lines []logsvc.Line
+	// positions: the Sink gets places. placed: it has one of this log. With the first lines it also gets
+	// the place behind the first one of them.
+	positions, placed bool
+	first             position
 	// The last line of the last request if it had no line end.
 	torn mark
 }
 
-func newCursor() *cursor { return &cursor{lines: make([]logsvc.Line, 0, flushLines)} }
+func newCursor(positions bool) *cursor {
+	return &cursor{lines: make([]logsvc.Line, 0, flushLines), positions: positions}
+}
 
 // start puts the cursor before the first line of a log.
 func (c *cursor) start() {
-	c.place, c.trail, c.doubtful = placeStart, wholeTrail(), false
+	c.place, c.trail, c.doubtful, c.sent = placeStart, wholeTrail(), false, 0
 	c.found, c.behind = view{}, 0
+	c.placed = false
 }
 
 // add adds a line for the Sink.
 func (c *cursor) add(line logsvc.Line) {
 	c.trail.add(markOf(line))
 	c.place = placeTrail
+	if c.sent > 0 {
+		c.sent--
+		return
+	}
+	if c.positions && !c.placed && len(c.lines) == 0 {
+		c.first = c.trail.position()
+	}
 	c.lines = append(c.lines, line)
 }
 
@@ -256,12 +272,15 @@ func (t *tailer) flush(ctx context.Context, o readOptions, pass *readResult) err
 		return nil
 	}
 	pass.lines += len(c.lines)
-	err := t.out.Lines(ctx, t.target.pod.Name, c.lines, o.follow)
+	lines := c.lines
 	c.lines = c.lines[:0]
-	if err != nil {
-		return sinkError{err}
+	if c.positions && !c.placed && len(lines) > 1 {
+		if err := t.hand(ctx, lines[:1], o.follow, t.placeAt(&c.first)); err != nil {
+			return err
+		}
+		lines = lines[1:]
 	}
-	return nil
+	return t.hand(ctx, lines, o.follow, t.placeNow())
 }
 
 // finish handles the end of a response. A last line without a line end is read as a whole by the next

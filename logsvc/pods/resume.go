@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -48,6 +49,9 @@ func (t *tailer) readNew(ctx context.Context, o readOptions, note string) (readR
 	if !t.cursor.doubtful {
 		if err := t.checkPrevious(ctx, o); err != nil {
 			return readResult{}, err
+		}
+		if t.cursor.sent > 0 {
+			note += fmt.Sprintf(", and up to %d repeated", t.cursor.sent)
 		}
 		if err := t.note(ctx, note); err != nil {
 			return readResult{}, err
@@ -171,8 +175,9 @@ func (t *tailer) searchView(ctx context.Context, o readOptions, s *search) (read
 // resume puts the cursor behind the position that was found.
 func (c *cursor) resume(s *search) {
 	c.found, c.behind, c.doubtful = s.view, 0, false
-	if s.seen.whole {
+	if s.seen.whole || c.trail.given != nil {
 		c.trail = s.seen // it has the number of lines in this file
+		c.trail.keep(s.want.lines)
 	}
 }
 

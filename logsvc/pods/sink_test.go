@@ -47,7 +47,7 @@ type heard struct {
 	err      error // for the next lines
 }
 
-func (h *heard) Lines(_ context.Context, replica string, lines []logsvc.Line, live bool) error {
+func (h *heard) Lines(_ context.Context, replica string, lines []logsvc.Line, live bool, _ string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, line := range lines {

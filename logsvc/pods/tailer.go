@@ -35,6 +35,8 @@ type tailer struct {
 	silent    int    // follows in a row that brought nothing
 	astray    int    // follows that searched for too long since one found its position
 	endNoted  string // the instance whose end was reported
+	told      string // the place that the Sink has
+	resumed   bool   // progress.id is from the query
 	outage    outage
 	pause     *backoff.ExponentialBackOff
 	failure   error // why the log could not be read, at the end of a stream that does not follow
@@ -44,19 +46,25 @@ type tailer struct {
 	followed followedLog
 }
 
-// newTailer makes a tailer. A late one reads its log from the beginning, because there was none
-// when the stream began.
+// newTailer makes a tailer. It reads behind the replica's position in the query. A late one reads its log
+// from the beginning, because there was none when the stream began; one that a query to resume does not
+// have is late as well.
 func (s *appLog) newTailer(target podContainer, out logsvc.Sink, late bool) *tailer {
-	c := newCursor()
-	if late {
-		c.start()
-	}
-	return &tailer{
+	c := newCursor(s.q.Positions)
+	t := &tailer{
 		src: s.src, q: s.q, out: out, target: target, listed: true, opened: s.opened, cursor: c,
 		pause: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0)),
 		wake: make(chan struct{}, 1),
 	}
+	at, known := s.q.Resume[target.pod.Name]
+	switch {
+	case at.Place != "":
+		t.resume(s.places[target.pod.Name], at.Lines)
+	case late, s.q.Resume != nil && !known:
+		c.start()
+	}
+	return t
 }
 
 // run returns nil at the end of the log.
@@ -118,7 +126,10 @@ func (t *tailer) switchTo(ctx context.Context, state containerState, id string) 
 	} else {
 		c.start()
 	}
-	return t.note(ctx, "container "+t.target.container+" started again")
+	if err := t.note(ctx, "container "+t.target.container+" started again"); err != nil {
+		return err
+	}
+	return t.tell(ctx)
 }
 
 // readRunning reads the log of a container that runs: what exists, at the pace of the reader, then as it
@@ -127,6 +138,9 @@ func (t *tailer) readRunning(ctx context.Context) error {
 	if !t.caughtUp {
 		err := t.readAll(ctx, readOptions{stuck: t.stuck})
 		t.caughtUp, t.stuck = err == nil, false
+		if err == nil {
+			return t.tell(ctx)
+		}
 		return t.retry(ctx, err)
 	}
 	pass, err := t.readFollow(ctx)
@@ -157,7 +171,7 @@ func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 	err := t.readAll(ctx, readOptions{previous: previous, ends: true})
 	if err == nil {
 		t.progress.complete = true
-		return nil
+		return t.tell(ctx)
 	}
 	// The kubelet removes old logs.
 	lost := apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.As(err, new(kubeletError))
@@ -209,7 +223,7 @@ func (t *tailer) readOn(ctx context.Context, o readOptions) (readResult, error) 
 
 // readOnce reads what exists. If that fails for too long, it sets failure and sends a note.
 func (t *tailer) readOnce(ctx context.Context) error {
-	if t.q.Tail == 0 {
+	if t.q.Tail == 0 && t.cursor.place == placeQuery {
 		return nil
 	}
 	reading := ctx
@@ -274,10 +288,14 @@ func (t *tailer) tryReadOnce(ctx context.Context) error {
 			text += " (" + state.waiting + ")"
 		}
 		return t.note(ctx, text)
+	case id != t.progress.id && t.resumed:
+		if err := t.readOld(ctx, state); err != nil {
+			return err
+		}
 	case id != t.progress.id && t.cursor.place == placeTrail:
 		return nil // the instance that was read is gone
 	}
-	t.progress.id = id
+	t.progress.id, t.resumed = id, false
 	return t.readAll(ctx, readOptions{previous: t.q.Previous, ends: true})
 }
 
@@ -307,6 +325,9 @@ func (t *tailer) waitStart(ctx context.Context, state containerState) error {
 	t.outage.end()
 	if t.progress.id == "" {
 		t.cursor.start()
+		if err := t.tell(ctx); err != nil {
+			return err
+		}
 	} else if t.endNoted != t.progress.id {
 		t.endNoted = t.progress.id
 		if err := t.note(ctx, fmt.Sprintf("container %s %s, waiting for it to start again", t.target.container, state.endText())); err != nil {

@@ -40,10 +40,17 @@ type trail struct {
 	whole bool
 	// filtered: lines may be missing where the time changes.
 	filtered bool
+	// given is a position of which the lines themselves are not known. They are when it is found.
+	given *position
 }
 
 // wholeTrail is the trail of a file that is read from its beginning.
 func wholeTrail() trail { return trail{whole: true} }
+
+// trailAt is the trail of a position.
+func trailAt(p position) trail {
+	return trail{given: &p, last: p.last, same: p.same, begun: p.begun}
+}
 
 // mark is what a trail keeps of a line.
 type mark struct {
@@ -90,7 +97,17 @@ func (tr *trail) sum(n int) uint64 {
 	return sum
 }
 
+// keep keeps at most the last n lines.
+func (tr *trail) keep(n int) {
+	for ; tr.lines > n; tr.lines-- {
+		tr.bytes -= tr.sizes[(tr.added-tr.lines)%trailLines]
+	}
+}
+
 func (tr *trail) position() position {
+	if tr.given != nil {
+		return *tr.given
+	}
 	p := position{lines: tr.lines, last: tr.last, same: tr.same, begun: tr.begun}
 	for i, n := range windows {
 		p.sums[i] = tr.sum(min(n, tr.lines))

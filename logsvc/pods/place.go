@@ -1,0 +1,137 @@
+package pods
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/appbridge/appbridge/logsvc"
+)
+
+// logPlace is a place in the log of a container: behind a trail, or before the first line.
+type logPlace struct {
+	instance uint64    // instanceKey of the container's instance
+	trail    *position // nil: before the first line
+}
+
+// instanceKey stands for the id of an instance, which may have any form. It is 0 for none.
+func instanceKey(id string) uint64 {
+	if id == "" {
+		return 0
+	}
+	return hashLine(0, []byte(id), 0)
+}
+
+// MarshalText returns 11 characters for the instance and, if there is a trail, a dot and its 76.
+func (p logPlace) MarshalText() ([]byte, error) {
+	text := positionEncoding.AppendEncode(nil, binary.BigEndian.AppendUint64(nil, p.instance))
+	if p.trail == nil {
+		return text, nil
+	}
+	trail, err := p.trail.MarshalText()
+	return append(append(text, '.'), trail...), err
+}
+
+// UnmarshalText accepts what MarshalText returns.
+func (p *logPlace) UnmarshalText(text []byte) error {
+	instance, trail, found := strings.Cut(string(text), ".")
+	raw, err := positionEncoding.DecodeString(instance)
+	if err != nil || len(raw) != 8 {
+		return errors.New("not a place in a log")
+	}
+	*p = logPlace{instance: binary.BigEndian.Uint64(raw)}
+	if found {
+		p.trail = &position{}
+		return p.trail.UnmarshalText([]byte(trail))
+	}
+	return nil
+}
+
+// placesOf returns the places of positions that are not zero.
+func placesOf(positions map[string]logsvc.Position) (map[string]logPlace, error) {
+	places := map[string]logPlace{}
+	for _, replica := range slices.Sorted(maps.Keys(positions)) {
+		at := positions[replica]
+		if at == (logsvc.Position{}) {
+			continue
+		}
+		var p logPlace
+		if p.UnmarshalText([]byte(at.Place)) != nil {
+			return nil, logsvc.PositionError(replica, at.String())
+		}
+		places[replica] = p
+	}
+	return places, nil
+}
+
+// resume puts a new tailer behind a place, of which the reader has so many lines more.
+func (t *tailer) resume(p logPlace, sent int) {
+	c := t.cursor
+	c.start()
+	if p.trail != nil {
+		c.place, c.trail, c.sent = placeTrail, trailAt(*p.trail), sent
+	}
+	if p.instance == 0 {
+		return // the container had not started
+	}
+	state := stateOf(t.target.pod, t.target.pod.UID, t.target.container)
+	t.resumed = true
+	t.progress.id = "another instance" // and gone
+	for _, id := range []string{state.last, state.current} {
+		if instanceKey(id) == p.instance {
+			t.progress.id = id
+		}
+	}
+}
+
+// readOld reads the rest of the instance that a resumed log was of, when it does not run any more.
+func (t *tailer) readOld(ctx context.Context, state containerState) error {
+	if !t.q.Previous && t.progress.id == state.last {
+		if err := t.readAll(ctx, readOptions{previous: true, ends: true}); err != nil {
+			return err
+		}
+	}
+	t.cursor.start()
+	return t.note(ctx, "container "+t.target.container+" started again")
+}
+
+// placeNow returns the place behind the last line, for the Sink. It is empty if that is not known, or
+// not wanted.
+func (t *tailer) placeNow() string {
+	switch c := t.cursor; {
+	case c.place == placeStart:
+		return t.placeAt(nil)
+	case c.place == placeTrail && c.sent == 0 && !c.doubtful:
+		p := c.trail.position()
+		return t.placeAt(&p)
+	}
+	return ""
+}
+
+func (t *tailer) placeAt(trail *position) string {
+	if !t.q.Positions {
+		return ""
+	}
+	text, _ := logPlace{instanceKey(t.progress.id), trail}.MarshalText() // never fails
+	return string(text)
+}
+
+// tell hands the place to the Sink, unless it has it.
+func (t *tailer) tell(ctx context.Context) error {
+	if place := t.placeNow(); place != "" && place != t.told {
+		return t.hand(ctx, nil, false, place)
+	}
+	return nil
+}
+
+// hand hands lines to the Sink, and the place behind them.
+func (t *tailer) hand(ctx context.Context, lines []logsvc.Line, live bool, place string) error {
+	if err := t.out.Lines(ctx, t.target.pod.Name, lines, live, place); err != nil {
+		return sinkError{err}
+	}
+	t.cursor.placed, t.told = true, place
+	return nil
+}
