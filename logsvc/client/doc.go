@@ -15,7 +15,8 @@
 //	})
 //
 // Follow does the same and goes on by itself when a stream breaks: after the last line
-// that the handler got, without repeats or holes.
+// that the handler got, without repeats or holes. The service finds the place, by the position that
+// comes with each message.
 //
 // Tail returns when the stream has ended, with an error when it ended early:
 // an *Error comes from the service, ErrNoService, ErrNoAnswer, ErrGone and ErrGap from the client.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,10 +17,9 @@ import (
 )
 
 const (
-	// resumeMargin is how long before the last line a resumed request begins: lines may be
-	// slightly out of order, and a new replica is noticed slightly late.
-	resumeMargin = 10 * time.Second
-	newcomer     = time.Minute      // how long a replica may write before it is noticed
+	// heardMargin is how long before its last message a stream is resumed by a service that does not know
+	// its positions.
+	heardMargin  = time.Minute
 	progressTime = 10 * time.Second // how long a stream lasts that counts as a success
 	// ResumeTimeout is how long Follow retries while NATS is connected.
 	ResumeTimeout = 5 * time.Minute
@@ -44,12 +44,12 @@ func defaultPause() *backoff.ExponentialBackOff {
 // of Tail.
 //
 // The handler gets each line once, whole, in the order of its replica's log. It gets a Note when
-// lines may be missing: the log does not have the last line any more, or a replica is gone. A Note
-// of kind waiting reports that the stream could not be resumed at once. A message with Lines may
+// lines may be missing or repeated: the log does not have the last line any more, or a replica is gone. A
+// Note of kind waiting reports that the stream could not be resumed at once. A message with Lines may
 // have an empty Body. There is one Last message, with the number of all lines.
 //
-// Only LogFormatRaw (or none) can be followed. A position is a time and a count of lines: lines
-// without a time may be repeated.
+// Only LogFormatRaw (or none) can be followed. The service knows where to go on. An older one that
+// does not is asked for the time of the last line, and a Note reports that lines may be repeated.
 func Follow(ctx context.Context, nc *nats.Conn, req Request, handle Handler) (End, error) {
 	return follow(ctx, nc, req, handle, followTiming(), defaultPause())
 }
@@ -58,40 +58,13 @@ func follow(ctx context.Context, nc *nats.Conn, req Request, handle Handler, t t
 	if req.Format != "" && req.Format != subjects.LogFormatRaw {
 		return End{}, fmt.Errorf("log request: format %q: want %s, the only one that can be resumed", req.Format, subjects.LogFormatRaw)
 	}
-	f := &follower{nc: nc, req: req, handle: handle, timing: t, pause: pause, places: map[string]*place{}}
+	f := &follower{nc: nc, req: req, handle: handle, timing: t, pause: pause, positions: map[string]string{}, times: map[string]time.Time{}}
 	end, err := f.run(ctx)
 	if f.last == nil || f.failed != nil {
 		return end, err
 	}
 	end.Lines, f.last.End.Lines = f.lines, f.lines
 	return end, cmp.Or(handle(f.last), err)
-}
-
-// place is a position in the log of a replica, and the progress of the current stream.
-type place struct {
-	position
-
-	live bool // one of the replicas that are read
-	// since is where the log is needed from while the handler got no line, and least the time
-	// before which no line is wanted.
-	since   time.Time
-	least   time.Time
-	passage passage
-}
-
-// begin prepares for another stream. sure: one of the same attempt had the last line.
-func (p *place) begin(pass pass, sure bool) {
-	p.passage = passage{position: p.position, skipping: p.any, sure: sure, before: pass == passBacklog}
-	if !p.any {
-		p.passage.least = p.least
-	}
-}
-
-func (p *place) from() time.Time {
-	if p.any {
-		return p.last
-	}
-	return p.since
 }
 
 // follower is one call of Follow. It is for one goroutine.
@@ -104,36 +77,30 @@ type follower struct {
 
 	began      time.Time // of the first request
 	started    bool      // the first stream has begun
-	places     map[string]*place
 	lines      int64
 	failed     error    // of the handler
 	last       *Message // the end of the newest stream
 	reconnects uint64   // of the connection at the last pause
 
-	pass    pass
-	listed  bool      // this stream has named its replicas
-	names   string    // of the replicas, as they were handed on last
-	noted   time.Time // when
-	waiting string    // the newest note of that kind, until something else comes
-	pending bool      // the handler expects another message
+	// exact: positions has those of the lines that the handler got, by replica. One is empty until it comes.
+	exact     bool
+	positions map[string]string
+	heard     time.Time // when the newest lines came
+	// times are those of the last lines, by replica, from a service that does not know positions.
+	times  map[string]time.Time
+	warned bool // the handler knows that lines may be repeated
+
+	old      bool   // the service of this stream does not know positions
+	resuming bool   // this stream goes on behind positions
+	answered bool   // this stream has begun
+	listed   bool   // this stream has named its replicas
+	names    string // of the replicas, as they were handed on last; empty: no stream has named them
+	waiting  string // the newest note of that kind, until something else comes
+	pending  bool   // the handler expects another message
 }
-
-// pass is what a stream is read for.
-type pass int
-
-const (
-	passFirst pass = iota
-	// passBacklog: lines from before the first request, of replicas of which the handler got
-	// none.
-	passBacklog
-	// passPrevious: lines of instances that ended during the interruption.
-	passPrevious
-	passMain
-)
 
 func (f *follower) run(ctx context.Context) (End, error) {
 	f.began = time.Now()
-	f.noted = f.began
 	noted := false
 	var broken time.Time // since when no attempt succeeded; zero while one has
 	for {
@@ -146,14 +113,14 @@ func (f *follower) run(ctx context.Context) (End, error) {
 		case f.lines > lines, f.listed && time.Since(began) > progressTime:
 			f.pause.Reset()
 			noted, broken = false, time.Time{}
-		case f.pass == passMain && f.listed:
+		case resumed && f.listed:
 			noted, broken = false, time.Time{}
 		case broken.IsZero() && resumed:
 			broken = began
 		}
 		if !broken.IsZero() && !noted && time.Since(broken) >= f.timing.silentRetry {
 			noted = true
-			if err := f.note("the log stream was interrupted ("+describe(end, err)+"), trying to go on", ""); err != nil {
+			if err := f.note("the log stream was interrupted (" + describe(end, err) + "), trying to go on"); err != nil {
 				return End{}, err
 			}
 		}
@@ -228,33 +195,18 @@ func (f *follower) backOff(ctx context.Context) error {
 	}
 }
 
+// attempt reads one stream. A service that does not know positions is asked again without them.
 func (f *follower) attempt(ctx context.Context) (End, error) {
-	if f.names == "" && len(f.places) == 0 {
-		return f.read(ctx, passFirst, f.req)
+	resumed := f.names != ""
+	f.old = false
+	end, err := f.read(ctx)
+	if failureCode(err) == subjects.CodeInvalidArgument && !f.answered {
+		f.old = true
+		end, err = f.read(ctx)
 	}
-	req := f.req
-	req.Since, req.SinceStart, req.SinceTime, req.Tail = 0, false, f.since(), nil
-	for _, p := range f.places {
-		p.passage.sure = false
-	}
-	if f.hasBacklog() {
-		backlog := f.req
-		backlog.Follow = new(false)
-		if err := f.catchUp(ctx, passBacklog, backlog); err != nil {
-			return End{}, err
-		}
-	}
-	if !f.req.Previous {
-		previous := req
-		previous.Previous, previous.Follow = true, new(false)
-		if err := f.catchUp(ctx, passPrevious, previous); err != nil {
-			return End{}, err
-		}
-	}
-	end, err := f.read(ctx, passMain, req)
-	if failure, ok := errors.AsType[*Error](err); ok && failure.Code == subjects.CodeNotFound {
+	if resumed && failureCode(err) == subjects.CodeNotFound {
 		// Without an interruption this would have been the end of the log.
-		if err := f.note("the app or the replica is gone; its last lines may be missing", ""); err != nil {
+		if err := f.note("the app or the replica is gone; its last lines may be missing"); err != nil {
 			return End{}, err
 		}
 		end = End{Reason: subjects.LogEndEOF}
@@ -264,58 +216,46 @@ func (f *follower) attempt(ctx context.Context) (End, error) {
 	return end, err
 }
 
-// catchUp reads lines that the resumed stream does not have, if there are any.
-func (f *follower) catchUp(ctx context.Context, pass pass, req Request) error {
-	end, err := f.read(ctx, pass, req)
-	var failure *Error
-	switch {
-	case errors.As(err, &failure) && (failure.Code == subjects.CodeFailedPrecondition || failure.Code == subjects.CodeNotFound):
-		return nil
-	case err == nil && end.Reason != subjects.LogEndEOF:
-		return &EndError{Reason: end.Reason}
+// failureCode returns the code of an error of the service, else 0.
+func failureCode(err error) subjects.Code {
+	if failure, ok := errors.AsType[*Error](err); ok {
+		return failure.Code
 	}
-	return err
+	return 0
 }
 
-// since returns the time from which the log is needed, for known replicas and for new ones.
-func (f *follower) since() time.Time {
-	var first time.Time
-	for name, p := range f.places {
-		at := p.from()
-		switch {
-		case p.live && (first.IsZero() || at.Before(first)):
+// request returns the request for the next stream.
+func (f *follower) request() Request {
+	req := f.req
+	req.Format, req.Timestamps = subjects.LogFormatRaw, f.req.Timestamps || f.old
+	if f.req.MaxDuration > 0 && f.started {
+		req.MaxDuration = max(f.remaining(), time.Millisecond)
+	}
+	if since := f.since(); !since.IsZero() {
+		req.Tail, req.Since, req.SinceStart, req.SinceTime = nil, 0, false, since
+	}
+	if f.old {
+		return req
+	}
+	req.positions = &positions{}
+	if f.exact {
+		req.positions.resume = f.positions
+		if !slices.Contains(slices.Collect(maps.Values(f.positions)), "") {
+			req.Tail, req.Since, req.SinceStart, req.SinceTime = nil, 0, false, time.Time{}
+		}
+	}
+	return req
+}
+
+// since returns the time from which a stream without positions goes on, zero if that is not known.
+func (f *follower) since() (first time.Time) {
+	if f.old && f.exact {
+		return f.heard.Add(-heardMargin)
+	}
+	for _, at := range f.times {
+		if first.IsZero() || at.Before(first) {
 			first = at
-		case !p.live && time.Since(at) > time.Hour:
-			delete(f.places, name) // it went long ago
 		}
 	}
-	if first.IsZero() {
-		first = f.noted // there was none
-	}
-	return first.Add(-resumeMargin)
-}
-
-// hasBacklog reports whether the request has existing lines of logs of which the handler got none.
-func (f *follower) hasBacklog() bool {
-	if f.req.Tail == nil && (f.req.Since != 0 || !f.req.SinceTime.IsZero()) || f.req.Tail != nil && *f.req.Tail == 0 {
-		return false // everything from the floor on was wanted
-	}
-	for _, p := range f.places {
-		if p.live && !p.any && !p.least.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
-// floor returns the time from which all lines of the first replicas are wanted.
-func (f *follower) floor() time.Time {
-	switch {
-	case f.req.Tail != nil:
-	case f.req.Since != 0:
-		return f.began.Add(-f.req.Since)
-	case !f.req.SinceTime.IsZero():
-		return f.req.SinceTime
-	}
-	return f.began
+	return first
 }

@@ -8,17 +8,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/appbridge/appbridge/logsvc/logline"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-func (f *follower) read(ctx context.Context, pass pass, req Request) (End, error) {
-	f.pass, f.listed, f.last = pass, false, nil
-	for _, p := range f.places {
-		p.begin(pass, p.passage.sure)
-	}
-	req.Format, req.Timestamps = subjects.LogFormatRaw, true
-	if f.req.MaxDuration > 0 && pass != passFirst {
-		req.MaxDuration = max(f.remaining(), time.Millisecond)
+// read reads one stream.
+func (f *follower) read(ctx context.Context) (End, error) {
+	req := f.request()
+	f.answered, f.listed, f.last = false, false, nil
+	f.resuming = req.positions != nil && req.positions.resume != nil
+	if f.names != "" && !f.resuming && !f.warned && !req.SinceTime.IsZero() {
+		f.warned = true
+		if err := f.note("the log service is an older one and goes on by time: lines may be repeated or missing"); err != nil {
+			return End{}, err
+		}
 	}
 	return tail(ctx, f.nc, req, f.take, f.timing)
 }
@@ -29,7 +32,7 @@ func (f *follower) take(m *Message) error {
 		f.last = m
 		return nil
 	}
-	f.started = true
+	f.started, f.answered = true, true
 	err := f.handleMessage(m)
 	if err == nil && !m.More && f.pending {
 		err = f.deliver(&Message{Kind: Lines}) // the handler is waiting for more
@@ -38,17 +41,13 @@ func (f *follower) take(m *Message) error {
 }
 
 func (f *follower) handleMessage(m *Message) error {
-	if m.Kind == Lines {
+	switch {
+	case m.Kind == Lines:
 		return f.takeLines(m)
-	}
-	if f.pass == passPrevious || f.pass == passBacklog {
-		return nil // the resumed stream reports the same
-	}
-	switch m.Note {
-	case subjects.LogNoteReplicas:
+	case m.Note == subjects.LogNoteReplicas:
 		return f.takeReplicas(m)
-	case subjects.LogNoteWaiting:
-		if f.pass != passFirst && f.waiting == string(m.Body) {
+	case m.Note == subjects.LogNoteWaiting:
+		if f.names != "" && f.waiting == string(m.Body) {
 			return nil
 		}
 		f.waiting = string(m.Body)
@@ -57,73 +56,66 @@ func (f *follower) handleMessage(m *Message) error {
 }
 
 func (f *follower) takeLines(m *Message) error {
-	p := f.places[m.Replica]
-	switch {
-	case p != nil:
-	case f.pass == passBacklog:
-		return nil // it is new, and read from its first line
-	default:
-		p = &place{live: true, since: time.Now().Add(-newcomer)}
-		f.places[m.Replica] = p
+	f.heard = time.Now()
+	if f.old {
+		f.takeTimes(m)
 	}
-	next := p.passage
-	body, lines, hole := next.read(m.Body, f.req.Timestamps)
-	if hole {
-		if err := f.note("the log does not hold the last line before the interruption any more; lines may be missing here", m.Replica); err != nil {
-			return err
-		}
-	}
-	if lines > 0 {
-		m.Body = body
+	if len(m.Body) > 0 { // else it has a position alone
 		if err := f.deliver(m); err != nil {
 			return err
 		}
-		f.lines += int64(lines)
+		f.lines += int64(bytes.Count(m.Body, []byte("\n")))
 		f.waiting = ""
 	}
-	p.passage, p.position = next, next.position
+	if position := m.Header.Get(subjects.HeaderLogPosition); position != "" {
+		f.positions[m.Replica] = position
+	}
 	return nil
 }
 
-// takeReplicas updates the replicas, and reports those that are gone since the interruption.
+// takeTimes keeps the time of the last line, and removes the times that the reader does not want.
+func (f *follower) takeTimes(m *Message) {
+	out := m.Body[:0]
+	for line := range bytes.Lines(m.Body) {
+		at, text := logline.Parse(line)
+		if !at.IsZero() {
+			f.times[m.Replica] = at
+		}
+		if f.req.Timestamps {
+			text = line
+		}
+		out = append(out, text...)
+	}
+	m.Body = out
+}
+
+// takeReplicas forgets the replicas that are gone: the service has reported it.
 func (f *follower) takeReplicas(m *Message) error {
-	for _, name := range m.Replicas {
-		if f.places[name] != nil {
-			continue
-		}
-		p := &place{since: time.Now().Add(-newcomer)}
-		if f.pass == passFirst && !f.listed {
-			p.since, p.least = f.floor(), f.floor()
-		}
-		f.places[name] = p
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.places)) {
-		p := f.places[name]
-		live := slices.Contains(m.Replicas, name)
-		if p.live && !live && f.pass == passMain && !f.listed {
-			if err := f.note("it is gone since the interruption; its last lines may be missing", name); err != nil {
-				return err
-			}
-		}
-		p.live = live
-	}
 	first := !f.listed
-	f.listed, f.noted = true, time.Now()
+	f.listed = true
+	if first && !f.resuming {
+		f.exact = !f.old
+		clear(f.positions)
+	}
+	gone := func(name string) bool { return !slices.Contains(m.Replicas, name) }
+	maps.DeleteFunc(f.positions, func(name, _ string) bool { return gone(name) })
+	maps.DeleteFunc(f.times, func(name string, _ time.Time) bool { return gone(name) })
+	if first && f.exact && !f.resuming {
+		for _, name := range m.Replicas {
+			f.positions[name] = ""
+		}
+	}
 	names := strings.Join(m.Replicas, ",") + "."
-	if first && f.pass == passMain && names == f.names {
+	if first && names == f.names {
 		return nil
 	}
 	f.names, f.waiting = names, ""
 	return f.deliver(m)
 }
 
-func (f *follower) note(text, replica string) error {
-	note := &Message{Kind: Note, Note: subjects.LogNoteWaiting, Replica: replica, More: f.pending}
-	if replica != "" {
-		note.Note, text = subjects.LogNoteReplica, "replica "+replica+": "+text
-	}
-	note.Body = slices.Concat([]byte(subjects.LogNotePrefix), bytes.ReplaceAll([]byte(text), []byte("\n"), []byte(" ")), []byte("\n"))
-	return f.deliver(note)
+func (f *follower) note(text string) error {
+	body := slices.Concat([]byte(subjects.LogNotePrefix), bytes.ReplaceAll([]byte(text), []byte("\n"), []byte(" ")), []byte("\n"))
+	return f.deliver(&Message{Kind: Note, Note: subjects.LogNoteWaiting, More: f.pending, Body: body})
 }
 
 func (f *follower) deliver(m *Message) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// pods is a source of logs with times, as those of pods: what was written can be read
-// again from a time on, the instance before the last restart by itself.
+// pods is a source of logs, as those of pods: what was written can be read again from a position on,
+// which is a number of lines.
 type pods struct {
 	mu      sync.Mutex
 	logs    map[string]*podLog
@@ -21,11 +22,7 @@ type pods struct {
 	open    int           // streams that are read
 }
 
-type podLog struct {
-	lines    []logsvc.Line
-	previous []logsvc.Line
-	instance int
-}
+type podLog struct{ lines []logsvc.Line }
 
 func newPods(names ...string) *pods {
 	p := &pods{logs: map[string]*podLog{}, changed: make(chan struct{})}
@@ -53,13 +50,6 @@ func (p *pods) write(pod, text string) {
 	})
 }
 
-func (p *pods) restart(pod string) {
-	p.change(func() {
-		l := p.logs[pod]
-		l.previous, l.lines, l.instance = l.lines, nil, l.instance+1
-	})
-}
-
 func (p *pods) streams() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,13 +63,6 @@ func (p *pods) names() []string {
 func (p *pods) Open(_ context.Context, q logsvc.Query) (logsvc.LogStream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	restarted := 0
-	for _, l := range p.logs {
-		restarted += l.instance
-	}
-	if q.Previous && restarted == 0 {
-		return nil, request.Errorf(subjects.CodeFailedPrecondition, "previous: nothing has restarted")
-	}
 	if q.Replica != "" && p.logs[q.Replica] == nil {
 		return nil, request.Errorf(subjects.CodeNotFound, "replica %q: not a replica", q.Replica)
 	}
@@ -88,7 +71,7 @@ func (p *pods) Open(_ context.Context, q logsvc.Query) (logsvc.LogStream, error)
 		names = []string{q.Replica}
 	}
 	p.open++
-	return &podStream{pods: p, q: q, replicas: names, read: map[string]*podRead{}}, nil
+	return &podStream{pods: p, q: q, replicas: names, read: map[string]int{}}, nil
 }
 
 // podStream reads in one goroutine, as the pods change.
@@ -96,10 +79,8 @@ type podStream struct {
 	pods     *pods
 	q        logsvc.Query
 	replicas []string
-	read     map[string]*podRead
+	read     map[string]int // lines
 }
-
-type podRead struct{ instance, lines int }
 
 func (s *podStream) Org() string        { return "acme" }
 func (s *podStream) Replicas() []string { return s.replicas }
@@ -120,11 +101,15 @@ func (s *podStream) Run(ctx context.Context, out logsvc.Sink) error {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(batches)) {
-			if err := out.Lines(ctx, name, batches[name], false, ""); err != nil {
+			place := ""
+			if s.q.Positions {
+				place = strconv.Itoa(s.read[name])
+			}
+			if err := out.Lines(ctx, name, batches[name], false, place); err != nil {
 				return err
 			}
 		}
-		if s.q.Follow == logsvc.FollowNever || s.q.Previous {
+		if s.q.Follow == logsvc.FollowNever {
 			return nil
 		}
 		select {
@@ -135,7 +120,7 @@ func (s *podStream) Run(ctx context.Context, out logsvc.Sink) error {
 	}
 }
 
-// next is what was written since the last time.
+// next is what was written since the last time, with no lines for a pod that was not read before.
 func (s *podStream) next(first bool) (batches map[string][]logsvc.Line, names []string, changed <-chan struct{}) {
 	s.pods.mu.Lock()
 	defer s.pods.mu.Unlock()
@@ -145,27 +130,20 @@ func (s *podStream) next(first bool) (batches map[string][]logsvc.Line, names []
 			continue
 		}
 		names = append(names, name)
-		r := s.read[name]
-		lines := l.lines
+		from, known := s.read[name]
+		at, resumed := s.q.Resume[name]
 		switch {
-		case r == nil && s.q.Previous:
-			r, lines = &podRead{}, l.previous
-		case r == nil:
-			r = &podRead{instance: l.instance}
-			if first && s.q.Tail >= 0 {
-				r.lines = max(0, len(lines)-int(s.q.Tail))
-			}
-		case r.instance != l.instance:
-			batches[name] = slices.Clone(l.previous[r.lines:])
-			*r = podRead{instance: l.instance}
+		case known:
+		case at.Place != "":
+			from, _ = strconv.Atoi(at.Place)
+			from += at.Lines
+		case first && s.q.Tail >= 0 && (s.q.Resume == nil || resumed):
+			from = max(0, len(l.lines)-int(s.q.Tail))
 		}
-		s.read[name] = r
-		for _, line := range lines[r.lines:] {
-			if !line.Time.Before(s.q.Since) {
-				batches[name] = append(batches[name], line)
-			}
+		if len(l.lines) > from || !known {
+			batches[name] = l.lines[from:]
 		}
-		r.lines = len(lines)
+		s.read[name] = len(l.lines)
 	}
 	slices.Sort(names)
 	return batches, names, s.pods.changed

@@ -45,6 +45,13 @@ type Request struct {
 	// none are acknowledged.
 	Window  int
 	Timeout time.Duration // how long to wait for the first message; 0: DefaultTimeout
+
+	positions *positions // nil: the service sends none
+}
+
+// positions is a request for them.
+type positions struct {
+	resume map[string]string // by replica; nil: a stream from its beginning
 }
 
 type wireRequest struct {
@@ -61,6 +68,8 @@ type wireRequest struct {
 	Format      subjects.LogFormat `json:"format,omitempty"`
 	Window      int                `json:"window,omitempty"`
 	MaxDuration string             `json:"max_duration,omitempty"`
+	Positions   bool               `json:"positions,omitempty"`
+	Resume      map[string]string  `json:"resume,omitzero"`
 }
 
 // validate finds what would make this side misbehave. The service checks the rest.
@@ -94,6 +103,9 @@ func (r Request) body() ([]byte, error) {
 	}
 	if r.MaxDuration != 0 {
 		w.MaxDuration = r.MaxDuration.String()
+	}
+	if r.positions != nil {
+		w.Positions, w.Resume = true, r.positions.resume
 	}
 	body, err := json.Marshal(w)
 	if err != nil {

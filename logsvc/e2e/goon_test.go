@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,4 +117,73 @@ func TestGoesOn(t *testing.T) {
 		t.Errorf("it says %q", said.String())
 	}
 	t.Log(said.String())
+}
+
+// A traceback that CRI-O has given one time is neither repeated nor lost where `appbridge logs -f` goes on,
+// however little of it was wanted: with lines of the same time that are written while no bridge runs.
+func TestGoesOnSameTime(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	w := &world{World: sharedWorld(t).Beside()}
+	t.Cleanup(func() {
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.NATS = s.ClientURL()
+	serve := func(services map[string]int) *kubesuite.Instance {
+		t.Helper()
+		i, err := w.Serve(t.Context(), services)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	serving := serve(services())
+	id, service := w.app(t)
+	pod := w.podOf(t, service, service+"-1", testenv.CRIO)
+	trace := []string{"Traceback (most recent call last):", "", "  at x", "", "  at y", ""}
+	write := func() {
+		for _, text := range trace {
+			pod.WriteRecords(testenv.Record{Time: time.Date(2026, 11, 26, 13, 59, 58, 123456789, time.UTC), Text: text})
+		}
+	}
+	write()
+	readers := make([]*kubesuite.Command, len(trace)+2)
+	for tail := range readers {
+		readers[tail] = w.Start(t, fmt.Sprintf("exec appbridge logs -f --tail %d %s --nats-url %s", tail, id, w.NATS))
+	}
+	follow := func() {
+		t.Helper()
+		eventually(t, "all follow", func() error {
+			if n := pod.AtEnd(); n != len(readers) {
+				return fmt.Errorf("%d of %d", n, len(readers))
+			}
+			return nil
+		})
+	}
+	follow()
+	for tail, c := range readers {
+		c.WaitFor(strings.Join(slices.Concat(trace[max(0, len(trace)-tail):], []string{""}), "\n"))
+	}
+	for range 2 {
+		if err := serving.Stop(patience); err != nil {
+			t.Fatal(err)
+		}
+		write()
+		serving = serve(nil)
+		follow()
+	}
+	pod.Write("the end")
+	for tail, c := range readers {
+		c.WaitFor("the end\n")
+		want := slices.Concat(trace[max(0, len(trace)-tail):], trace, trace, []string{"the end", ""})
+		if got := c.Stdout(); got != strings.Join(want, "\n") {
+			t.Errorf("--tail %d: got %q, want %q, notes %q", tail, got, want, c.Stderr())
+		}
+		if notes := c.Stderr(); strings.Contains(notes, "missing") || strings.Contains(notes, "repeated") {
+			t.Errorf("--tail %d: got notes %q", tail, notes)
+		}
+		c.Interrupt()
+	}
 }

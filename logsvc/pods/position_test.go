@@ -66,13 +66,20 @@ type reading struct {
 	over  bool
 }
 
+// tail asks for a stream with positions.
 func (s *logService) tail(id subjects.AppID, o options) *reading {
+	s.t.Helper()
+	o["positions"] = true
+	return s.ask(id, o)
+}
+
+func (s *logService) ask(id subjects.AppID, o options) *reading {
 	s.t.Helper()
 	names, err := subjects.New(subjects.DefaultPrefix)
 	check(s.t, err)
 	subject, err := names.Logs(subjects.LogTail, id)
 	check(s.t, err)
-	o["format"], o["positions"] = "raw", true
+	o["format"] = "raw"
 	body, err := json.Marshal(o)
 	check(s.t, err)
 	r := &reading{logService: s, msgs: make(chan *nats.Msg, 10_000)}
@@ -124,8 +131,11 @@ func (r *reading) all() []string {
 
 func (r *reading) stop() {
 	r.t.Helper()
-	for len(r.got) == 0 {
+	for len(r.got) == 0 && !r.over {
 		r.next()
+	}
+	if r.over {
+		return
 	}
 	names, err := subjects.New(subjects.DefaultPrefix)
 	check(r.t, err)
@@ -376,5 +386,48 @@ func TestPositionsOfReplicas(t *testing.T) {
 	for _, bad := range []string{"yesterday.0", place + ".AAAA.0", place + "A.0", place + "." + strings.Repeat("=", 76) + ".0"} {
 		_, err := p.kubernetes().Open(t.Context(), logsvc.Query{App: a.id, Resume: map[string]logsvc.Position{"pod-a": {Place: strings.TrimSuffix(bad, ".0")}}})
 		refused(t, err, subjects.CodeInvalidArgument, fmt.Sprintf("resume: replica %q: %s: want the value of a Flyte-Log-Position", "pod-a", kservice.Quote(bad)))
+	}
+}
+
+// TestPositionsUnasked: a reader that does not ask for positions, as older ones, gets none and no message
+// without lines, also where it goes on by time.
+func TestPositionsUnasked(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	s := p.service(t)
+	a := p.newApp("unasked")
+	pod := a.run("00001")
+	pod.WriteAt(noon, "one")
+	check(t, pod.Restart(t.Context()))
+	pod.WriteAt(noon, "two", "three")
+	for _, test := range []struct {
+		options options
+		want    []string
+	}{
+		{options{"follow": true, "tail": 0}, []string{"end"}},
+		{options{"follow": true, "exclude": "t"}, []string{"end", "end"}},
+		{options{"follow": true, "since_time": noon.Add(-time.Minute), "timestamps": true}, []string{"2026-11-26T12:00:00.000000000Z two", "2026-11-26T12:00:00.000000000Z three", "end", "end", "end"}},
+		{options{"follow": false, "since_time": noon.Add(-time.Minute), "timestamps": true, "previous": true}, []string{"2026-11-26T12:00:00.000000000Z one"}},
+	} {
+		r := s.ask(a.id, test.options)
+		if test.options["follow"] == true {
+			soon(t, "it follows", following(pod))
+			pod.Write("end")
+		}
+		r.until(len(test.want))
+		for i, line := range linesOf(r.got) {
+			if !strings.HasSuffix(line, test.want[i]) {
+				t.Errorf("%v: got %q, want %q", test.options, line, test.want[i])
+			}
+		}
+		r.stop()
+		for _, m := range r.got {
+			if positionOf(m) != "" || len(m.Data) == 0 {
+				t.Errorf("%v: got %q with headers %v", test.options, m.Data, m.Header)
+			}
+		}
+		if len(linesOf(r.got)) != len(test.want) {
+			t.Errorf("%v: got %q, want %q", test.options, linesOf(r.got), test.want)
+		}
 	}
 }
