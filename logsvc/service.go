@@ -158,7 +158,9 @@ func (s *Service) begin(serving context.Context, op subjects.LogOp, r *request.R
 	req := newRequest(op, app, r)
 	return func() {
 		defer end(nil)
-		result := s.answer(ctx, serving, turn, req, r.Body)
+		body := r.Body
+		r.Body = nil // a stream lasts longer than its options are needed
+		result := s.answer(ctx, serving, turn, req, body)
 		s.metrics.requests.WithLabelValues(string(op), result).Inc()
 	}, nil
 }

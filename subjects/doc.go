@@ -339,7 +339,7 @@
 // without lines does where there are none to send. The value is opaque, printable ASCII of at most 128
 // bytes; a later request goes on behind it, with the option resume:
 //
-//	Flyte-Log-Position   yXZ5A1zTq6E.7LYZiJqwtyaCFjtm27tv-YIWO2bbu2_5ghY7Ztu7b_mCFjtm27tv-RicqwoRCaRAAAAAAAAAAAUC.12
+//	Flyte-Log-Position   W4soKEBTEpo.7LYZiJqwtyaCFjtm27tv-YIWO2bbu2_5ghY7Ztu7b_mCFjtm27tv-RicqwoRCaRAAAAAAAAAAAUC.12
 //
 // The formats of the lines are text, raw, and Flyte's TailLogsResponse as json or proto.
 //

@@ -3,7 +3,6 @@ package pods
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +80,7 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 	if s.targets, err = s.choose(pods); err != nil {
 		return nil, err
 	}
-	s.noteGone(pods)
+	s.noteMissing(pods)
 	if q.Previous {
 		if err := s.restarted(); err != nil {
 			return nil, err
@@ -97,17 +96,6 @@ func (src *Source) Open(ctx context.Context, q logsvc.Query) (logsvc.LogStream, 
 
 // follows reports whether the query reads lines that are written later.
 func (s *appLog) follows() bool { return s.q.Follow != logsvc.FollowNever && !s.q.Previous }
-
-// noteGone notes the replicas with a position that are not there any more.
-func (s *appLog) noteGone(pods []*corev1.Pod) {
-	const text = "gone since the interruption; the last lines may be missing"
-	for _, name := range slices.Sorted(maps.Keys(s.places)) {
-		there := slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == name })
-		if !there && (s.q.Replica == "" || s.q.Replica == name) {
-			s.noted[text] = append(s.noted[text], name)
-		}
-	}
-}
 
 // withoutLog removes the targets that have no log and, as far as the query waits, will have none.
 func (s *appLog) withoutLog() {

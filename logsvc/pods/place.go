@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/appbridge/appbridge/logsvc"
 )
 
@@ -77,23 +79,65 @@ func (t *tailer) resume(p logPlace, sent int) {
 	if p.instance == 0 {
 		return // the container had not started
 	}
-	state := stateOf(t.target.pod, t.target.pod.UID, t.target.container)
-	t.resumed = true
-	t.progress.id = "another instance" // and gone
-	for _, id := range []string{state.last, state.current} {
+	t.progress.id, t.resumed = p.instanceOf(t.target), true
+}
+
+// goneInstance stands for the id of an instance whose log is gone.
+const goneInstance = "gone"
+
+// instanceOf returns the id of the place's instance.
+func (p logPlace) instanceOf(target podContainer) string {
+	state := stateOf(target.pod, target.pod.UID, target.container)
+	for _, id := range []string{state.current, state.last} {
 		if instanceKey(id) == p.instance {
-			t.progress.id = id
+			return id
+		}
+	}
+	return goneInstance
+}
+
+// noteMissing notes the positions behind which lines may be missing: of replicas and of instances that are gone.
+func (s *appLog) noteMissing(pods []*corev1.Pod) {
+	note := func(replica, text string) { s.noted[text] = append(s.noted[text], replica) }
+	for _, name := range slices.Sorted(maps.Keys(s.places)) {
+		there := slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == name })
+		if !there && (s.q.Replica == "" || s.q.Replica == name) {
+			note(name, "gone since the interruption; the last lines may be missing")
+		}
+	}
+	for _, target := range s.targets {
+		if p := s.places[target.pod.Name]; p.instance != 0 && p.instanceOf(target) == goneInstance {
+			note(target.pod.Name, "started again more than once since the interruption; lines may be missing")
 		}
 	}
 }
 
-// readOld reads the rest of the instance that a resumed log was of, when it does not run any more.
+// readOld reads what comes before the instance of the query, in a log that is resumed in another instance and
+// not followed: the rest of that one or, if it is gone, all of the one between them.
 func (t *tailer) readOld(ctx context.Context, state containerState) error {
-	if !t.q.Previous && t.progress.id == state.last {
-		if err := t.readAll(ctx, readOptions{previous: true, ends: true}); err != nil {
+	switch {
+	case t.q.Previous:
+		return t.startAgain(ctx, state.last)
+	case state.last != "" && t.progress.id != state.last:
+		if err := t.startAgain(ctx, state.last); err != nil {
 			return err
 		}
 	}
+	if state.last != "" {
+		err := t.readAll(ctx, readOptions{previous: true, ends: true})
+		if t.lost(err) {
+			err = t.noteLost(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return t.startAgain(ctx, state.current)
+}
+
+// startAgain puts the cursor before the first line of another instance.
+func (t *tailer) startAgain(ctx context.Context, id string) error {
+	t.progress.id = id
 	t.cursor.start()
 	return t.note(ctx, "container "+t.target.container+" started again")
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/appbridge/appbridge/logsvc"
 )
 
@@ -69,7 +67,7 @@ func (t *tailer) checkPrevious(ctx context.Context, o readOptions) error {
 	}
 	s, _, err := t.find(ctx, readOptions{previous: true}, t.cursor.trail.position())
 	switch {
-	case apierrors.IsBadRequest(err), apierrors.IsNotFound(err), errors.As(err, new(kubeletError)):
+	case removed(err):
 		return nil // there is none
 	case err == nil && s.found:
 		return errMoved

@@ -173,14 +173,26 @@ func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 		t.progress.complete = true
 		return t.tell(ctx)
 	}
-	// The kubelet removes old logs.
-	lost := apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.As(err, new(kubeletError))
-	if lost && t.outage.failed() > t.src.timing.patience {
+	if t.lost(err) {
 		t.progress.complete = true
-		t.outage.end()
-		return t.note(ctx, "the rest of the log of container "+t.target.container+" cannot be read: "+unreadable(err))
+		return t.noteLost(ctx, err)
 	}
 	return t.retry(ctx, err)
+}
+
+// lost reports whether the rest of an instance's log cannot be read any more.
+func (t *tailer) lost(err error) bool {
+	return removed(err) && t.outage.failed() > t.src.timing.patience
+}
+
+func (t *tailer) noteLost(ctx context.Context, err error) error {
+	t.outage.end()
+	return t.note(ctx, "the rest of the log of container "+t.target.container+" cannot be read: "+unreadable(err))
+}
+
+// removed reports whether there is no log: the kubelet removes old ones.
+func removed(err error) bool {
+	return apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.As(err, new(kubeletError))
 }
 
 // readAll reads what exists, in as many requests as it takes to be sure that nothing is missing. A
