@@ -82,7 +82,7 @@ func (t *tailer) searchLog(ctx context.Context, o readOptions, want position) (r
 		s := newSearch(want, v)
 		s.other = o.stuck
 		if v.whole {
-			end, err := t.lastLine(ctx, o)
+			end, err := t.lastLine(ctx, o, v)
 			if err != nil {
 				return readResult{}, s, err
 			}
@@ -144,13 +144,26 @@ func (t *tailer) find(ctx context.Context, o readOptions, want position) (s *sea
 	}
 }
 
-// lastLine returns the hash of the last line of a log, 0 if there is none.
-func (t *tailer) lastLine(ctx context.Context, o readOptions) (hash uint64, err error) {
-	err = t.scan(ctx, o, view{tail: 1}, func(line logsvc.Line) error {
-		hash = markOf(line).hash
-		return nil
-	})
-	return hash, err
+// lastLine returns the hash of the last line of a whole view, 0 if there is none. Of a view that is not
+// whole the first line may be a part of one, so that two are needed.
+func (t *tailer) lastLine(ctx context.Context, o readOptions, whole view) (hash uint64, err error) {
+	v := view{tail: 2}
+	for first := true; ; first = false {
+		if v.tail > maxView || whole.tail >= 0 && v.tail >= whole.tail {
+			v = whole
+		}
+		lines, before := 0, hash
+		hash = 0
+		err = t.scan(ctx, o, v, func(line logsvc.Line) error {
+			hash = markOf(line).hash
+			lines++
+			return nil
+		})
+		if err != nil || lines > 1 || v.whole || !first && hash == before {
+			return hash, err
+		}
+		v.tail *= widening
+	}
 }
 
 // searchView searches one view, and adds the lines after the position for the Sink.

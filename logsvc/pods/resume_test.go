@@ -202,6 +202,30 @@ func TestResumeRotatedTwice(t *testing.T) {
 	})
 }
 
+// The last line of a log lies in several records, of which a request for one has a part of the line.
+func TestResumeRotatedLongLastLine(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		for _, records := range []int{2, 3, 8} {
+			r := start(-1, func(pod *testenv.Pod) { pod.Write(numbers(0, 10)...) })
+			r.wait(r.pod, numbers(0, 10)...)
+			after := []string{"after", strings.Repeat("x", (records-1)*(16<<10)+1)}
+			r.interrupt(func() {
+				r.pod.Rotate()
+				r.pod.Write(after...)
+			})
+			r.want(append(numbers(0, 10), after...), rotatedAway)
+			alone := start(-1, func(pod *testenv.Pod) { pod.Write("gone") })
+			alone.wait(alone.pod, "gone")
+			alone.interrupt(func() {
+				alone.pod.Rotate()
+				alone.pod.Write(after[1])
+			})
+			alone.want([]string{"gone", after[1]}, rotatedAway)
+		}
+	})
+}
+
 // A follow that cannot find its place gives up also while lines come, and long before there are as many as
 // it would look at.
 func TestResumeSteadyWriter(t *testing.T) {
