@@ -62,7 +62,7 @@ func readSettings(args []string) (settings, error) {
 	form := flags.String("form", "both", "of the log files: containerd, crio or both")
 	without := flags.String("without", "", "faults that do not happen, joined by commas: "+strings.Join(faultNames, ", "))
 	flags.Uint64Var(&cfg.seed, "seed", 0, "decides lines, and faults and their times (default: another one each time)")
-	flags.DurationVar(&cfg.settle, "settle", time.Minute, "how long a reader may make no progress at the end")
+	flags.DurationVar(&cfg.settle, "settle", time.Minute, "how long a reader may make no progress")
 	flags.BoolVar(&cfg.holes, "show-holes", false, "show what happened to a log before an excused hole, too")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
@@ -149,11 +149,8 @@ func soak(ctx context.Context, cfg settings) (err error) {
 	for _, l := range logs {
 		writers.Go(func() error { return l.write(writing, cfg) })
 		writers.Go(func() error {
-			select {
-			case <-l.model.failed:
-				stop()
-			case <-writing.Done():
-			}
+			l.model.watch(writing, cfg.settle)
+			stop()
 			return nil
 		})
 	}

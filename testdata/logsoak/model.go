@@ -332,6 +332,27 @@ func (m *model) figures() figures {
 	return m.found
 }
 
+// watch waits until something is wrong or ctx is done. It is wrong that the reader makes no progress for so
+// long.
+func (m *model) watch(ctx context.Context, patience time.Duration) {
+	progress, last := time.Now(), -1
+	for testenv.Pause(ctx, 50*time.Millisecond) == nil {
+		select {
+		case <-m.failed:
+			return
+		default:
+		}
+		m.mu.Lock()
+		switch {
+		case m.next > last:
+			progress, last = time.Now(), m.next
+		case time.Since(progress) > patience:
+			m.fault("nothing came for %s after line %d of %d", patience, m.next-1, len(m.lines)-1)
+		}
+		m.mu.Unlock()
+	}
+}
+
 // settle waits until the reader has all lines, or makes no progress for so long. What did not come then
 // is lost.
 func (m *model) settle(ctx context.Context, patience time.Duration) {
