@@ -111,9 +111,18 @@ func (s *session) watchHistory(ctx context.Context, seen string) error {
 		}
 		s.history.note(nil)
 		if app.CompareVersions(version, seen) < 0 {
-			return app.SteppedBack(version, seen)
+			return s.otherHistory(ctx, app.SteppedBack(version, seen))
 		}
 		seen = version
 	}
 	return nil
+}
+
+// otherHistory is the error of a cluster whose history is not the one that was published: that it is
+// another cluster, if its uid says so.
+func (s *session) otherHistory(ctx context.Context, err error) error {
+	if uid, unread := s.kube.UID(ctx); unread == nil && string(uid) != s.storage.Config.ClusterUID {
+		return app.OtherCluster(string(uid), s.storage.Config.ClusterUID)
+	}
+	return err
 }

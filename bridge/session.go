@@ -206,6 +206,9 @@ func (s *session) reach(ctx context.Context, records map[subjects.AppID]*app.Rec
 	if (err != nil || len(impossible) > 0) && s.cfg.AcceptReset {
 		_, err = fromJetStream(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.storage.AcceptReset(ctx) })
 	}
+	if err != nil && !s.cfg.AcceptReset {
+		err = s.otherHistory(ctx, err)
+	}
 	if err == nil && len(impossible) > 0 && !s.cfg.AcceptReset {
 		for _, v := range impossible[:min(len(impossible), maxImpossible)] {
 			s.log.Warn("an event names a version that the cluster cannot have had; the app goes on with what Kubernetes shows",

@@ -148,7 +148,7 @@ func TestInterruptedByAnEnd(t *testing.T) {
 	r := w.start(w.elected("me"))
 	w.failsAgain(svc, 1)
 	must[any](t)(nil, r.stop())
-	const to = 200_000
+	const to = 50_000
 	w.editLease(func(m map[string]any) { m["stream"] = to })
 	r = w.launch(w.elected("me"), nil)
 	eventually(t, "the range is being filled", func() error {

@@ -181,7 +181,7 @@ func TestStopWhileNATSHangs(t *testing.T) {
 // --max-reply bounds the answer to get, beside what the server lets through.
 func TestMaxReply(t *testing.T) {
 	t.Parallel()
-	const most, lines = 64 << 10, 5000
+	const most, lines = 64 << 10, 1500
 	w := ownWorld(t, "--max-reply", "64Ki")
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")

@@ -362,7 +362,7 @@ authorization {timeout: 300, users: [
 	}
 	beside.NATS = strings.Replace(w.nats.ClientURL(), "//", "//bridge:bridge@", 1)
 	w.world = owned(t, func() (*world, error) {
-		return serve(context.Background(), beside, "--kubeconfig", kubeconfig, "--enable-writes", "--max-app-writes", "8")
+		return serve(context.Background(), beside, "--kubeconfig", kubeconfig, "--enable-writes", "--max-app-writes", "8", "--flush-timeout", "5m")
 	})
 	return w
 }
