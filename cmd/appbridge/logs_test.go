@@ -82,31 +82,30 @@ func TestLogsPrints(t *testing.T) {
 		},
 		{
 			"fails in the middle", "", func(v *logService) {
-				switch len(v.requests()) {
-				case 1:
-					v.lines(podA, logTime(1)+"one\n")
+				if len(v.requests()) == 1 {
+					v.replicas(podA)
+					v.lines(podA, "one\n")
 					v.fail(subjects.CodeUnavailable, "Kubernetes is unavailable")
 					v.end(subjects.LogEndError)
-				case 2:
-					v.fail(subjects.CodeFailedPrecondition, "nothing has restarted")
-					v.end(subjects.LogEndError)
-				default:
-					v.lines(podA, logTime(1)+"one\n"+logTime(2)+"two\n")
-					v.fail(subjects.CodePermissionDenied, "not any more")
-					v.end(subjects.LogEndError)
+					return
 				}
-			}, exitFailure, "one\ntwo\n", "appbridge: not any more (403 PermissionDenied)\n",
+				v.replicas(podA)
+				v.lines(podA, "two\n")
+				v.fail(subjects.CodePermissionDenied, "not any more")
+				v.end(subjects.LogEndError)
+			}, exitFailure, "one\ntwo\n", "# appbridge: replicas: " + podA + "\nappbridge: not any more (403 PermissionDenied)\n",
 		},
 		{
 			"stalled", "--timestamps", func(v *logService) {
+				v.replicas(podA)
 				if len(v.requests()) == 1 {
 					v.lines(podA, logTime(1)+"one\n")
 					v.end(subjects.LogEndStalled)
 					return
 				}
-				v.lines(podA, logTime(1)+"one\n"+logTime(2)+"two\n")
+				v.lines(podA, logTime(2)+"two\n")
 				v.end(subjects.LogEndEOF)
-			}, exitOK, logTime(1) + "one\n" + logTime(2) + "two\n", "",
+			}, exitOK, logTime(1) + "one\n" + logTime(2) + "two\n", "# appbridge: replicas: " + podA + "\n",
 		},
 		{
 			"shutdown", "", func(v *logService) {
@@ -142,15 +141,15 @@ func TestLogsPrints(t *testing.T) {
 // TestLogsRequest: what the flags become on the wire.
 func TestLogsRequest(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                     `{"tail":1000,"follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"-f --tail 5":          `{"tail":5,"follow":true,"timestamps":true,"format":"raw","window":16}`,
-		"--tail=0":             `{"tail":0,"follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"--since 10m":          `{"since":"10m0s","follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"--tail all":           `{"tail":"all","follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"--since start":        `{"since":"start","follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"--since 10m --tail 3": `{"tail":3,"since":"10m0s","follow":false,"timestamps":true,"format":"raw","window":16}`,
-		"--since-time 2026-01-02T03:04:05.6+01:00 -pc web":                                   `{"container":"web","since_time":"2026-01-02T03:04:05.6+01:00","follow":false,"previous":true,"timestamps":true,"format":"raw","window":16}`,
-		"--replica pod --timestamps --include a|b --exclude ^$ --max-duration 1h --window 7": `{"replica":"pod","tail":1000,"follow":false,"timestamps":true,"include":"a|b","exclude":"^$","format":"raw","window":7,"max_duration":"1h0m0s"}`,
+		"":                     `{"tail":1000,"follow":false,"format":"raw","window":16,"positions":true}`,
+		"-f --tail 5":          `{"tail":5,"follow":true,"format":"raw","window":16,"positions":true}`,
+		"--tail=0":             `{"tail":0,"follow":false,"format":"raw","window":16,"positions":true}`,
+		"--since 10m":          `{"since":"10m0s","follow":false,"format":"raw","window":16,"positions":true}`,
+		"--tail all":           `{"tail":"all","follow":false,"format":"raw","window":16,"positions":true}`,
+		"--since start":        `{"since":"start","follow":false,"format":"raw","window":16,"positions":true}`,
+		"--since 10m --tail 3": `{"tail":3,"since":"10m0s","follow":false,"format":"raw","window":16,"positions":true}`,
+		"--since-time 2026-01-02T03:04:05.6+01:00 -pc web":                                   `{"container":"web","since_time":"2026-01-02T03:04:05.6+01:00","follow":false,"previous":true,"format":"raw","window":16,"positions":true}`,
+		"--replica pod --timestamps --include a|b --exclude ^$ --max-duration 1h --window 7": `{"replica":"pod","tail":1000,"follow":false,"timestamps":true,"include":"a|b","exclude":"^$","format":"raw","window":7,"max_duration":"1h0m0s","positions":true}`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			s := startNATS(t, server.Options{})

@@ -120,7 +120,7 @@ func (v *logService) message(body string, last bool, headers ...string) {
 }
 
 func (v *logService) lines(replica, body string) {
-	v.message(body, false, subjects.HeaderLogReplica, replica)
+	v.message(body, false, subjects.HeaderLogReplica, replica, subjects.HeaderLogPosition, "place.0")
 }
 
 func (v *logService) replicas(list string) {
