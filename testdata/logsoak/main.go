@@ -15,7 +15,8 @@
 // were rotated away before the line behind the hole was written, and that no follow could have brought: one
 // from which the reader had lines already, and which no fault has ended. Two things that nobody can
 // notice do not happen: a second rotation before a follow is in the file of the first one, and a rotation of a
-// container's first file before the reader has a line of it.
+// container's first file before the reader has a line of it. While no reader asks for a log it is rotated
+// twice at most.
 //
 // The run stops when something is wrong, and prints what happened to the log before that. The last line has
 // the figures: lines that came, lines lost and repeated in silence, excused holes, and notes of all kinds;

@@ -94,6 +94,7 @@ type model struct {
 	mu      sync.Mutex
 	file    *file
 	follows map[int]*follow // those that are open, by the number of the request
+	unasked int             // rotations since a request was opened
 	lines   []written
 	next    int // the number behind the highest that came
 	// Since the last numbered line:
@@ -123,6 +124,7 @@ func (m *model) observe(e testenv.RequestEvent) {
 	defer m.mu.Unlock()
 	m.trace.add("request %d is %s after %d bytes: %s", e.Number, e.Step, e.Sent, e.Query)
 	if e.Step == testenv.RequestOpened {
+		m.unasked = 0
 		for _, f := range m.follows {
 			f.latest = false
 		}
@@ -148,6 +150,10 @@ func (m *model) breakFollows(why string) {
 	}
 }
 
+// mostUnasked is how often a log is rotated while no reader asks for it: more would only be lines of which
+// nobody can say anything.
+const mostUnasked = 2
+
 // rotate begins a file in place of another, and reports whether it may. A follow that is two rotations
 // behind loses lines in the kubelet, and the first file of a container leaves nothing behind from which a
 // reader could tell that there was one: in both cases nobody can notice.
@@ -155,7 +161,7 @@ func (m *model) rotate() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.within() {
-		behind := m.file.begins
+		behind := m.file.begins || m.unasked == mostUnasked
 		for _, f := range m.follows {
 			behind = behind || f.rotations > 0
 		}
@@ -164,6 +170,7 @@ func (m *model) rotate() bool {
 		}
 	}
 	m.file.rotated = true
+	m.unasked++
 	for _, f := range m.follows {
 		f.rotations++
 		if f.reads {

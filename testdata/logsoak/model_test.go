@@ -64,6 +64,7 @@ func TestModelFollows(t *testing.T) {
 		"another request has come":    {"write 0 open end other write 1 write rotate write;" + missing + ";3", excused},
 		"the first file":              {"write refused 0 rotate write rotate write 1 2", figures{lines: 3}},
 		"the first of a container":    {"write 0 restart write refused 1 rotate write 2", figures{lines: 3}},
+		"nobody asks":                 {"write 0 rotate write rotate write refused;" + missing + ";2", figures{lines: 2, holes: 1, missing: 1, notes: 1}},
 		"two rotations":               {"write 0 open end rotate write refused 1 rotate write 2", figures{lines: 3}},
 		"two rotations without it":    {"write 0 open end rotate write close rotate write 1 2", figures{lines: 3}},
 		"it was opened in the second": {"write 0 rotate write open end rotate write refused 1 2", figures{lines: 3}},
