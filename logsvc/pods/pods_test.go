@@ -156,7 +156,8 @@ func TestKubernetesTailAndSince(t *testing.T) {
 func following(pod *testenv.Pod) func() error {
 	return func() error {
 		requests := pod.Requests()
-		if len(requests) == 0 || !strings.Contains(requests[len(requests)-1], "follow=true") || pod.Followers() == 0 {
+		opened := func(request string) bool { return strings.Contains(request, "follow=true") }
+		if !slices.ContainsFunc(requests, opened) || pod.Followers() == 0 {
 			return fmt.Errorf("requests are %q", requests)
 		}
 		return nil
