@@ -285,13 +285,7 @@ func (s *Source) release(id subjects.AppID, namespace string) {
 // depend on other kinds. mu must be locked.
 func (s *Source) settle(j *join) {
 	complete := j.complete()
-	for id, seen := range j.held {
-		if complete || j.overdue || s.claims.winner(id) == nil {
-			delete(j.held, id)
-			s.update(id, seen)
-		}
-	}
-	j.shrink()
+	s.updateHeld(j, func(id subjects.AppID) bool { return complete || j.overdue || s.claims.winner(id) == nil })
 	if complete {
 		j.overdue = false
 		j.endTimer()
@@ -327,18 +321,19 @@ func (s *Source) Settle() {
 
 func (s *Source) settleAll() {
 	for _, j := range s.joins {
-		for id, seen := range j.held {
-			delete(j.held, id)
-			s.update(id, seen)
-		}
-		j.shrink()
+		s.updateHeld(j, func(subjects.AppID) bool { return true })
 	}
 }
 
-// shrink gives back the memory of the apps that were held, which are all of them at a start: a map
-// keeps it.
-func (j *join) shrink() {
-	if len(j.held) == 0 {
+// updateHeld updates the apps that are held and due. mu must be locked.
+func (s *Source) updateHeld(j *join, due func(subjects.AppID) bool) {
+	for id, seen := range j.held {
+		if due(id) {
+			delete(j.held, id)
+			s.update(id, seen)
+		}
+	}
+	if len(j.held) == 0 { // a map keeps the memory of what was in it: at a start, of all apps
 		j.held = map[subjects.AppID]app.Observation{}
 	}
 }
