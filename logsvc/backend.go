@@ -43,16 +43,14 @@ type Sink interface {
 	// Lines receives lines of one replica, in order. It does not keep lines after the call. A
 	// call for lines that exist already (live is false) blocks until there is room for them.
 	// Live lines never block: when the reader is too slow, they replace the oldest ones. place is
-	// behind the last of the lines, and empty if the query has no Positions. A call without lines tells
-	// the place alone.
+	// behind the last of the lines, and empty if the query has no Positions. A call without lines
+	// reports the place alone.
 	Lines(ctx context.Context, replica string, lines []Line, live bool, place string) error
 	// Replicas receives the names of the replicas after a change, sorted.
 	Replicas(ctx context.Context, names []string) error
-	// Note sends the reader a note of one line about a replica, or about the app when replica is
-	// empty. The text does not have the name of the replica.
-	Note(ctx context.Context, note subjects.LogNote, replica, text string) error
-	// NoteReplicas sends the reader one note about all of these replicas, like Note.
-	NoteReplicas(ctx context.Context, replicas []string, text string) error
+	// Note sends the reader one note of one line about replicas, or about the app without any. The text
+	// does not have their names. It does not keep replicas after the call.
+	Note(ctx context.Context, note subjects.LogNote, replicas []string, text string) error
 }
 
 // Line is one line of a log.

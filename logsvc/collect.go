@@ -149,21 +149,14 @@ func (c *collector) Replicas(ctx context.Context, names []string) error {
 }
 
 // Note implements Sink.
-func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replica, text string) error {
+func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replicas []string, text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range c.notes {
-		if n := &c.notes[i]; n.text == text && replica != "" && n.replicas != nil {
-			n.replicas = append(n.replicas, replica)
-			return context.Cause(ctx)
-		}
-	}
-	if len(c.notes) < maxNotes {
-		n := collectedNote{text: text}
-		if replica != "" {
-			n.replicas = []string{replica}
-		}
-		c.notes = append(c.notes, n)
+	shared := func(n collectedNote) bool { return n.text == text && len(n.replicas) > 0 && len(replicas) > 0 }
+	if i := slices.IndexFunc(c.notes, shared); i >= 0 {
+		c.notes[i].replicas = append(c.notes[i].replicas, replicas...)
+	} else if len(c.notes) < maxNotes {
+		c.notes = append(c.notes, collectedNote{text: text, replicas: slices.Clone(replicas)})
 	}
 	return context.Cause(ctx)
 }

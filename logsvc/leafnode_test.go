@@ -27,7 +27,7 @@ func TestLeafnode(t *testing.T) {
 				if err := numberedLines(ctx, q, out); err != nil {
 					return err
 				}
-				if err := out.Note(ctx, subjects.LogNoteReplica, "a", strings.Repeat("a long cause ", 50)); err != nil {
+				if err := out.Note(ctx, subjects.LogNoteReplica, []string{"a"}, strings.Repeat("a long cause ", 50)); err != nil {
 					return err
 				}
 				return out.Lines(ctx, "a", []logsvc.Line{line(1, strings.Repeat("x", 128<<10)), line(2, "last")}, true, "")

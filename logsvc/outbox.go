@@ -241,17 +241,8 @@ func (o *outbox) Replicas(ctx context.Context, names []string) error {
 }
 
 // Note implements Sink.
-func (o *outbox) Note(ctx context.Context, note subjects.LogNote, replica, text string) error {
-	p := parcel{note: note, text: text}
-	if replica != "" {
-		p.replicas = []string{replica}
-	}
-	return o.put(ctx, p)
-}
-
-// NoteReplicas implements Sink.
-func (o *outbox) NoteReplicas(ctx context.Context, replicas []string, text string) error {
-	return o.put(ctx, parcel{note: subjects.LogNoteReplica, replicas: slices.Clone(replicas), text: text})
+func (o *outbox) Note(ctx context.Context, note subjects.LogNote, replicas []string, text string) error {
+	return o.put(ctx, parcel{note: note, replicas: slices.Clone(replicas), text: text})
 }
 
 // put adds a note after all lines.

@@ -163,7 +163,7 @@ func TestOutboxBounds(t *testing.T) {
 			}
 		}
 		for range 5000 {
-			if err := o.Note(t.Context(), subjects.LogNoteReplica, "a", "again"); err != nil {
+			if err := o.Note(t.Context(), subjects.LogNoteReplica, []string{"a"}, "again"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -196,7 +196,7 @@ func TestOutboxBounds(t *testing.T) {
 			}
 		}
 		for range 5000 {
-			if err := o.Note(t.Context(), subjects.LogNoteReplica, "a", "again"); err != nil {
+			if err := o.Note(t.Context(), subjects.LogNoteReplica, []string{"a"}, "again"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -74,16 +74,16 @@ const (
 	controlTime = answerLimit - 500*time.Millisecond
 )
 
-// asker sends requests and measures how long their answers take.
-type asker struct {
+// requester sends requests and measures how long their answers take.
+type requester struct {
 	nc      *nats.Conn
 	control string            // a subject whose responder takes controlTime
 	filters map[string]string // of the endpoints, by service and endpoint
 }
 
-func newAsker(t *testing.T, url string) *asker {
+func newRequester(t *testing.T, url string) *requester {
 	t.Helper()
-	a := &asker{control: nats.NewInbox(), filters: map[string]string{}}
+	a := &requester{control: nats.NewInbox(), filters: map[string]string{}}
 	dial := func() *nats.Conn {
 		t.Helper()
 		nc, err := nats.Connect(url, nats.Timeout(patience))
@@ -106,7 +106,7 @@ func newAsker(t *testing.T, url string) *asker {
 }
 
 // discover finds the endpoints of all services.
-func (a *asker) discover(t *testing.T) {
+func (a *requester) discover(t *testing.T) {
 	t.Helper()
 	infos, err := a.nc.SubscribeSync(a.nc.NewInbox())
 	if err != nil {
@@ -139,7 +139,7 @@ func (a *asker) discover(t *testing.T) {
 }
 
 // ask reports an answer that is late. A limit that is too long shows each time, a busy machine does not.
-func (a *asker) ask(ctx context.Context, q question, app target) (answer *nats.Msg, err error) {
+func (a *requester) ask(ctx context.Context, q question, app target) (answer *nats.Msg, err error) {
 	for range 3 {
 		answer, err = a.askOnce(ctx, q, app)
 		if !errors.Is(err, errLate) {
@@ -151,7 +151,7 @@ func (a *asker) ask(ctx context.Context, q question, app target) (answer *nats.M
 
 var errLate = errors.New("late")
 
-func (a *asker) askOnce(ctx context.Context, q question, app target) (*nats.Msg, error) {
+func (a *requester) askOnce(ctx context.Context, q question, app target) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	key, err := app.id.Key()
@@ -263,7 +263,7 @@ func kindOf(r *http.Request, app string) string {
 }
 
 // kinds are the requests that a question makes.
-func (h *hangs) kinds(t *testing.T, a *asker, q question, app target) []string {
+func (h *hangs) kinds(t *testing.T, a *requester, q question, app target) []string {
 	t.Helper()
 	h.mu.Lock()
 	h.watch, h.seen = app.id.Name, nil
@@ -390,7 +390,7 @@ func (w *answerWorld) target(t *testing.T, q question) target {
 func TestAnswerTime(t *testing.T) {
 	t.Parallel()
 	w := newAnswerWorld(t)
-	a := newAsker(t, strings.Replace(w.nats.ClientURL(), "//", "//client:client@", 1))
+	a := newRequester(t, strings.Replace(w.nats.ClientURL(), "//", "//client:client@", 1))
 	for endpoint := range a.filters {
 		if !slices.ContainsFunc(questions(), func(q question) bool { return q.service+" "+q.endpoint == endpoint }) {
 			t.Errorf("there is no question to endpoint %s", endpoint)
@@ -420,7 +420,7 @@ func TestAnswerTime(t *testing.T) {
 
 // testRequests has each request that an operation makes hang, one at a time: before the API server has
 // it, before the answer, and inside the answer.
-func (w *answerWorld) testRequests(t *testing.T, a *asker) {
+func (w *answerWorld) testRequests(t *testing.T, a *requester) {
 	methods := map[string]bool{}
 	var group errgroup.Group
 	group.SetLimit(6) // fewer than the requests that the log service makes at a time
@@ -456,7 +456,7 @@ func (w *answerWorld) testRequests(t *testing.T, a *asker) {
 }
 
 // testKubelet has the logs of a replica hang, alone and beside one that can be read.
-func (w *answerWorld) testKubelet(t *testing.T, a *asker) {
+func (w *answerWorld) testKubelet(t *testing.T, a *requester) {
 	var group errgroup.Group
 	for name, hinder := range map[string]func(*testenv.Pod){
 		"hangs":     func(p *testenv.Pod) { p.Hang(true) },
@@ -490,7 +490,7 @@ func (w *answerWorld) testKubelet(t *testing.T, a *asker) {
 }
 
 // testCrowd sends each question several times at once: requests wait for those before them, too.
-func (w *answerWorld) testCrowd(t *testing.T, a *asker) {
+func (w *answerWorld) testCrowd(t *testing.T, a *requester) {
 	const each = 5
 	var group errgroup.Group
 	for _, q := range questions() {

@@ -17,31 +17,37 @@ import (
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
-// `appbridge logs -f` goes on by itself while bridges are stopped and killed, its
-// connection is cut until the service has given it up, and its container is started
-// again meanwhile: no line is missing and none comes twice.
-func TestGoesOn(t *testing.T) {
-	t.Parallel()
-	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	w := &world{World: sharedWorld(t).Beside()}
+// restarted is a world without a bridge, and NATS that outlives each bridge that serve starts with the
+// options.
+func restarted(t *testing.T, options ...string) (w *world, serve func(services map[string]int) *kubesuite.Instance) {
+	t.Helper()
+	w = &world{World: sharedWorld(t).Beside()}
+	w.NATS = suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL()
 	t.Cleanup(func() {
 		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	w.NATS = s.ClientURL()
-	serve := func(services map[string]int) *kubesuite.Instance {
+	return w, func(services map[string]int) *kubesuite.Instance {
 		t.Helper()
-		i, err := w.Serve(t.Context(), services, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", "goes-on")
+		i, err := w.Serve(t.Context(), services, options...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return i
 	}
+}
+
+// `appbridge logs -f` goes on by itself while bridges are stopped and killed, its
+// connection is cut until the service has given it up, and its container is started
+// again meanwhile: no line is missing and none comes twice.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	w, serve := restarted(t, "--leader-elect", "--lease-namespace", testenv.DefaultNamespace, "--lease-name", "goes-on")
 	serving := serve(services())
 	id, service := w.app(t)
 	pod := w.pod(t, service, service+"-1")
-	proxy, err := network.NewProxy(s.Addr().String())
+	proxy, err := network.NewProxy(strings.TrimPrefix(w.NATS, "nats://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,22 +129,7 @@ func TestGoesOn(t *testing.T) {
 // however little of it was wanted: with lines of the same time that are written while no bridge runs.
 func TestGoesOnSameTime(t *testing.T) {
 	t.Parallel()
-	s := suite.NATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	w := &world{World: sharedWorld(t).Beside()}
-	t.Cleanup(func() {
-		if err := w.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	w.NATS = s.ClientURL()
-	serve := func(services map[string]int) *kubesuite.Instance {
-		t.Helper()
-		i, err := w.Serve(t.Context(), services)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return i
-	}
+	w, serve := restarted(t)
 	serving := serve(services())
 	id, service := w.app(t)
 	pod := w.podOf(t, service, service+"-1", testenv.CRIO)

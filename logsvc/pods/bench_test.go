@@ -59,6 +59,4 @@ func (c *counter) Lines(_ context.Context, _ string, lines []logsvc.Line, _ bool
 
 func (*counter) Replicas(context.Context, []string) error { return nil }
 
-func (*counter) Note(context.Context, subjects.LogNote, string, string) error { return nil }
-
-func (*counter) NoteReplicas(context.Context, []string, string) error { return nil }
+func (*counter) Note(context.Context, subjects.LogNote, []string, string) error { return nil }

@@ -39,18 +39,20 @@ func newEndedReplicas(out logsvc.Sink) *endedReplicas {
 func (e *endedReplicas) add(replica string) { e.reading[replica] = true }
 
 // Note implements Sink.
-func (e *endedReplicas) Note(ctx context.Context, note subjects.LogNote, replica, text string) error {
+func (e *endedReplicas) Note(ctx context.Context, note subjects.LogNote, replicas []string, text string) error {
 	if note != subjects.LogNoteReplica {
-		return e.Sink.Note(ctx, note, replica, text)
+		return e.Sink.Note(ctx, note, replicas, text)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.reading[replica] = false
+	for _, replica := range replicas {
+		e.reading[replica] = false
+	}
 	i := slices.IndexFunc(e.notes, func(n endedNote) bool { return n.text == text })
 	if i < 0 {
 		i, e.notes = len(e.notes), append(e.notes, endedNote{text: text})
 	}
-	e.notes[i].replicas = append(e.notes[i].replicas, replica)
+	e.notes[i].replicas = append(e.notes[i].replicas, replicas...)
 	e.signal()
 	return context.Cause(ctx)
 }
@@ -84,7 +86,7 @@ func (e *endedReplicas) run(ctx context.Context) error {
 		}
 		notes, waiting, over := e.take(isLate)
 		for _, n := range notes {
-			if err := e.NoteReplicas(ctx, n.replicas, n.text); err != nil {
+			if err := e.Sink.Note(ctx, subjects.LogNoteReplica, n.replicas, n.text); err != nil {
 				return err
 			}
 		}

@@ -146,6 +146,7 @@ func (t *tailer) startAgain(ctx context.Context, id string) error {
 // not wanted.
 func (t *tailer) placeNow() string {
 	switch c := t.cursor; {
+	case !t.q.Positions: // a position of a trail takes time
 	case c.place == placeStart:
 		return t.placeAt(nil)
 	case c.place == placeTrail && c.sent == 0 && !c.doubtful:
@@ -156,16 +157,13 @@ func (t *tailer) placeNow() string {
 }
 
 func (t *tailer) placeAt(trail *position) string {
-	if !t.q.Positions {
-		return ""
-	}
 	text, _ := logPlace{instanceKey(t.progress.id), trail}.MarshalText() // never fails
 	return string(text)
 }
 
-// tell hands the place to the Sink, unless it has it.
-func (t *tailer) tell(ctx context.Context) error {
-	if place := t.placeNow(); place != "" && place != t.told {
+// reportPlace hands the place to the Sink, unless it has it.
+func (t *tailer) reportPlace(ctx context.Context) error {
+	if place := t.placeNow(); place != "" && place != t.reported {
 		return t.hand(ctx, nil, false, place)
 	}
 	return nil
@@ -176,6 +174,6 @@ func (t *tailer) hand(ctx context.Context, lines []logsvc.Line, live bool, place
 	if err := t.out.Lines(ctx, t.target.pod.Name, lines, live, place); err != nil {
 		return sinkError{err}
 	}
-	t.cursor.placed, t.told = true, place
+	t.cursor.placed, t.reported = true, place
 	return nil
 }

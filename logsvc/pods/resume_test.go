@@ -166,7 +166,7 @@ func TestResumeSameLinesRotated(t *testing.T) {
 			return nil
 		})
 		got, notes := len(r.of(r.pod))-1, r.notesOfSearch()
-		// A follow that is silent after the rotation cannot be told from one in the old file: then
+		// A follow that is silent after the rotation cannot be distinguished from one in the old file: then
 		// the new one comes twice.
 		if got < 5500 || got > 5500+1000*len(notes) || len(notes) == 0 || !strings.Contains(notes[len(notes)-1], ambiguous) {
 			t.Errorf("got %d lines, want 5500 and up to 1000 more for each note; notes %q", got, notes)

@@ -73,15 +73,11 @@ func (h *heard) Replicas(_ context.Context, names []string) error {
 	return nil
 }
 
-func (h *heard) Note(_ context.Context, note subjects.LogNote, replica, text string) error {
+func (h *heard) Note(_ context.Context, note subjects.LogNote, replicas []string, text string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.notes = append(h.notes, strings.TrimLeft(replica+" ", " ")+string(note)+": "+text)
+	h.notes = append(h.notes, strings.TrimLeft(strings.Join(slices.Sorted(slices.Values(replicas)), ",")+" ", " ")+string(note)+": "+text)
 	return nil
-}
-
-func (h *heard) NoteReplicas(ctx context.Context, replicas []string, text string) error {
-	return h.Note(ctx, subjects.LogNoteReplica, strings.Join(slices.Sorted(slices.Values(replicas)), ","), text)
 }
 
 func (h *heard) of(pod *testenv.Pod) []string {

@@ -40,7 +40,7 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 		ended:  newEndedReplicas(out),
 	}
 	for text, names := range s.noted {
-		if err := out.NoteReplicas(ctx, names, text); err != nil {
+		if err := out.Note(ctx, subjects.LogNoteReplica, names, text); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (run *streamRun) finished(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	run.waiting = true
-	return false, run.out.Note(ctx, subjects.LogNoteWaiting, "", fmt.Sprintf("app %s has no replicas (scaled to zero), waiting for one", run.q.App))
+	return false, run.out.Note(ctx, subjects.LogNoteWaiting, nil, fmt.Sprintf("app %s has no replicas (scaled to zero), waiting for one", run.q.App))
 }
 
 // resync lists the pods, for changes that the informer has missed.
@@ -218,7 +218,7 @@ func (run *streamRun) resync(ctx context.Context) error {
 
 func (run *streamRun) endDeleted(ctx context.Context) error {
 	run.deleted = true
-	return run.out.Note(ctx, subjects.LogNoteWaiting, "", fmt.Sprintf("app %s was deleted", run.q.App))
+	return run.out.Note(ctx, subjects.LogNoteWaiting, nil, fmt.Sprintf("app %s was deleted", run.q.App))
 }
 
 func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
@@ -253,7 +253,7 @@ func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 		if err := run.lease.take(ctx, 1); err != nil {
 			run.full = true
 			if !noted {
-				err = run.out.Note(ctx, subjects.LogNoteReplica, "", fmt.Sprintf("replica %s is not read yet: %s", pod.Name, err))
+				err = run.out.Note(ctx, subjects.LogNoteReplica, nil, fmt.Sprintf("replica %s is not read yet: %s", pod.Name, err))
 				if err != nil {
 					return err
 				}

@@ -35,7 +35,7 @@ type tailer struct {
 	silent    int    // follows in a row that brought nothing
 	astray    int    // follows that searched for too long since one found its position
 	endNoted  string // the instance whose end was reported
-	told      string // the place that the Sink has
+	reported  string // the place that the Sink has
 	resumed   bool   // progress.id is from the query
 	outage    outage
 	pause     *backoff.ExponentialBackOff
@@ -129,7 +129,7 @@ func (t *tailer) switchTo(ctx context.Context, state containerState, id string) 
 	if err := t.note(ctx, "container "+t.target.container+" started again"); err != nil {
 		return err
 	}
-	return t.tell(ctx)
+	return t.reportPlace(ctx)
 }
 
 // readRunning reads the log of a container that runs: what exists, at the pace of the reader, then as it
@@ -139,7 +139,7 @@ func (t *tailer) readRunning(ctx context.Context) error {
 		err := t.readAll(ctx, readOptions{stuck: t.stuck})
 		t.caughtUp, t.stuck = err == nil, false
 		if err == nil {
-			return t.tell(ctx)
+			return t.reportPlace(ctx)
 		}
 		return t.retry(ctx, err)
 	}
@@ -171,7 +171,7 @@ func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 	err := t.readAll(ctx, readOptions{previous: previous, ends: true})
 	if err == nil {
 		t.progress.complete = true
-		return t.tell(ctx)
+		return t.reportPlace(ctx)
 	}
 	if t.lost(err) {
 		t.progress.complete = true
@@ -337,7 +337,7 @@ func (t *tailer) waitStart(ctx context.Context, state containerState) error {
 	t.outage.end()
 	if t.progress.id == "" {
 		t.cursor.start()
-		if err := t.tell(ctx); err != nil {
+		if err := t.reportPlace(ctx); err != nil {
 			return err
 		}
 	} else if t.endNoted != t.progress.id {
@@ -417,7 +417,7 @@ func (t *tailer) backOff(ctx context.Context) error {
 }
 
 func (t *tailer) note(ctx context.Context, text string) error {
-	if err := t.out.Note(ctx, subjects.LogNoteReplica, t.target.pod.Name, text); err != nil {
+	if err := t.out.Note(ctx, subjects.LogNoteReplica, []string{t.target.pod.Name}, text); err != nil {
 		return sinkError{err}
 	}
 	return nil

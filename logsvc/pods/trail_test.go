@@ -251,7 +251,7 @@ func TestSearchRandomly(t *testing.T) {
 				case 1, 2, 3, 4, 5, 6, 7, 8:
 					ms += 1 + random.IntN(3)
 				}
-				// Whole seconds that repeat cannot be told apart: a step back comes with other texts.
+				// Whole seconds that repeat cannot be distinguished: a step back comes with other texts.
 				lines = append(lines, at(ms, fmt.Sprint("text ", random.IntN(texts), " ", len(lines)/50)))
 			}
 			return lines
