@@ -7,20 +7,33 @@ import (
 	"time"
 
 	"github.com/appbridge/appbridge/logsvc"
-	"github.com/appbridge/appbridge/logsvc/logline"
 )
+
+// endOnly is the number of last lines where only the end of a log is wanted.
+const endOnly = -1
 
 // heldBytes is how much of the last lines is kept until it is known which of them are wanted.
 const heldBytes = 128 << 10
 
 // readFirst reads the lines that exist, as far as the query wants them.
 func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, error) {
-	v := view{tail: -1, since: t.q.Since, age: t.q.Age}
+	c, v := t.cursor, view{tail: -1, since: t.q.Since, age: t.q.Age, opened: t.opened}
 	pass, err := t.readWanted(ctx, o, v)
-	if err == nil && t.cursor.place == placeQuery && t.following && v.filtered() {
-		return t.readLast(ctx, o, view{}, 0) // finds the end of the log
+	if err != nil || c.place != placeQuery || !t.following || !v.filtered() {
+		return pass, err
 	}
-	return pass, err
+	// No line is late enough: a follow begins at the end of the log, unless one comes before that is found.
+	end, err := t.readLast(ctx, o, view{}, endOnly)
+	if err != nil || c.place == placeQuery {
+		return end, err
+	}
+	last := c.trail
+	c.place = placeQuery
+	if pass, err = t.readWanted(ctx, o, v); err != nil || c.place != placeQuery {
+		return pass, err
+	}
+	c.place, c.trail = placeTrail, last
+	return end, nil
 }
 
 func (t *tailer) readWanted(ctx context.Context, o readOptions, v view) (readResult, error) {
@@ -59,7 +72,8 @@ func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, erro
 
 // readLast reads the last n lines of a view, and puts the cursor at the end of the log. The kubelet
 // counts records, of which a long line has several, and a view may begin inside a line: so n lines need
-// n+1 records or more. For a follow a few more lines are read, so that their end can be found again.
+// n+1 records or more. For a follow a few more lines are read, so that their end can be found again. With
+// endOnly it adds no line for the Sink.
 func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
 	v.tail = n + 1
 	near := t.q.Positions || t.following && n < trailLines
@@ -67,7 +81,7 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 		v.tail = max(firstView, n+trailLines)
 	}
 	for {
-		l := &lastLines{t: t, o: o, v: v, n: n, near: near, begins: v.whole}
+		l := &lastLines{t: t, o: o, v: v, n: n, near: near, begins: v.whole, whole: v.whole}
 		l.with = trail{whole: v.whole, filtered: v.filtered()}
 		l.without = trail{before: 1, filtered: v.filtered()}
 		pass, err := t.read(ctx, o, v, func(line logsvc.Line) error { return l.take(ctx, line) })
@@ -107,26 +121,36 @@ type lastLines struct {
 	n    int64
 	near bool // the view has lines before the last n, so that the end of the log can be found again
 
-	seen   int64 // lines of the response
-	first  logsvc.Line
-	held   []logsvc.Line
-	bytes  int
-	begins bool // the first line of the response is a line: it begins the file, or is the first of a filter
-	wanted bool // the first line of the response is late enough
-	passed bool // lines are not held any more
+	seen  int64 // lines of the response
+	first mark  // the first of them
+	// head is how many lines at the beginning of the response have one time, and last is the number of
+	// the first line of those with the last time.
+	head, last int64
+	lastTime   time.Time
+	held       []logsvc.Line
+	bytes      int
+	begins     bool // the first line of the response is a line, and not a part of one
+	whole      bool // no line comes before it: it begins the file, or is the first of a filter
+	wanted     bool // the first line of the response is late enough
+	passed     bool // lines are not held any more
 	// The lines before those that are held. with has the first line of the response, without does not.
 	with, without trail
 }
 
 func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 	if l.seen++; l.seen == 1 {
-		l.first = line
-		l.first.Text = bytes.Clone(line.Text[:min(len(line.Text), probeBytes)])
+		l.first = markOf(line)
+	}
+	if l.seen == 1 || !line.Time.Equal(l.lastTime) {
+		l.last, l.lastTime = l.seen, line.Time
+	}
+	if l.last == 1 {
+		l.head = l.seen
 	}
 	if line.Time.Before(l.v.since) {
 		return nil
 	}
-	if !l.passed && l.t.following && l.isNew(line.Time) {
+	if !l.passed && l.t.following && l.n != endOnly && l.isNew(line.Time) {
 		if err := l.pass(ctx); err != nil {
 			return err
 		}
@@ -148,7 +172,7 @@ func (l *lastLines) isNew(at time.Time) bool {
 }
 
 func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
-	if l.n == 0 {
+	if l.n <= 0 {
 		l.leave(line)
 		return nil
 	}
@@ -208,22 +232,49 @@ func (l *lastLines) pass(ctx context.Context) error {
 	return nil
 }
 
-// learn finds out whether the first line of the response is a line: whether a view that is one record
-// smaller, or else the whole file, begins with it as well.
+// The results of a comparison of two beginnings.
+var (
+	errSame  = errors.New("they are the same")
+	errOther = errors.New("they are not")
+)
+
+// learn compares the first lines of the response with those of the whole file, or of the filter. If the
+// file begins with the same line, that line is not a part of one. If as many lines in a row have its time,
+// no line comes before it.
 func (l *lastLines) learn(ctx context.Context) error {
 	if l.begins || l.seen == 0 {
 		return nil
 	}
 	v := l.v
-	if v.tail--; v.tail != l.n || l.n == 0 {
-		v.tail = -1
-	}
-	head, err := l.t.probe(ctx, l.o, v)
-	if err != nil && !errors.As(err, new(kubeletError)) {
+	v.tail = -1
+	var lines int64 // with the time of the first one; a last line without a line end is not among them
+	err := l.t.scan(ctx, readOptions{previous: l.o.previous}, v, func(line logsvc.Line) error {
+		switch m := markOf(line); {
+		case lines == 0 && m != l.first:
+			return errOther
+		case m.at != l.first.at:
+			return errSame
+		}
+		if lines++; lines > l.head {
+			return errOther
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		l.begins = lines > 0 || l.o.ends
+		l.whole = l.begins
+	case errors.Is(err, errSame), errors.Is(err, errOther):
+		l.begins = lines > 0
+		l.whole = errors.Is(err, errSame)
+	case !errors.As(err, new(kubeletError)):
 		return err
 	}
-	l.begins = startsWith(head, l.first)
-	l.with.whole = l.begins && !l.v.filtered()
+	l.with.whole = l.whole && !l.v.filtered()
+	if l.begins && !l.whole {
+		l.with.before = 1
+		l.with.begun = l.with.begun && l.with.same < uint64(l.with.added)
+	}
 	return nil
 }
 
@@ -238,18 +289,14 @@ func (l *lastLines) end(ctx context.Context) error {
 			return err
 		}
 	}
-	if few && !l.begins && l.v.tail < maxView {
+	if l.v.tail < maxView && (few && !l.whole || l.t.following && !l.knowsLast()) {
 		return errNarrow
 	}
 	return l.pass(ctx)
 }
 
-// startsWith reports whether a line begins with what a probe returned.
-func startsWith(probe []byte, line logsvc.Line) bool {
-	probe, _, ended := bytes.Cut(probe, []byte("\n"))
-	at, text := logline.Parse(probe)
-	if at.IsZero() || !at.Equal(line.Time) {
-		return false
-	}
-	return bytes.HasPrefix(line.Text, text) && (!ended || len(text) == len(line.Text))
+// knowsLast reports whether the first of the lines with the last time is known. A follow that does not know
+// it cannot tell them apart when it looks for its place.
+func (l *lastLines) knowsLast() bool {
+	return l.whole || l.last > 2 || l.last == 2 && l.begins
 }

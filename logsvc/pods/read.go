@@ -60,9 +60,11 @@ type readOptions struct {
 type view struct {
 	tail  int64 // the last records, of which a long line has several; negative: all
 	whole bool  // it begins with the first line of the file
-	// since and age exclude older lines, age by the clock of the node. Zero: neither does.
-	since time.Time
-	age   time.Duration
+	// since and age exclude older lines. Zero: neither does. The age of a line is that when the stream was
+	// opened, by the clock of the node.
+	since  time.Time
+	age    time.Duration
+	opened time.Time
 }
 
 // wholeFile is all of the current file: the kubelet reads no other.
@@ -79,7 +81,7 @@ func (v view) options(container string, o readOptions) *corev1.PodLogOptions {
 		opts.SinceTime = &metav1.Time{Time: v.since}
 	}
 	if v.age > 0 {
-		seconds := int64((v.age + time.Second - 1) / time.Second)
+		seconds := int64((v.age+time.Second-1)/time.Second + time.Since(v.opened)/time.Second)
 		opts.SinceSeconds = &seconds
 	}
 	return opts

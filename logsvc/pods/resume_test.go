@@ -40,6 +40,18 @@ func (r *resuming) interrupt(meanwhile func()) {
 	r.pod.Hang(false)
 }
 
+// stop ends the follow.
+func (r *resuming) stop() {
+	r.t.Helper()
+	r.cancel()
+	soon(r.t, "the kubelet notices the end", func() error {
+		if n := r.pod.Followers(); n > 0 {
+			return fmt.Errorf("%d follows", n)
+		}
+		return nil
+	})
+}
+
 // rotate rotates the log when the follow notices it.
 func (r *resuming) rotate() {
 	r.t.Helper()
@@ -111,6 +123,25 @@ func TestResumeClockStep(t *testing.T) {
 		r.interrupt(func() { lines = append(lines, seconds(r.pod, 10, 40)...) })
 		r.want(lines)
 	})
+}
+
+// A tail of lines that have one time does not show how many of them there are.
+func TestTailOfSameLines(t *testing.T) {
+	t.Parallel()
+	for _, tail := range []int64{0, 3, 400} {
+		for _, text := range []string{"x", strings.Repeat(".", 200), ""} {
+			t.Run(fmt.Sprintf("%d of %d characters", tail, len(text)), func(t *testing.T) {
+				t.Parallel()
+				eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+					same := slices.Repeat([]string{text}, 1200)
+					r := start(tail, func(pod *testenv.Pod) { pod.WriteAt(noon, same[:900]...) })
+					soon(t, "it follows", following(r.pod))
+					r.pod.WriteAt(noon, same[900:]...)
+					r.want(same[:tail+300])
+				})
+			})
+		}
+	}
 }
 
 func TestResumeSameLines(t *testing.T) {
@@ -399,12 +430,28 @@ func TestSinceByNodeClock(t *testing.T) {
 				f := &resuming{read(t, p.kubernetes(), q), pod}
 				f.wait(pod, tt.want...)
 				soon(t, "it follows", following(pod))
-				f.cancel()
+				f.stop()
 			}
-			q := logsvc.Query{App: a.id, Tail: -1, Age: time.Second}
-			f := &resuming{read(t, p.kubernetes(), q), pod}
-			soon(t, "it follows", following(pod))
-			f.want(nil)
+			// The age of a line is that at the request, however long the answer takes.
+			for _, tail := range []int64{-1, 5} {
+				pod.Hang(true)
+				before := len(pod.Requests())
+				f := &resuming{read(t, p.kubernetes(), logsvc.Query{App: a.id, Tail: tail, Age: 2 * time.Second}), pod}
+				soon(t, "a request waits", func() error {
+					if len(pod.Requests()) == before {
+						return fmt.Errorf("none")
+					}
+					return nil
+				})
+				pod.Write("meanwhile")
+				check(t, testenv.Pause(t.Context(), 4*time.Second))
+				pod.Hang(false)
+				f.wait(pod, "meanwhile")
+				soon(t, "it follows", following(pod))
+				f.want([]string{"meanwhile"})
+				f.stop()
+				check(t, testenv.Pause(t.Context(), 4*time.Second)) // none of these is among the last seconds of the next
+			}
 		})
 	}
 }
