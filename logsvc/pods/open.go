@@ -41,6 +41,7 @@ type appLog struct {
 	// uids of the Knative Service: more than one when the app is deployed again during a follow.
 	uids    map[types.UID]bool
 	targets []podContainer
+	later   []podContainer // that have no slot
 	// noted are the names of the pods that are not targets, by the text of their note.
 	noted  map[string][]string
 	places map[string]logPlace // those of the query's positions, by replica
@@ -114,20 +115,33 @@ func (s *appLog) withoutLog() {
 }
 
 // takeSlots takes a slot for each target. Where they are not enough, the newest Revision is read first, and
-// of each the ready replicas; those that have ended are last.
+// of each the ready replicas; those that have ended are last. A query to resume needs one for each replica
+// that it has: else the reader would not get its next position.
 func (s *appLog) takeSlots(ctx context.Context) error {
-	slices.SortStableFunc(s.targets, func(a, b podContainer) int { return slices.Compare(a.rank(), b.rank()) })
-	for i := range s.targets {
+	resumed := func(target podContainer) bool {
+		_, known := s.q.Resume[target.pod.Name]
+		return known
+	}
+	slices.SortStableFunc(s.targets, func(a, b podContainer) int {
+		if resumed(a) != resumed(b) {
+			if resumed(a) {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare(a.rank(), b.rank())
+	})
+	for i, target := range s.targets {
 		err := s.lease.take(ctx, 1)
 		switch {
-		case err != nil && i == 0:
+		case err != nil && (i == 0 || resumed(target)):
 			return err
 		case err != nil:
 			const text = "not read: no Kubernetes log stream is free for it (max-pod-streams)"
 			for _, target := range s.targets[i:] {
 				s.noted[text] = append(s.noted[text], target.pod.Name)
 			}
-			s.targets = s.targets[:i]
+			s.targets, s.later = s.targets[:i], s.targets[i:]
 			return nil
 		}
 	}

@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/client"
+	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -28,30 +33,39 @@ type logService struct {
 
 func (p *place) service(t *testing.T) *logService {
 	t.Helper()
-	server := suite.NATS(t, nil)
-	connect := func() *nats.Conn {
-		nc, err := nats.Connect(server.ClientURL(), nats.Timeout(suite.Patience))
-		check(t, err)
-		t.Cleanup(nc.Close)
-		return nc
-	}
-	nc := connect()
+	s := suite.NATS(t, nil)
+	p.serve(t, s, p.kubernetes())
+	return &logService{t: t, nc: connectTo(t, s)}
+}
+
+func connectTo(t *testing.T, s *server.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(suite.Patience))
+	check(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// serve runs a log service until stop is called.
+func (p *place) serve(t *testing.T, s *server.Server, k *pods.Source) (stop func()) {
+	t.Helper()
+	nc := connectTo(t, s)
 	service, err := logsvc.New(logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 10, InboxPrefix: "_INBOX", Version: "1.0.0"},
-		p.kubernetes(), nc, nc, zaptest.NewLogger(t), prometheus.NewRegistry())
+		k, nc, nc, zaptest.NewLogger(t), prometheus.NewRegistry())
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		check(t, <-done)
 	})
-	s := &logService{t: t, nc: connect()}
+	t.Cleanup(stop)
 	soon(t, "the service listens", func() error {
-		_, err := s.nc.Request("$SRV.PING."+logsvc.ServiceName, nil, time.Second)
+		_, err := nc.Request("$SRV.PING."+logsvc.ServiceName, nil, time.Second)
 		return err
 	})
-	return s
+	return stop
 }
 
 // options are those of a request.
@@ -400,6 +414,107 @@ func TestPositionsOfReplicas(t *testing.T) {
 		_, err := p.kubernetes().Open(t.Context(), logsvc.Query{App: a.id, Resume: map[string]logsvc.Position{"pod-a": {Place: strings.TrimSuffix(bad, ".0")}}})
 		refused(t, err, subjects.CodeInvalidArgument, fmt.Sprintf("resume: replica %q: %s: want the value of a Flyte-Log-Position", "pod-a", kservice.Quote(bad)))
 	}
+}
+
+// collected is what the handler of a client gets.
+type collected struct {
+	mu    sync.Mutex
+	lines map[string][]string
+	notes []string
+}
+
+func (c *collected) take(m *client.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case m.Kind == client.Lines:
+		for line := range strings.Lines(string(m.Body)) {
+			c.lines[m.Replica] = append(c.lines[m.Replica], strings.TrimSuffix(line, "\n"))
+		}
+	case m.Kind == client.Note && m.Note != subjects.LogNoteReplicas:
+		c.notes = append(c.notes, string(m.Body))
+	}
+	return nil
+}
+
+func (c *collected) want(t *testing.T, pod *testenv.Pod, want ...string) {
+	t.Helper()
+	soon(t, "lines of "+pod.Name(), func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		got := c.lines[pod.Name()]
+		switch {
+		case slices.Equal(got, want):
+			return nil
+		case len(got) >= len(want):
+			t.Fatalf("%s: got %q, want %q, notes %q", pod.Name(), got, want, c.notes)
+		}
+		return fmt.Errorf("got %q, want %q, notes %q", got, want, c.notes)
+	})
+}
+
+// TestFollowReplicasThatEnded: a client goes on at another service. One replica has ended before that, and
+// for another one there is no slot when the client asks for the first time.
+func TestFollowReplicasThatEnded(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	s := suite.NATS(t, nil)
+	first := p.kubernetes()
+	stop := p.serve(t, s, first)
+	a, other := p.newApp("ended"), p.newApp("other")
+	stays, ends := a.run("00001"), a.run("00001")
+	for _, pod := range []*testenv.Pod{stays, ends, other.run("00001")} {
+		pod.Write("one", "two")
+	}
+	c := &collected{lines: map[string][]string{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	nc := connectTo(t, s)
+	go func() {
+		_, err := client.Follow(ctx, nc, client.Request{App: a.id, Follow: new(true)}, c.take)
+		done <- err
+	}()
+	c.want(t, stays, "one", "two")
+	c.want(t, ends, "one", "two")
+	check(t, ends.Finish(t.Context(), corev1.PodSucceeded))
+	soon(t, "it is read to its end", func() error {
+		if active, _ := first.PodStreams(); active != 1 {
+			return fmt.Errorf("%d replicas are read", active)
+		}
+		return nil
+	})
+	stays.Write("three")
+	c.want(t, stays, "one", "two", "three")
+	stop()
+	stays.Write("four")
+	read := make(chan struct{}, 100)
+	ends.Observe(func(e testenv.RequestEvent) {
+		if e.Step == testenv.RequestEnded {
+			read <- struct{}{}
+		}
+	})
+	k := p.kubernetes(func(c *pods.Config) { c.MaxPodStreams = 2 })
+	taken, err := k.Open(t.Context(), logsvc.Query{App: other.id, Tail: -1})
+	check(t, err)
+	p.serve(t, s, k)
+	soon(t, "the client waits for a slot", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.notes) == 0 || !strings.Contains(c.notes[len(c.notes)-1], "max-pod-streams") {
+			return fmt.Errorf("notes %q", c.notes)
+		}
+		return nil
+	})
+	taken.Close()
+	<-read
+	c.want(t, stays, "one", "two", "three", "four")
+	soon(t, "it follows", following(stays))
+	stays.Write("five")
+	c.want(t, stays, "one", "two", "three", "four", "five")
+	c.want(t, ends, "one", "two")
+	cancel()
+	<-done
 }
 
 // TestPositionsUnasked: a reader that does not ask for positions, as older ones, gets none and no message

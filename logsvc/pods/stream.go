@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,7 +36,9 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 		appLog: s, out: out, group: g,
 		follow: s.follows(),
 		known:  map[types.UID]bool{},
+		early:  map[types.UID]bool{},
 		active: map[types.UID]*tailer{},
+		over:   map[types.UID]string{},
 		done:   make(chan *tailer),
 		ended:  newEndedReplicas(out),
 	}
@@ -51,9 +54,10 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 			to = run.ended
 			run.ended.add(target.pod.Name)
 		}
-		// When the container had not started yet, all of its log is new.
-		late := run.follow && stateOf(target.pod, target.pod.UID, target.container).current == ""
-		readers[i] = s.newTailer(target, to, late)
+		readers[i] = s.newTailer(target, to, s.isLate(target))
+	}
+	for _, target := range s.later {
+		run.early[target.pod.UID] = !s.isLate(target)
 	}
 	if len(run.ended.reading) > 0 {
 		g.Go(func() error { return run.ended.run(ctx) })
@@ -76,6 +80,11 @@ func (s *appLog) Run(ctx context.Context, out logsvc.Sink) error {
 	return request.Errorf(subjects.CodeUnavailable, "replica %s cannot be read: %s", first.target.pod.Name, unreadable(first.failure))
 }
 
+// isLate reports whether the container had not started yet: all of its log is new.
+func (s *appLog) isLate(target podContainer) bool {
+	return s.follows() && stateOf(target.pod, target.pod.UID, target.container).current == ""
+}
+
 // streamRun is a stream that runs. Once the first tailers are started, only the goroutine of
 // manage uses it.
 type streamRun struct {
@@ -85,9 +94,11 @@ type streamRun struct {
 	follow bool
 
 	known   map[types.UID]bool // pods that are or were read, or belong to another app
+	early   map[types.UID]bool // pods that had a log when the stream began, and no slot
 	active  map[types.UID]*tailer
-	done    chan *tailer // tailers that have ended
-	deleted bool         // the Knative Service does not belong to this app any more
+	over    map[types.UID]string // the names of those that have ended and exist
+	done    chan *tailer         // tailers that have ended
+	deleted bool                 // the Knative Service does not belong to this app any more
 	ended   *endedReplicas
 	// full and waiting are set when the reader has the note that there are no slots, or no
 	// replicas.
@@ -135,7 +146,11 @@ func (run *streamRun) manage(ctx context.Context) error {
 			return context.Cause(ctx)
 		case r := <-run.done:
 			delete(run.active, r.target.pod.UID)
-			err = run.sendReplicas(ctx)
+			if r.gone {
+				err = run.sendReplicas(ctx)
+			} else {
+				run.over[r.target.pod.UID] = r.target.pod.Name
+			}
 		case <-changed:
 			pods := podsOf(informer)
 			for _, pod := range pods {
@@ -206,6 +221,13 @@ func (run *streamRun) resync(ctx context.Context) error {
 			delete(run.known, uid)
 		}
 	}
+	before := len(run.over)
+	maps.DeleteFunc(run.over, func(uid types.UID, _ string) bool { return byUID[uid] == nil })
+	if len(run.over) < before {
+		if err := run.sendReplicas(ctx); err != nil {
+			return err
+		}
+	}
 	if err := run.attach(ctx, pods); err != nil || len(run.active) > 0 {
 		return err
 	}
@@ -260,7 +282,7 @@ func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 			}
 			break
 		}
-		r := run.newTailer(podContainer{pod, container}, run.out, true)
+		r := run.newTailer(podContainer{pod, container}, run.out, !run.early[pod.UID])
 		run.active[pod.UID] = r
 		started = append(started, r)
 	}
@@ -274,8 +296,10 @@ func (run *streamRun) attach(ctx context.Context, pods []*corev1.Pod) error {
 	return err
 }
 
+// sendReplicas sends the names of the replicas that are read, and of those that have ended: their positions
+// count until the pods are gone.
 func (run *streamRun) sendReplicas(ctx context.Context) error {
-	names := make([]string, 0, len(run.active))
+	names := slices.Collect(maps.Values(run.over))
 	for _, r := range run.active {
 		names = append(names, r.target.pod.Name)
 	}

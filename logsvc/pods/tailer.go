@@ -37,6 +37,7 @@ type tailer struct {
 	endNoted  string // the instance whose end was reported
 	reported  string // the place that the Sink has
 	resumed   bool   // progress.id is from the query
+	gone      bool   // the pod is gone
 	outage    outage
 	pause     *backoff.ExponentialBackOff
 	failure   error // why the log could not be read, at the end of a stream that does not follow
@@ -92,6 +93,7 @@ func (t *tailer) follow(ctx context.Context) error {
 		step, id := t.progress.next(state)
 		switch step {
 		case stepDone:
+			t.gone = state.gone
 			return nil
 		case stepWait:
 			err = t.waitStart(ctx, state)
