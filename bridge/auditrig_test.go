@@ -20,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
@@ -224,7 +225,7 @@ func (l *lively) forge(subject string, of *store.Message, data []byte) {
 }
 
 // last is an app's last event.
-func (l *lively) last(name string) *store.LastEvent {
+func (l *lively) last(name string) *plan.Event {
 	l.t.Helper()
 	e, err := store.NewReader(l.bridge.js, subjects.DefaultStream, l.bridge.subjects).LastEvent(l.t.Context(), otherApp(name), 0)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -120,7 +121,7 @@ func (l *lively) heals(found []audit.Difference) {
 	if err := l.audit.Repair(l.t.Context(), found); err != nil {
 		l.t.Fatal(err)
 	}
-	if slices.ContainsFunc(found, func(d audit.Difference) bool { return d.Side == audit.SideStream }) {
+	if slices.ContainsFunc(found, func(d audit.Difference) bool { return d.Side == plan.SideStream }) {
 		if err := l.end(); err == nil || !strings.Contains(err.Error(), errAudit.Error()) {
 			l.t.Logf("the session ended with %v", err)
 		}

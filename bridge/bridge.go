@@ -114,8 +114,11 @@ func (b *Bridge) newStorage() *store.Storage {
 // newBucket is the snapshot, read and written through js.
 func (b *Bridge) newBucket(js jetstream.JetStream) *store.Bucket {
 	return &store.Bucket{
-		JS: js, Name: b.cfg.Bucket, ContentType: b.cfg.Encoding.contentType(), Log: b.log,
-		MaxSize: func() int { return int(b.nc.MaxPayload()) }, MarkerMaxAge: b.cfg.MarkerMaxAge,
+		Entries: app.Entries{
+			Name: b.cfg.Bucket, ContentType: b.cfg.Encoding.contentType(),
+			MaxSize: func() int { return int(b.nc.MaxPayload()) }, MarkerMaxAge: b.cfg.MarkerMaxAge,
+		},
+		JS: js, Log: b.log,
 	}
 }
 

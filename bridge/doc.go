@@ -9,7 +9,7 @@
 //	Revisions, pods ──┼──►│ source ├──►│ queue ─► publisher ├──► stream ─┬─► projector ──► bucket
 //	                  │   └───┬────┘   └────────────────────┘            │                   │
 //	                  │       ▼                                          ▼                   │
-//	                  │   app.Reconcile (at each start)         store.Acknowledged           │
+//	                  │   plan.Next (at each start)             store.Acknowledged           │
 //	Lease ◄───────────┼──────────────────────────────────────────────────┘                   │
 //	                  └─────────────────────── audit ◄───────────────────────────────────────┘
 //
@@ -21,7 +21,8 @@
 //	audit                  compares and repairs, as verify and while serving
 //	publisher, projector   the one sender of events; the one writer of the bucket
 //	store, watch           the side of JetStream; the side of Kubernetes
-//	app                    states, changes, records, encoding, reconciliation: no I/O
+//	plan                   what is owed for an app: the one comparison; no I/O
+//	app                    states, changes, records, encoding: no I/O
 //	kube, kservice         clients and errors of Kubernetes; Knative Service <-> App
 //
 // The source (watch) turns what the informers show into states of apps, and each change of state
@@ -39,7 +40,7 @@
 //
 // Publishing happens in sessions. A session reads the bucket, follows the stream from there to its
 // end, takes the records that this gives, lists the cluster consistently, waits until the source
-// has seen as much, confirms the records of what differs by the stream's leader (reconcile.go),
+// has seen as much, confirms the records of what differs (plan.Next) by the stream's leader (reconcile.go),
 // publishes the difference, and from then on everything that happens. Any doubt about what is
 // published ends the session (the stream is gone or ends too early, another writer appended, events
 // are missing, too much waits), and the next one resyncs. Every start runs the same

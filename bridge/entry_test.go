@@ -34,7 +34,7 @@ func TestEntryGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}
+	b := &store.Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}}
 	entry, err := b.Entry(testID, second.Record, second.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestEventStatus(t *testing.T) {
 	none := [2]string{}
 	for _, from := range []string{"memory", "event", "entry"} {
 		t.Run(from, func(t *testing.T) {
-			e, b := testEncoder(), &store.Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}
+			e, b := testEncoder(), &store.Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}}
 			var prev *app.Record
 			for i, step := range []struct {
 				name   string
@@ -140,7 +140,7 @@ func TestEntryWithoutJSONForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := (&store.Bucket{Name: "b", ContentType: subjects.ContentTypeJSON}).Entry(testID, r, ev.Msg.Header)
+	entry, err := (&store.Bucket{Entries: app.Entries{Name: "b", ContentType: subjects.ContentTypeJSON}}).Entry(testID, r, ev.Msg.Header)
 	if err != nil {
 		t.Fatal(err)
 	}

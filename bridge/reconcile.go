@@ -2,12 +2,14 @@ package bridge
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
@@ -38,12 +40,16 @@ func (s *session) readPublished(ctx context.Context, records map[subjects.AppID]
 	}
 	published := maps.Clone(current)
 	ids := map[subjects.AppID]struct{}{}
-	differences := app.Reconcile(app.Input{Records: records, Current: current, Watched: app.Watching(s.kube.Namespaces)})
-	for _, o := range differences.Changes {
-		ids[o.App] = struct{}{}
-		delete(published, o.App)
+	w := &plan.World{Watched: plan.Watching(s.kube.Namespaces)}
+	for f := range factsOf(records, current, nil) {
+		if step := plan.Next(w, f); len(step.Publish) > 0 || step.Unwatched {
+			ids[f.App] = struct{}{}
+			if !step.Unwatched {
+				delete(published, f.App)
+			}
+		}
 	}
-	for _, id := range slices.Concat(before.WaitingFor(records, false), differences.Unwatched) {
+	for _, id := range before.WaitingFor(records, false) {
 		ids[id] = struct{}{}
 	}
 	for _, id := range s.memory.doubts.ids() {
@@ -59,22 +65,17 @@ func (s *session) readPublished(ctx context.Context, records map[subjects.AppID]
 	for id, c := range read {
 		last := c.Record
 		had, known := records[id]
-		switch {
-		case !known:
+		verdict := plan.Correct(plan.Reading{Had: had, Known: known, Last: last, Wrongly: c.Wrongly, From: s.publishFrom})
+		if verdict != plan.KeepRecord {
 			records[id] = last
-			if last.Exists() && last.Sequence <= s.publishFrom {
-				missing = append(missing, id)
-			}
-		case had == nil || had.Damaged || had.EventLost || last.Previous() > s.publishFrom:
-			// Another bridge has published.
-		case c.Wrongly && last.Previous() == 0:
-			records[id] = last
-			never = append(never, id)
-		case last.Previous() < had.Sequence && !c.Wrongly:
-			// Its event was removed since.
-		case last.Sequence != had.Sequence || last.Kind == subjects.Deleted || !sameRecord(had, last):
-			records[id] = last
+		}
+		switch verdict {
+		case plan.MissingKey:
+			missing = append(missing, id)
+		case plan.WrongKey:
 			wrong = append(wrong, id)
+		case plan.NeverAnEvent:
+			never = append(never, id)
 		}
 	}
 	if n := len(missing) + len(wrong) + len(never); n > 0 {
@@ -87,15 +88,27 @@ func (s *session) readPublished(ctx context.Context, records map[subjects.AppID]
 	return published, nil
 }
 
-// sameRecord reports whether an entry shows what its event does. An entry may lack what did not
-// fit.
-func sameRecord(entry, event *app.Record) bool {
-	return entry.UID == event.UID && entry.ResourceVersion == event.ResourceVersion && entry.Namespace == event.Namespace && entry.Truncated == event.Truncated &&
-		app.SameApp(entry.App, event.App, app.WeakerEncoding(entry.ContentType, event.ContentType))
+// factsOf returns what is known of the apps that were published, that the cluster has, or that have pending
+// changes, ordered by app.
+func factsOf(records map[subjects.AppID]*app.Record, current map[subjects.AppID]app.State, pending map[subjects.AppID]plan.Pending) iter.Seq[plan.Facts] {
+	ids := slices.AppendSeq(slices.AppendSeq(slices.Collect(maps.Keys(records)), maps.Keys(current)), maps.Keys(pending))
+	slices.SortFunc(ids, plan.Compare)
+	return func(yield func(plan.Facts) bool) {
+		for _, id := range slices.Compact(ids) {
+			f := plan.Facts{App: id, Pending: pending[id]}
+			f.Record, f.Known = records[id]
+			if now, there := current[id]; there {
+				f.Cluster = &now
+			}
+			if !yield(f) {
+				return
+			}
+		}
+	}
 }
 
 // connect puts what is owed at the start of a session into q and lets every later change of the
-// source follow. app.Reconcile finds it; before is the queue of the session before, nil if there
+// source follow. plan.Next finds it; before is the queue of the session before, nil if there
 // was none. owe is called for each change and returns what to call once it is published. reset ends
 // the session if an object's version steps back. published are states that are known to be what
 // their records show.
@@ -103,32 +116,37 @@ func connect(s *watch.Source, q, before *publisher.Queue, records map[subjects.A
 	owe func() func(), reset context.CancelCauseFunc,
 ) (differences, carried int, unwatched []subjects.AppID) {
 	s.Connect(func(v watch.View) watch.Sink {
-		in := app.Input{
-			Records: records, Current: v.States(), Confirmed: published, Awaits: v.Awaits,
-			Pending: before.Pending(records), SameStream: before.SameStream(q),
-			Lost:    func(sequence uint64) bool { return store.InRanges(lost, sequence) },
-			Watched: watched,
+		current := v.States()
+		w := &plan.World{
+			Watched: watched, SameStream: before.SameStream(q),
+			Lost: func(sequence uint64) bool { return store.InRanges(lost, sequence) },
 		}
-		result := app.Reconcile(in)
-		for id := range records {
-			q.Load(id, result.Record(in, id).Sharing(in.Current[id]))
-		}
-		for id, rev := range result.StandIn {
-			v.StandIn(id, rev)
-		}
-		for _, o := range result.Changes {
-			o.Change.Resynced = owe()
-			o.Change.Size = 0 // the source keeps its object in any case
-			q.Add(o.App, o.Change)
-		}
-		for id, changes := range result.Pending {
-			for _, c := range changes {
+		for f := range factsOf(records, current, before.Pending(records)) {
+			f.Confirmed, f.Awaits = published[f.App], v.Awaits(f.App)
+			step := plan.Next(w, f)
+			if f.Known {
+				q.Load(f.App, step.After.Sharing(current[f.App]))
+			}
+			if step.StandIn != nil {
+				v.StandIn(f.App, step.StandIn)
+			}
+			if step.Unwatched {
+				unwatched = append(unwatched, f.App)
+			}
+			for _, c := range step.Publish {
 				c.Resynced = owe()
 			}
-			q.Carry(id, changes)
-			carried += len(changes)
+			if step.Pending {
+				q.Carry(f.App, step.Publish)
+				carried += len(step.Publish)
+				continue
+			}
+			for _, c := range step.Publish {
+				c.Size = 0 // the source keeps its object in any case
+				q.Add(f.App, c)
+			}
+			differences += len(step.Publish)
 		}
-		differences, unwatched = len(result.Changes), result.Unwatched
 		return q.Add
 	}, reset)
 	return differences, carried, unwatched

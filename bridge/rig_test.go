@@ -16,6 +16,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
@@ -58,7 +59,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bucket := &store.Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
+	bucket := &store.Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}, JS: js, Log: zap.NewNop()}
 	return &rig{t, nc, js, stream, storage, bucket, e, projector.NewMetrics(prometheus.NewRegistry())}
 }
 
@@ -282,7 +283,7 @@ func (r *rig) runUntil(p *projector.Projector, snap *store.Snapshot, sequence ui
 }
 
 // held reads an app's entry.
-func (r *rig) held(id subjects.AppID) *store.Entry {
+func (r *rig) held(id subjects.AppID) *plan.Entry {
 	r.t.Helper()
 	subject, err := r.bucket.Subject(id)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/publisher"
 	"github.com/appbridge/appbridge/bridge/retention"
@@ -245,7 +246,7 @@ func (s *session) publish(ctx context.Context, records map[subjects.AppID]*app.R
 		}
 	}
 	s.status.await("publishing the differences between the cluster and the stream", s.publisher.Trouble)
-	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, app.Watching(s.kube.Namespaces), func() func() {
+	differences, carried, unwatched := connect(s.source, s.queue, before, records, published, s.bucket.Lost, plan.Watching(s.kube.Namespaces), func() func() {
 		left.Add(1)
 		return finish
 	}, s.cancel)

@@ -83,7 +83,7 @@ func updateSession(b *testing.B) (services func(*kservice.Service), settled func
 		ClusterName: "bench", ClusterUID: testCluster, Replicas: 1,
 	}, zap.NewNop())
 	check(errors.Join(storage.Inspect(b.Context()), storage.Identify(store.Checkpoint{}, 0), storage.Establish(b.Context(), store.Checkpoint{})))
-	bucket := &store.Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
+	bucket := &store.Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}, JS: js, Log: zap.NewNop()}
 	snap, err := bucket.Load(b.Context())
 	check(err)
 	known := &store.Acknowledged{}

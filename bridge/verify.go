@@ -14,6 +14,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/audit"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/bridge/watch"
 	"github.com/appbridge/appbridge/subjects"
@@ -73,7 +74,7 @@ func (b *Bridge) target(namespaces []string) *audit.Target {
 	return &audit.Target{
 		JetStream: b.js, Subjects: b.subjects,
 		ClusterName: b.cfg.ClusterName, Stream: b.cfg.Stream, Bucket: b.cfg.Bucket,
-		Watched: app.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
+		Watched: plan.Watching(namespaces), Connected: b.checkConnection, Storage: b.newStorage, Entries: b.newBucket(b.js),
 		Shape: b.cfg.shape(),
 		Encoder: func(maxSize int64) *app.Encoder {
 			return b.newEncoder(func() int { return store.MaxMessage(b.nc, maxSize) })

@@ -10,8 +10,8 @@ import (
 type Change struct {
 	State  State
 	Remove bool // the app is gone; there is no state then
-	// uid is that of the removed object, empty on a removal that a comparison found.
-	uid types.UID
+	// RemovedUID is that of the removed object, empty on a removal that a comparison found.
+	RemovedUID types.UID
 
 	DeletedVersion    string    // resourceVersion of an observed deletion
 	ChangedAt         time.Time // of a removal: the newest time the deleted object carried
@@ -68,7 +68,7 @@ func Upsert(now State, first bool, seen Observation) *Change {
 func Removal(was State, gone Observation) *Change {
 	c := &Change{
 		Remove:            true,
-		uid:               was.Service.UID,
+		RemovedUID:        was.Service.UID,
 		DeletedVersion:    gone.DeletedVersion,
 		ChangedAt:         gone.ChangedAt,
 		FinalStateUnknown: gone.FinalStateUnknown,

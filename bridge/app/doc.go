@@ -7,9 +7,7 @@
 //	                               ├──► Encoder ──► Event: message, next Record
 //	store:  message ──► Record ────┘
 //
-//	States of the cluster ─┐
-//	Records of all apps ───┼──► Reconcile ──► Changes that the stream lacks
-//	Pending changes ───────┘
+//	store:  Event ──► Entries ──► message for the bucket
 //
 // A [Keeper] is the transform of the informers. It converts and encodes each version of a Knative
 // Service once; the informers' store keeps the result, a [CachedService], in place of the object.
@@ -23,7 +21,6 @@
 // The same change after the same record is encoded to the same bytes, so a repeated append is a
 // duplicate, not a second event.
 //
-// [Reconcile] compares what was published with what the cluster has. It is used when a session
-// starts, by verify and by the audit. [CheckHistory] rejects a cluster whose history is older than
-// what was published.
+// [CheckHistory] rejects a cluster whose history is older than what was published. What is owed, package plan
+// says.
 package app

@@ -73,9 +73,9 @@ func (e *Encoder) Encode(id subjects.AppID, c *Change, prev *Record) (*Event, er
 		h.set(subjects.HeaderPreviousAppStatus, prev.Status)
 	}
 	h.set(subjects.HeaderRevision, next.Revision)
-	h.set(subjects.HeaderRevisionResourceVersion, next.revisionVersion)
+	h.set(subjects.HeaderRevisionResourceVersion, next.RevisionVersion)
 	h.set(subjects.HeaderReason, next.reason)
-	h.set(subjects.HeaderReasonRevision, next.reasonRevision)
+	h.set(subjects.HeaderReasonRevision, next.ReasonRevision)
 	h.set(subjects.HeaderDeletedResourceVersion, next.DeletedVersion)
 	if prev.Previous() > 0 {
 		h.set(subjects.HeaderPreviousSequence, strconv.FormatUint(prev.Previous(), 10))
@@ -115,9 +115,9 @@ func nextRecord(c *Change, prev *Record) (next *Record, changedAt time.Time, err
 		next.Kind = subjects.Updated
 	}
 	if r := c.State.Revision; r != nil {
-		next.Revision, next.revisionVersion = r.Name, r.ResourceVersion
+		next.Revision, next.RevisionVersion = r.Name, r.ResourceVersion
 	}
-	next.reason, next.reasonRevision = c.State.Pods.Reason(), c.State.Pods.Revision
+	next.reason, next.ReasonRevision = c.State.Pods.Reason(), c.State.Pods.Revision
 	next.App, err = c.State.App()
 	return next, svc.LastChange, err
 }

@@ -137,8 +137,8 @@ func TestEventWithoutJSONForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !IsPublished(State{Service: svc}, r) {
-		t.Error("the state is not recognized as published")
+	if want, err := (State{Service: svc}).App(); err != nil || !SameApp(r.App, want, r.ContentType) {
+		t.Error("the App of the state is not recognized")
 	}
 }
 

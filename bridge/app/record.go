@@ -26,9 +26,9 @@ type Record struct {
 	Namespace       string
 	Status          string // one word for the App's state; empty on a delete, and from an older version of appbridge
 	Revision        string // that gave current_replicas
-	revisionVersion string
+	RevisionVersion string
 	reason          string // what pods say, in one word
-	reasonRevision  string // the Revision whose pods say so
+	ReasonRevision  string // the Revision whose pods say so
 	DeletedVersion  string // resourceVersion of an observed deletion
 	Truncated       string // fields that did not fit, comma-separated
 	ContentType     string // of the message the app was read from
@@ -108,12 +108,12 @@ func (r *Record) Sharing(s State) *Record {
 // share makes app, which is that of a state, the record's.
 func (r *Record) share(app Encoded, s State) {
 	r.App = app
-	if s.recordedBy(r) {
+	if s.RecordedBy(r) {
 		r.UID, r.ResourceVersion = string(s.Service.UID), s.Service.ResourceVersion
 		if s.Revision != nil {
-			r.Revision, r.revisionVersion = s.Revision.Name, s.Revision.ResourceVersion
+			r.Revision, r.RevisionVersion = s.Revision.Name, s.Revision.ResourceVersion
 		}
-		r.reasonRevision = s.Pods.Revision
+		r.ReasonRevision = s.Pods.Revision
 	}
 }
 
@@ -129,9 +129,9 @@ func recordOfHeader(h nats.Header) (*Record, error) {
 		Namespace:       many(subjects.HeaderNamespace),
 		Status:          many(subjects.HeaderAppStatus),
 		Revision:        one(subjects.HeaderRevision),
-		revisionVersion: one(subjects.HeaderRevisionResourceVersion),
+		RevisionVersion: one(subjects.HeaderRevisionResourceVersion),
 		reason:          many(subjects.HeaderReason),
-		reasonRevision:  one(subjects.HeaderReasonRevision),
+		ReasonRevision:  one(subjects.HeaderReasonRevision),
 		DeletedVersion:  one(subjects.HeaderDeletedResourceVersion),
 		Truncated:       many(subjects.HeaderTruncated),
 		ContentType:     many(subjects.CEDataContentType),

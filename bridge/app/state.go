@@ -1,10 +1,6 @@
 package app
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/appbridge/appbridge/bridge/kservice"
-)
+import "github.com/appbridge/appbridge/bridge/kservice"
 
 // State is one observed state of an app: a version of its Knative Service, the Revision that gives
 // current_replicas, and what its pods say. It is immutable.
@@ -24,14 +20,14 @@ func (st State) StandsIn() bool {
 	return st.Revision != nil && st.Revision.Name != st.Service.LatestReadyRevisionName
 }
 
-// recordedBy reports whether a record is of exactly this state.
-func (st State) recordedBy(r *Record) bool {
+// RecordedBy reports whether a record is of exactly this state.
+func (st State) RecordedBy(r *Record) bool {
 	revision, version := "", ""
 	if st.Revision != nil {
 		revision, version = st.Revision.Name, st.Revision.ResourceVersion
 	}
 	return r.UID == string(st.Service.UID) && r.ResourceVersion == st.Service.ResourceVersion &&
-		r.Revision == revision && r.revisionVersion == version && r.reason == st.Pods.Reason() && r.reasonRevision == st.Pods.Revision
+		r.Revision == revision && r.RevisionVersion == version && r.reason == st.Pods.Reason() && r.ReasonRevision == st.Pods.Revision
 }
 
 // Same reports whether there is no change from one state to the other: the Revision may be a newer
@@ -47,20 +43,4 @@ func Replicas(st State) int32 {
 		return 0
 	}
 	return *st.Revision.Status.ActualReplicas
-}
-
-// lastCount is the Revision that gave the count of a record, nil if it gave none, if it is of
-// another object than svc, or if it is the one that svc names.
-func lastCount(svc *CachedService, r *Record) *kservice.Revision {
-	if !r.Exists() || r.UID != string(svc.UID) || r.Revision == "" || r.Revision == svc.LatestReadyRevisionName {
-		return nil
-	}
-	count := int32(r.App.Replicas())
-	if count == 0 {
-		return nil
-	}
-	return &kservice.Revision{
-		ObjectMeta: metav1.ObjectMeta{Name: r.Revision, Namespace: svc.Namespace, ResourceVersion: r.revisionVersion},
-		Status:     kservice.RevisionStatus{ActualReplicas: &count},
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
@@ -74,7 +75,7 @@ func count(t *testing.T, c prometheus.Counter) float64 {
 }
 
 func wrong(subject, detail string) Looked {
-	return Looked{Findings: []Difference{{Key: subject, Kind: "broken", Side: SideBucket, Detail: detail}}}
+	return Looked{Findings: []Difference{{Key: subject, Kind: "broken", Side: plan.SideBucket, Detail: detail}}}
 }
 
 func changing() Looked { return Looked{Changing: map[string]bool{"a": true}} }
@@ -145,7 +146,7 @@ func TestConfirmEnds(t *testing.T) {
 func TestFindAndMend(t *testing.T) {
 	part := &script{suspects: []string{"a", "f"}}
 	both := wrong("a", "x")
-	both.Findings = append(both.Findings, Difference{Key: "f", Kind: DifferenceForeignKey, Side: SideBucket})
+	both.Findings = append(both.Findings, Difference{Key: "f", Kind: DifferenceForeignKey, Side: plan.SideBucket})
 	foreign := Looked{Findings: both.Findings[1:]}
 	part.looks = []Looked{both, both, both, changing(), foreign}
 	a, logs := newTestAuditor(t, part)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -83,7 +84,7 @@ func (d *doubt) stuck() bool {
 	for _, now := range d.differences {
 		for _, then := range d.first {
 			same := now.StreamSequence == then.StreamSequence
-			if now.Side == SideBucket {
+			if now.Side == plan.SideBucket {
 				same = now.BucketSequence == then.BucketSequence
 			}
 			if now.Side == then.Side && same {

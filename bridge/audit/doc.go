@@ -12,7 +12,7 @@
 // that persists. A look reads the suspects in full. A change in progress is no difference: a look
 // does not judge a subject whose belief changed meanwhile. Two looks that agree make a finding.
 //
-// Type [Auditor] has the schedule and the findings. Type [Screen] compares the headers of a stream
+// A look says what differs as [plan.Explain] does. Type [Auditor] has the schedule and the findings. Type [Screen] compares the headers of a stream
 // and its bucket with each other and with what the bridge believes. It keeps a few bytes for each
 // app, also for apps that were deleted long ago.
 package audit

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
@@ -44,7 +45,7 @@ func (v *Verifier) repair(ctx context.Context) error {
 	}
 	var doubtful []subjects.AppID
 	for _, d := range left {
-		if d.Kind == DifferenceRemovedEvent {
+		if d.Kind == plan.RemovedEvent {
 			doubtful = append(doubtful, d.id)
 		}
 	}
@@ -59,7 +60,7 @@ func undecided(differences []Difference, now *sides) error {
 	for _, d := range differences {
 		switch {
 		case d.Kind == DifferenceOtherCluster, d.Kind == DifferenceUnfit, d.Kind == DifferenceOtherShape, d.Kind == DifferenceHistory, d.Kind == DifferenceClusterName:
-		case d.Kind == store.MismatchAhead && now.entries[d.id].Sequence() > now.end():
+		case d.Kind == plan.BucketAhead && now.entries[d.id].Sequence() > now.end():
 			// A bridge fills what the stream lost; only the entry has its extent.
 		default:
 			continue
@@ -92,7 +93,7 @@ func (v *Verifier) repairBucket(ctx context.Context, now *sides) error {
 		return nil // the session makes the one that is missing
 	}
 	found, _ := v.Target.judge(now)
-	found = slices.DeleteFunc(among(found, v.report.Differences), func(d Difference) bool { return d.Side != SideBucket })
+	found = slices.DeleteFunc(among(found, v.report.Differences), func(d Difference) bool { return d.Side != plan.SideBucket })
 	limit := now.projected(found)
 	// In the order of the stream, as the projector would.
 	slices.SortStableFunc(found, func(a, b Difference) int { return cmp.Compare(a.StreamSequence, b.StreamSequence) })
@@ -170,7 +171,7 @@ func (v *Verifier) rewrite(ctx context.Context, d Difference, limit uint64) erro
 			}
 			return v.purgeKey(ctx, d, subject, h.Stored)
 		}
-		if b.Mismatch(d.id, e, h, time.Now()) == nil || e.Record.Sequence > limit {
+		if plan.Check(&b.Entries, d.id, e, h, time.Now()) == nil || e.Record.Sequence > limit {
 			return nil // a bridge has written it, or the session will
 		}
 		msg, err := b.Entry(d.id, e.Record, e.Header)
@@ -220,7 +221,7 @@ func (v *Verifier) reportSession(ctx context.Context, differences []Difference, 
 		case d.Kind == DifferenceBucketMissing:
 			v.repaired(d, "made bucket %s and wrote %d entries", v.Target.Bucket, len(now.entries))
 		case d.App == nil:
-		case d.Side == SideStream:
+		case d.Side == plan.SideStream:
 			published, err := v.published(ctx, d.id, before.events[d.id], now.end())
 			if err != nil {
 				return err
@@ -234,7 +235,7 @@ func (v *Verifier) reportSession(ctx context.Context, differences []Difference, 
 }
 
 // published names the events of an app after the one that was its last.
-func (v *Verifier) published(ctx context.Context, id subjects.AppID, before *store.LastEvent, end uint64) (string, error) {
+func (v *Verifier) published(ctx context.Context, id subjects.AppID, before *plan.Event, end uint64) (string, error) {
 	filter, err := v.Target.Subjects.EventFilter(id)
 	if err != nil {
 		return "", err

@@ -9,53 +9,27 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
-// DifferenceKind is how cluster, stream and bucket differ: one of the kinds below, or how an entry
-// differs from its app's last event. docs/verify.md describes each kind.
-type DifferenceKind = store.MismatchKind
-
-// The kinds of difference.
+// The kinds of difference that are not of one app, which [plan.Kind] has; docs/verify.md describes each.
 const (
-	// Between the cluster and what was published.
-	DifferenceMissingEvent  DifferenceKind = "missing_event"   // the stream does not have the app
-	DifferenceMissingDelete DifferenceKind = "missing_deleted" // gone without a deleted event
-	DifferenceUID           DifferenceKind = "other_uid"       // another object is the app now
-	DifferenceVersion       DifferenceKind = "other_version"
-	DifferenceApp           DifferenceKind = "other_app"     // the same version converts to another App
-	DifferenceRemovedEvent  DifferenceKind = "removed_event" // the last event of an app
-
-	// Of a bucket whose app has no event in the stream, or is none.
-	DifferenceBucketOtherEvent DifferenceKind = "bucket_other_event" // than the stream at that sequence
-	DifferenceForeignKey       DifferenceKind = "foreign_key"
+	DifferenceForeignKey plan.Kind = "foreign_key" // a key of the bucket that is no app's
 
 	// Those that only a running bridge finds, in its audit.
-	DifferenceSourceBehind DifferenceKind = "source_behind" // the informers lack an object
-	DifferenceGhostEntry   DifferenceKind = "ghost_entry"   // of an app that was never published
-	DifferencePending      DifferenceKind = "pending"       // a change waits, and nothing is in its way that readiness reports
+	DifferenceSourceBehind plan.Kind = "source_behind" // the informers lack an object
+	DifferencePending      plan.Kind = "pending"       // a change waits, and nothing is in its way that readiness reports
 
 	// Of a stream or a bucket as a whole.
-	DifferenceStreamMissing DifferenceKind = "stream_missing"
-	DifferenceBucketMissing DifferenceKind = "bucket_missing"
-	DifferenceOtherCluster  DifferenceKind = "other_cluster" // it belongs to another cluster
-	DifferenceClusterName   DifferenceKind = "cluster_name"  // this cluster, under another name
-	DifferenceUnfit         DifferenceKind = "unfit"         // a bridge would refuse it
-	DifferenceOtherShape    DifferenceKind = "other_shape"   // its events are published with other options
-	DifferenceHistory       DifferenceKind = "history"       // the cluster is older
-)
-
-// Side is one of the three sides that Verify compares.
-type Side string
-
-// The sides, as the wrong one of a difference.
-const (
-	SideCluster Side = "cluster"
-	SideStream  Side = "stream"
-	SideBucket  Side = "bucket"
-	// SideSource is what the informers of a running bridge have of the cluster.
-	SideSource Side = "source"
+	DifferenceStreamMissing plan.Kind = "stream_missing"
+	DifferenceBucketMissing plan.Kind = "bucket_missing"
+	DifferenceOtherCluster  plan.Kind = "other_cluster" // it belongs to another cluster
+	DifferenceClusterName   plan.Kind = "cluster_name"  // this cluster, under another name
+	DifferenceUnfit         plan.Kind = "unfit"         // a bridge would refuse it
+	DifferenceOtherShape    plan.Kind = "other_shape"   // its events are published with other options
+	DifferenceHistory       plan.Kind = "history"       // the cluster is older
 )
 
 // NoteKind is the subject of a note.
@@ -81,10 +55,10 @@ type AppName struct {
 type Difference struct {
 	App *AppName `json:"app,omitempty"` // nil: not about one app
 	// Key is the app's key, a foreign key of the bucket, or the subject of what is no key.
-	Key    string         `json:"key,omitempty"`
-	Kind   DifferenceKind `json:"kind"`
-	Side   Side           `json:"side"` // the wrong one as far as that is known
-	Detail string         `json:"detail"`
+	Key    string    `json:"key,omitempty"`
+	Kind   plan.Kind `json:"kind"`
+	Side   plan.Side `json:"side"` // the wrong one as far as that is known
+	Detail string    `json:"detail"`
 
 	ClusterVersion string `json:"clusterVersion,omitempty"` // resourceVersion of the Knative Service
 	StreamSequence uint64 `json:"streamSequence,omitempty"` // of the app's last event
@@ -116,7 +90,7 @@ func (d Difference) fields() []zap.Field {
 	switch {
 	case d.App != nil:
 		field = "app"
-	case d.Side == SideSource:
+	case d.Side == plan.SideSource:
 		field = "object"
 	}
 	return []zap.Field{zap.String("kind", string(d.Kind)), zap.String("side", string(d.Side)), zap.String(field, d.Name())}
@@ -137,7 +111,7 @@ type (
 	// Note is worth knowing and no difference.
 	Note = Remark[NoteKind]
 	// Repair is one thing that was repaired, with the kind of the difference.
-	Repair = Remark[DifferenceKind]
+	Repair = Remark[plan.Kind]
 )
 
 // String is the remark in one line.
@@ -191,7 +165,7 @@ func same(differences []Difference) string {
 
 // sortDifferences sorts by key; differences without one come first.
 func sortDifferences(differences []Difference) {
-	sides := []Side{SideCluster, SideStream, SideBucket}
+	sides := []plan.Side{plan.SideCluster, plan.SideStream, plan.SideBucket}
 	slices.SortFunc(differences, func(a, b Difference) int {
 		return cmp.Or(
 			cmp.Compare(a.Key, b.Key), // without one: empty
@@ -205,11 +179,11 @@ func compareNotes(a, b Note) int {
 	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Detail, b.Detail))
 }
 
-func whole(kind DifferenceKind, side Side, format string, args ...any) Difference {
+func whole(kind plan.Kind, side plan.Side, format string, args ...any) Difference {
 	return Difference{Kind: kind, Side: side, Detail: fmt.Sprintf(format, args...)}
 }
 
-func about(id subjects.AppID, kind DifferenceKind, side Side, format string, args ...any) Difference {
+func about(id subjects.AppID, kind plan.Kind, side plan.Side, format string, args ...any) Difference {
 	d := whole(kind, side, format, args...)
 	d.App, d.id = (*AppName)(&id), id
 	d.Key, _ = id.Key() // an app with a bad id is on no side

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -124,7 +125,7 @@ func (s *Screen) digest(h nats.Header) uint32 {
 		case subjects.HeaderEventSequence, subjects.HeaderTruncated, subjects.CEDataContentType:
 			continue
 		}
-		if !store.Carried(name) {
+		if !app.Carried(name) {
 			continue
 		}
 		hash.Reset()

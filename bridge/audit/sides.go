@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -25,16 +26,15 @@ type sides struct {
 	// blocked are differences that make the content of stream or bucket meaningless.
 	blocked []Difference
 
-	events  map[subjects.AppID]*store.LastEvent
+	events  map[subjects.AppID]*plan.Event
 	foreign []Note
 
-	entries map[subjects.AppID]*store.Entry
+	entries map[subjects.AppID]*plan.Entry
 	// keys are the subjects of the bucket that are no app's key, with their last sequence.
 	keys map[string]uint64
 
-	// believed is what a running bridge published last of each app that it compares; nil of an app
-	// that it never published. A nil map: no bridge compares.
-	believed map[subjects.AppID]*app.Record
+	// bridge is what a running bridge has of each app that it compares; nil: no bridge compares.
+	bridge map[subjects.AppID]plan.Bridge
 }
 
 // Target is the stream and the bucket that are compared, and how a bridge would write them.
@@ -62,7 +62,7 @@ func (t *Target) reader() store.Reader { return store.NewReader(t.JetStream, t.S
 func (t *Target) newSides() *sides {
 	return &sides{
 		storage: t.Storage(), current: map[subjects.AppID]app.State{},
-		events: map[subjects.AppID]*store.LastEvent{}, entries: map[subjects.AppID]*store.Entry{}, keys: map[string]uint64{},
+		events: map[subjects.AppID]*plan.Event{}, entries: map[subjects.AppID]*plan.Entry{}, keys: map[string]uint64{},
 	}
 }
 
@@ -101,11 +101,11 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 	}
 	var unfit *app.ConfigError
 	for _, i := range []struct {
-		side    Side
+		side    plan.Side
 		name    string
 		info    *jetstream.StreamInfo
 		inspect func() error
-	}{{SideStream, t.Stream, st.Stream, st.InspectStream}, {SideBucket, t.Bucket, st.Bucket, st.InspectBucket}} {
+	}{{plan.SideStream, t.Stream, st.Stream, st.InspectStream}, {plan.SideBucket, t.Bucket, st.Bucket, st.InspectBucket}} {
 		if i.info == nil {
 			continue
 		}
@@ -118,20 +118,20 @@ func (t *Target) inspect(ctx context.Context, s *sides) error {
 		}
 	}
 	if err := st.CheckIdentity(st.Stream, st.Bucket); errors.As(err, &unfit) {
-		s.blocked = append(s.blocked, whole(DifferenceUnfit, SideBucket, "%v", unfit))
+		s.blocked = append(s.blocked, whole(DifferenceUnfit, plan.SideBucket, "%v", unfit))
 	}
 	if st.Stream != nil {
 		if len(s.blocked) > 0 || t.Shape == nil {
 			return nil
 		}
 		if err := t.Shape.Compare(st.Stream); err != nil {
-			s.blocked = append(s.blocked, whole(DifferenceOtherShape, SideStream, "%v", err))
+			s.blocked = append(s.blocked, whole(DifferenceOtherShape, plan.SideStream, "%v", err))
 		}
 		return nil
 	}
 	other, err := st.Holder(ctx)
 	if err == nil && other != "" {
-		s.blocked = append(s.blocked, whole(DifferenceUnfit, SideStream, "stream %s holds %s, want stream %s", other, t.Subjects.Events(), t.Stream))
+		s.blocked = append(s.blocked, whole(DifferenceUnfit, plan.SideStream, "stream %s holds %s, want stream %s", other, t.Subjects.Events(), t.Stream))
 	}
 	return err
 }
@@ -202,9 +202,9 @@ func (t *Target) readStream(ctx context.Context, s *sides, only *selection) erro
 }
 
 func (t *Target) readEvents(ctx context.Context, s *sides, apps map[subjects.AppID]struct{}) error {
-	return store.ReadEach(ctx, maps.Keys(apps), func(ctx context.Context, id subjects.AppID) (*store.LastEvent, error) {
+	return store.ReadEach(ctx, maps.Keys(apps), func(ctx context.Context, id subjects.AppID) (*plan.Event, error) {
 		return t.reader().LastEvent(ctx, id, s.entries[id].Sequence())
-	}, func(id subjects.AppID, e *store.LastEvent) {
+	}, func(id subjects.AppID, e *plan.Event) {
 		if e == nil {
 			return
 		}
@@ -219,7 +219,7 @@ func (t *Target) readEvents(ctx context.Context, s *sides, apps map[subjects.App
 // readDoubtful reads what the stream has where an entry does not reflect its app's last event.
 func (t *Target) readDoubtful(ctx context.Context, s *sides) error {
 	doubtful := maps.Clone(s.entries)
-	maps.DeleteFunc(doubtful, func(id subjects.AppID, h *store.Entry) bool {
+	maps.DeleteFunc(doubtful, func(id subjects.AppID, h *plan.Entry) bool {
 		return h.Record == nil || s.events[id].Sequence() == h.Record.Sequence
 	})
 	// One that does not exist was removed by retention, or the entry is ahead.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	kubeapi "github.com/appbridge/appbridge/bridge/kube"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/watch"
 )
@@ -188,7 +189,7 @@ func (a *SourcePart) finding(name string, w want) Difference {
 	if o.Exists {
 		shows = fmt.Sprintf("show version %s of uid %s", o.Version, o.UID)
 	}
-	d := whole(DifferenceSourceBehind, SideSource, "the cluster %s, the informers %s", has, shows)
+	d := whole(DifferenceSourceBehind, plan.SideSource, "the cluster %s, the informers %s", has, shows)
 	d.Key, d.Same = name, shows
 	if o.Watched == "" || app.CompareVersions(changed, o.Watched) > 0 {
 		d.Same += ", the watch at " + o.Watched

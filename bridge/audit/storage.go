@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/projector"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
@@ -67,7 +68,7 @@ func (a *StoragePart) Screen(ctx context.Context, pace *Pace) (suspects []string
 	for _, ids := range [][]subjects.AppID{published, s.Present()} {
 		for id, b := range s.Believe(ids) {
 			screened := b.expected(id)
-			if b.doubtful(t.Watched) || a.waiting.note(screened.Key, b.Waits) {
+			if b.differs(t.Watched) || a.waiting.note(screened.Key, b.Waits) {
 				screen.suspect(screened.Key)
 			}
 			if b.Record != nil && len(beliefs) < cap(beliefs) {
@@ -130,7 +131,7 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 	fits, followed := s.Anchor(), s.Followed()
 	before := s.Believe(ids)
 	sd := a.Target.newSides()
-	sd.believed = map[subjects.AppID]*app.Record{}
+	sd.bridge = map[subjects.AppID]plan.Bridge{}
 	if err := a.Target.readNATS(ctx, sd, only); err != nil {
 		return looked, err
 	}
@@ -155,7 +156,7 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 		}
 		stuck := what != "" && b == after[id] && a.waiting.note(key, what)
 		if stuck && b.Queued {
-			stuckApps = append(stuckApps, about(id, DifferencePending, SideStream, "%s; %s", what, cmp.Or(s.Blocked(), "the stream accepts other events")))
+			stuckApps = append(stuckApps, about(id, DifferencePending, plan.SideStream, "%s; %s", what, cmp.Or(s.Blocked(), "the stream accepts other events")))
 		}
 		if b != after[id] || stuck && b.Queued || !stuck && (b.Pending || what != "") {
 			looked.Changing[key] = !stuck
@@ -163,38 +164,14 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 			delete(sd.entries, id)
 			continue
 		}
-		sd.believed[id] = b.Record
+		sd.bridge[id] = plan.Bridge{Record: b.Record, Entry: b.Key.Entry}
 		if b.Present {
 			sd.current[id] = b.State
 		}
 	}
 	differences, _ := a.Target.judge(sd)
-	differences = append(differences, stuckApps...)
-	looked.Findings = slices.DeleteFunc(differences, func(d Difference) bool {
-		return d.App != nil && a.tolerates(d, before[d.id], sd.entries[d.id], sd.events[d.id])
-	})
+	looked.Findings = append(differences, stuckApps...)
 	return looked, nil
-}
-
-// tolerates reports whether this bridge made a difference itself and would make it again.
-func (a *StoragePart) tolerates(d Difference, b Belief, h *store.Entry, e *store.LastEvent) bool {
-	own := h != nil && b.Key.Entry > 0 && h.Stored == b.Key.Entry // written by this bridge, or read when the session began
-	switch d.Kind {
-	case store.MismatchEncoding:
-		return own // one that does not fit in the configured encoding keeps its own
-	case store.MismatchHeaders:
-		return own && h.Header.Get(subjects.HeaderTruncated) != e.Header.Get(subjects.HeaderTruncated)
-	case store.MismatchMissingEntry, store.MismatchMissingMarker:
-		// An entry that cannot be made.
-		_, err := a.Target.Entries.Entry(d.id, e.Record, e.Header)
-		return err != nil
-	case store.MismatchDamaged:
-		return h == nil || h.Record != nil // likewise
-	case DifferenceApp:
-		// Without a status the entry has no replica count, and its event is gone.
-		return e == nil && h != nil && h.Record != nil && h.Record.Lacks(subjects.TruncatedStatus)
-	}
-	return false
 }
 
 // Repair has the session write wrong entries. The next session publishes what the stream lacks.
@@ -209,11 +186,11 @@ func (a *StoragePart) Repair(ctx context.Context, findings []Difference) error {
 		id, err := subjects.ParseKey(d.Subject())
 		switch {
 		case err != nil, d.Kind == DifferencePending: // it is published once that is possible
-		case d.Kind == DifferenceGhostEntry:
+		case d.Kind == plan.GhostEntry:
 			ghosts = append(ghosts, id)
 		default:
 			ids = append(ids, id)
-			stream = stream || d.Side == SideStream
+			stream = stream || d.Side == plan.SideStream
 		}
 	}
 	s.Purge(ghosts)
@@ -292,17 +269,11 @@ func (b Belief) expected(id subjects.AppID) Expected {
 	}
 }
 
-// doubtful reports whether a cheap comparison of cluster and record finds a difference.
-func (b Belief) doubtful(watched func(namespace string) bool) bool {
-	r := b.Record
-	switch {
-	case b.Pending:
-		return false
-	case !b.Present:
-		return r.Exists() && watched(r.Namespace)
-	case !r.Exists():
-		return true
+// differs reports whether a cheap comparison of cluster and record finds a difference.
+func (b Belief) differs(watched func(namespace string) bool) bool {
+	var now *app.State
+	if b.Present {
+		now = &b.State
 	}
-	svc := b.State.Service
-	return r.UID != string(svc.UID) || r.ResourceVersion != svc.ResourceVersion || int32(r.App.Replicas()) != app.Replicas(b.State)
+	return !b.Pending && plan.Differs(b.Record, now, watched)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/audit"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/bridge/natsconn"
-	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -209,50 +209,50 @@ func TestVerifyRepairs(t *testing.T) {
 		w.plantEntry(cfg, key(name), h, data)
 	}
 	for _, test := range []struct {
-		kind      audit.DifferenceKind
+		kind      plan.Kind
 		app       string
 		plant     func()
 		published []string
 	}{
-		{store.MismatchMissingEntry, "two", func() { purge("two") }, nil},
-		{store.MismatchMissingMarker, "gone", func() { purge("gone") }, nil},
-		{store.MismatchEntryForMarker, "gone", func() { h, data := first("gone"); w.plantEntry(cfg, key("gone"), h, data) }, nil},
-		{store.MismatchMarkerForEntry, "one", func() { must[any](t)(nil, kv.Delete(t.Context(), key("one"))) }, nil},
-		{store.MismatchBehind, "one", func() { h, data := first("one"); w.plantEntry(cfg, key("one"), h, data) }, nil},
-		{store.MismatchAhead, "two", func() { set("two", subjects.HeaderEventSequence, fmt.Sprint(w.lastSequence())) }, nil},
-		{store.MismatchVersion, "two", func() { set("two", subjects.HeaderResourceVersion, "1") }, nil},
-		{store.MismatchApp, "ready", func() {
+		{plan.MissingEntry, "two", func() { purge("two") }, nil},
+		{plan.MissingMarker, "gone", func() { purge("gone") }, nil},
+		{plan.EntryForMarker, "gone", func() { h, data := first("gone"); w.plantEntry(cfg, key("gone"), h, data) }, nil},
+		{plan.MarkerForEntry, "one", func() { must[any](t)(nil, kv.Delete(t.Context(), key("one"))) }, nil},
+		{plan.BucketBehind, "one", func() { h, data := first("one"); w.plantEntry(cfg, key("one"), h, data) }, nil},
+		{plan.BucketAhead, "two", func() { set("two", subjects.HeaderEventSequence, fmt.Sprint(w.lastSequence())) }, nil},
+		{plan.BucketVersion, "two", func() { set("two", subjects.HeaderResourceVersion, "1") }, nil},
+		{plan.BucketApp, "ready", func() {
 			h, data := entry("ready")
 			app := &appv1.App{}
 			must[any](t)(nil, protojson.Unmarshal(data, app))
 			app.Status.CurrentReplicas = 7
 			w.plantEntry(cfg, key("ready"), h, must[[]byte](t)(protojson.Marshal(app)))
 		}, nil},
-		{store.MismatchHeaders, "two", func() { set("two", subjects.CETime, "2026-01-01T00:00:00Z") }, nil},
-		{store.MismatchHeaders, "two", func() { set("two", subjects.HeaderSynthesized, "true") }, nil},
-		{store.MismatchEncoding, "one", func() {
+		{plan.BucketHeaders, "two", func() { set("two", subjects.CETime, "2026-01-01T00:00:00Z") }, nil},
+		{plan.BucketHeaders, "two", func() { set("two", subjects.HeaderSynthesized, "true") }, nil},
+		{plan.BucketEncoding, "one", func() {
 			h, data := entry("one")
 			app := &appv1.App{}
 			must[any](t)(nil, protojson.Unmarshal(data, app))
 			h.Set(subjects.CEDataContentType, subjects.ContentTypeProtobuf)
 			w.plantEntry(cfg, key("one"), h, must[[]byte](t)(proto.Marshal(app)))
 		}, nil},
-		{store.MismatchDamaged, "one", func() { must[uint64](t)(kv.Put(t.Context(), key("one"), []byte("hello"))) }, nil},
-		{store.MismatchDamaged, "ghost", func() { must[uint64](t)(kv.Put(t.Context(), key("ghost"), []byte("hello"))) }, nil},
-		{audit.DifferenceMissingEvent, "new", func() { w.create(w.app("new")) }, []string{"created new"}},
-		{audit.DifferenceVersion, "two", func() {
+		{plan.DamagedEntry, "one", func() { must[uint64](t)(kv.Put(t.Context(), key("one"), []byte("hello"))) }, nil},
+		{plan.DamagedEntry, "ghost", func() { must[uint64](t)(kv.Put(t.Context(), key("ghost"), []byte("hello"))) }, nil},
+		{plan.MissingEvent, "new", func() { w.create(w.app("new")) }, []string{"created new"}},
+		{plan.OtherVersion, "two", func() {
 			svc := &servingv1.Service{}
 			must[any](t)(nil, w.Client.Get(t.Context(), w.key("two"), svc))
 			must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
 		}, []string{"updated two"}},
-		{audit.DifferenceApp, "ready", func() { must[any](t)(w.Scale(t.Context(), ready, 3)) }, []string{"updated ready"}},
-		{audit.DifferenceUID, "two", func() {
+		{plan.OtherApp, "ready", func() { must[any](t)(w.Scale(t.Context(), ready, 3)) }, []string{"updated ready"}},
+		{plan.OtherUID, "two", func() {
 			svc := &servingv1.Service{}
 			must[any](t)(nil, w.Client.Get(t.Context(), w.key("two"), svc))
 			must[any](t)(nil, w.Client.Delete(t.Context(), svc))
 			w.create(w.app("two"))
 		}, []string{"deleted two", "created two"}},
-		{audit.DifferenceMissingDelete, "one", func() { must[any](t)(nil, w.Client.Delete(t.Context(), one)) }, []string{"deleted one"}},
+		{plan.MissingDelete, "one", func() { must[any](t)(nil, w.Client.Delete(t.Context(), one)) }, []string{"deleted one"}},
 	} {
 		t.Run(string(test.kind)+" "+test.app, func(t *testing.T) {
 			w := *w

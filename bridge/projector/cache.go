@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/appbridge/appbridge/bridge/app"
-	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -229,7 +228,7 @@ func (e remembered) is(d *delivery) bool {
 // carriesAll reports whether h has every header of an event that of has, with the same values.
 func carriesAll(h, of nats.Header) bool {
 	for name, values := range of {
-		if store.Carried(name) && !slices.Equal(h[name], values) {
+		if app.Carried(name) && !slices.Equal(h[name], values) {
 			return false
 		}
 	}

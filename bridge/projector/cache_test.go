@@ -111,7 +111,7 @@ func TestBodiesFromMemory(t *testing.T) {
 	}
 	r := newRig(t)
 	for name := range r.event("2", &app.Record{Sequence: 1, Kind: subjects.Created, UID: "u1", Status: "PENDING"}).Msg.Header {
-		if store.Carried(name) {
+		if app.Carried(name) {
 			tests = append(tests, test{"another " + name, set(name, "x"), altered}, test{"without " + name, set(name), altered})
 		}
 	}
@@ -324,7 +324,7 @@ func TestFetchesInOrder(t *testing.T) {
 	}
 	// A body that has to be read to see that it is no event, and a forged size.
 	h := maps.Clone(r.eventOn(otherApp("a1"), "1", nil).Msg.Header)
-	maps.DeleteFunc(h, func(name string, _ []string) bool { return !store.Carried(name) })
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return !app.Carried(name) })
 	hostile(h, "{")
 	h[subjects.HeaderMessageSize] = []string{"1"}
 	hostile(h, "{")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -23,14 +24,14 @@ var errEntryLost = errors.New("an app's bucket entry and its event are missing")
 // doubtful is an app whose key in the bucket may not reflect the app's last event.
 type doubtful struct {
 	id   subjects.AppID
-	last *store.LastEvent // nil: the stream has none
+	last *plan.Event // nil: the stream has none
 
 	// damaged is the record of a key that is missing or cannot be compared with the stream. The
 	// fields below are those of a suspect, which has none.
 	damaged *app.Record
-	known   bool         // the projector had written the key before
-	held    *store.Entry // nil: the key is gone; also of a damaged record that has an entry
-	other   bool         // the stream has another app's event at the entry's sequence, and none of this app
+	known   bool        // the projector had written the key before
+	held    *plan.Entry // nil: the key is gone; also of a damaged record that has an entry
+	other   bool        // the stream has another app's event at the entry's sequence, and none of this app
 }
 
 // readDoubtful reads, from the leaders, the last events of the apps that are damaged or suspect, and
@@ -98,22 +99,20 @@ func (p *projection) repair(ctx context.Context, suspects map[subjects.AppID]boo
 	return nil
 }
 
-// repairWithoutEvent removes the key of an app that has no event, unless retention may have taken it.
+// repairWithoutEvent removes the key of an app that has no event, unless it has to stay.
 func (p *projection) repairWithoutEvent(ctx context.Context, d *doubtful) error {
-	entry := uint64(0)
-	switch {
-	case d.damaged != nil && d.damaged.Held.Exists():
-		// A reader may know the app from the event that the stream lost. The entry stays until the
-		// session has published a create or a delete.
+	switch plan.WithoutEvent(plan.Key{Damaged: d.damaged, Entry: d.held, Written: d.known, Other: d.other, Followed: p.followed.Load()}) {
+	case plan.KeyWaits:
 		p.keep(d.id, d.damaged.Held, d.last)
 		return nil
-	case d.damaged != nil:
-		entry = d.damaged.Entry
-	case !d.other && (d.known || d.held.Sequence() > p.followed.Load()):
+	case plan.KeyStays:
 		p.trust(d)
 		return nil
-	default:
-		// It was followed past the entry's event, and no such app was there.
+	}
+	var entry uint64
+	if d.damaged != nil {
+		entry = d.damaged.Entry
+	} else {
 		entry = d.held.Stored
 	}
 	if err := p.purge(ctx, d.id, entry); err != nil {
@@ -133,21 +132,21 @@ func (p *projection) restore(ctx context.Context, d *doubtful) error {
 	text, fields := "restored a bucket entry", []zap.Field{zap.Stringer("app", d.id), zap.Uint64("sequence", r.Sequence)}
 	if d.damaged != nil {
 		p.restored(d.id, lastRecord(d.last))
-		if d.damaged.Entry == 0 && p.bucket.KeepsNoMarker(d.last, time.Now()) {
+		if d.damaged.Entry == 0 && plan.KeepsNoMarker(&p.bucket.Entries, d.last, time.Now()) {
 			p.forget(d.id, false)
 			return nil
 		}
-		if d.held != nil && p.bucket.Mismatch(d.id, d.last, d.held, time.Now()) == nil {
+		if d.held != nil && plan.Check(&p.bucket.Entries, d.id, d.last, d.held, time.Now()) == nil {
 			p.trust(d) // the stream has the entry's event, although a notice names its sequence
 			return nil
 		}
 	} else {
-		mismatch := p.bucket.Mismatch(d.id, d.last, d.held, time.Now())
-		if mismatch == nil {
+		wrong := plan.Check(&p.bucket.Entries, d.id, d.last, d.held, time.Now())
+		if wrong == nil {
 			p.trust(d)
 			return nil
 		}
-		text, fields = "restored a bucket entry that another client wrote", append(fields, zap.String("difference", mismatch.Detail))
+		text, fields = "restored a bucket entry that another client wrote", append(fields, zap.String("difference", wrong.Detail))
 	}
 	p.mu.Lock()
 	msg := p.entryOf(d.id, r, d.last.Header)

@@ -45,7 +45,7 @@ func (p *Projector) wasRefused(e entry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	refused := p.refused[e.app]
-	return refused > 0 && store.SizeOfEntry(e.msg) >= refused
+	return refused > 0 && app.SizeOfEntry(e.msg) >= refused
 }
 
 // isTooLarge reports whether the client or the server refused a message for its size.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -81,10 +82,10 @@ func TestFatAppStopsNobody(t *testing.T) {
 			p, _ = r.newProjector(zap.NewNop())
 			svc := fatService("u-fat", 10_000)
 			record := taken(p)[fat]
-			if !app.IsPublished(app.State{Service: svc, Revision: testRevision("6", 2)}, record) {
+			if !plan.Shows(record, app.State{Service: svc, Revision: testRevision("6", 2)}) {
 				t.Errorf("the state that was published counts as another than %+v", record)
 			}
-			if app.IsPublished(app.State{Service: svc, Revision: testRevision("8", 3)}, record) {
+			if plan.Shows(record, app.State{Service: svc, Revision: testRevision("8", 3)}) {
 				t.Error("another replica count counts as published")
 			}
 		})

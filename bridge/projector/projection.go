@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -122,7 +123,7 @@ func (p *Projector) checkStream(ctx context.Context, snap *store.Snapshot) error
 func (p *projection) send(ctx context.Context, e entry, sequence uint64) error {
 	w := write{sequence: sequence, app: e.app, exists: e.exists, end: e.end}
 	if e.msg != nil {
-		w.size = store.SizeOfEntry(e.msg)
+		w.size = app.SizeOfEntry(e.msg)
 		w.first = e.exists && e.msg.Header.Get(subjects.HeaderPreviousSequence) == ""
 		w.event, _ = strconv.ParseUint(e.msg.Header.Get(subjects.HeaderEventSequence), 10, 64)
 		e.msg.Header.Set(subjects.HeaderExpectedLastSequence, strconv.FormatUint(p.sent.Load(), 10))

@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -109,7 +110,7 @@ func (p *Projector) behindForeign(ctx context.Context, e *entry, sequence uint64
 }
 
 // keep takes an app into the records whose only event the stream lost.
-func (p *Projector) keep(id subjects.AppID, held *app.Record, last *store.LastEvent) {
+func (p *Projector) keep(id subjects.AppID, held *app.Record, last *plan.Event) {
 	kept := *held
 	kept.EventLost = true
 	if last != nil {
@@ -128,7 +129,7 @@ func (p *Projector) restored(id subjects.AppID, r *app.Record) {
 }
 
 // lastRecord is the record of an app's last event, with the foreign message behind it.
-func lastRecord(last *store.LastEvent) *app.Record {
+func lastRecord(last *plan.Event) *app.Record {
 	if last.Foreign > 0 {
 		return last.Record.Behind(last.Foreign)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/natsconn"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/suite"
@@ -58,7 +59,7 @@ func newRig(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bucket := &store.Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
+	bucket := &store.Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}, JS: js, Log: zap.NewNop()}
 	return &rig{t, nc, js, stream, storage, bucket, e, NewMetrics(prometheus.NewRegistry())}
 }
 
@@ -299,7 +300,7 @@ func (r *rig) runUntil(p *Projector, snap *store.Snapshot, sequence uint64) erro
 }
 
 // held reads an app's entry.
-func (r *rig) held(id subjects.AppID) *store.Entry {
+func (r *rig) held(id subjects.AppID) *plan.Entry {
 	r.t.Helper()
 	subject, err := r.bucket.Subject(id)
 	if err != nil {
@@ -322,7 +323,7 @@ func (r *rig) differs(id subjects.AppID) (detail string, differs bool) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := r.bucket.Mismatch(id, last, r.held(id), time.Now())
+	m := plan.Check(&r.bucket.Entries, id, last, r.held(id), time.Now())
 	if m == nil {
 		return "", false
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
@@ -73,8 +74,8 @@ func (p *Publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 			}
 			var ours bool
 			// Behind another bridge's event the stream refuses the append, and readOutcomes reads why.
-			if f.prev, ours = p.queue.noteRead(f.id, f.prev); ours && p.isStored(f) {
-				p.cfg.KeyMissing(f.id)
+			if f.prev, ours = p.queue.noteRead(f.id, f.prev); ours && plan.Follows(f.prev, f.change, true) == plan.FitShown {
+				p.cfg.KeyMissing(f.id) // the bucket should have an entry of the app
 				p.finish(f, f.prev)
 				continue
 			}
@@ -90,20 +91,14 @@ func (p *Publisher) encode(ctx context.Context, taken <-chan *flight, encoded ch
 	}
 }
 
-// isStored reports whether the app's last event, which was just read, shows the state of f. The
-// bucket should have an entry of that app.
-func (p *Publisher) isStored(f *flight) bool {
-	return !f.change.Remove && f.prev.Exists() && f.prev.UID == string(f.change.State.Service.UID) && app.IsPublished(f.change.State, f.prev)
-}
-
 // prepare makes the event of f. It returns false if there is nothing to send: the change is then off
 // the queue, or the app waits.
 func (p *Publisher) prepare(f *flight) bool {
-	if f.change.Remove && !f.prev.Exists() {
+	switch plan.Follows(f.prev, f.change, false) {
+	case plan.FitNothing:
 		p.finish(f, nil)
 		return false
-	}
-	if !f.change.Remove && f.prev.Exists() && f.prev.UID != string(f.change.State.Service.UID) {
+	case plan.FitGap:
 		p.log.Warn("a state of another object follows without a delete; publishing the delete first", zap.Stringer("app", f.id),
 			zap.String("uid", string(f.change.State.Service.UID)), zap.String("after", f.prev.UID))
 		p.queue.precede(f.id, app.MissedDelete())

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -348,16 +349,16 @@ func (q *Queue) close() { q.ready.ShutDown() }
 
 // Pending returns what the queue of a session that has ended holds of the apps that have changes,
 // or a newer record than records. A nil queue holds nothing.
-func (q *Queue) Pending(records map[subjects.AppID]*app.Record) map[subjects.AppID]app.Pending {
+func (q *Queue) Pending(records map[subjects.AppID]*app.Record) map[subjects.AppID]plan.Pending {
 	if q == nil {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	held := map[subjects.AppID]app.Pending{}
+	held := map[subjects.AppID]plan.Pending{}
 	for id, a := range q.apps {
 		if len(a.changes) > 0 || a.record.Previous() > records[id].Previous() {
-			held[id] = app.Pending{Changes: a.changes, Record: a.record, Unread: a.unread, Reached: q.reached}
+			held[id] = plan.Pending{Changes: a.changes, Record: a.record, Unread: a.unread, Reached: q.reached}
 		}
 	}
 	return held

@@ -9,8 +9,6 @@
 //	one subject ──────────────► Reader, LastMessage ────► an app's last event, from the leader
 //	all messages ─────────────► Follow, FollowLast ─────► messages in order, without gaps
 //
-//	event ──► Bucket.Entry ──► the message for the bucket ◄── Bucket.Mismatch compares an entry
-//
 // Single messages, and the ends of a stream, are read from its leader ([LookUp]). A consumer may be placed on a replica that
 // is behind, so what it delivers counts once it has reached the leader's last sequence.
 //

@@ -48,7 +48,7 @@ func TestLoadWhileReplicaCatchesUp(t *testing.T) {
 		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, History: 1, Replicas: 3, Storage: jetstream.FileStorage})
 		return err
 	})
-	b := &Bucket{JS: js, Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, Log: zap.NewNop()}
+	b := &Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON}, JS: js, Log: zap.NewNop()}
 	const keys = 1200
 	e := encodertest.New()
 	write := func(round int) {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -173,3 +174,6 @@ func SizeNeeded(nc *nats.Conn, stream string, limit int64, size int) string {
 	}
 	return fmt.Sprintf("%s is %d bytes, at least %d are needed", setting, is, size+sendRoom)
 }
+
+// EntryOf reads a message of the bucket's stream.
+func EntryOf(m *Message) *plan.Entry { return plan.ReadEntry(m.Header, m.Data, m.Sequence, m.Stored) }

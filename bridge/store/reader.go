@@ -7,13 +7,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/subjects"
 )
 
@@ -53,22 +52,6 @@ func ReadEach[K, V any](ctx context.Context, names iter.Seq[K], read func(contex
 	return g.Wait()
 }
 
-// LastEvent is the end of the stream as far as one app is concerned.
-type LastEvent struct {
-	Record  *app.Record // of the app's last event; nil: there is none
-	Header  nats.Header
-	Stored  time.Time // when the server stored that event
-	Foreign uint64    // sequence of a later message that is no event, 0 if none
-}
-
-// Sequence is that of the app's last event, 0 if there is none.
-func (e *LastEvent) Sequence() uint64 {
-	if e == nil {
-		return 0
-	}
-	return e.Record.Previous()
-}
-
 // Reader reads single events of the stream, from its leader.
 type Reader struct {
 	js       jetstream.JetStream
@@ -83,7 +66,7 @@ func NewReader(js jetstream.JetStream, stream string, s subjects.Subjects) Reade
 
 // LastEvent reads an app's last event, nil if the stream has no message of it. hint is where its
 // last event is supposed to be.
-func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (*LastEvent, error) {
+func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (*plan.Event, error) {
 	filter, err := r.subjects.EventFilter(id)
 	if err != nil {
 		return nil, err
@@ -93,11 +76,11 @@ func (r Reader) LastEvent(ctx context.Context, id subjects.AppID, hint uint64) (
 		return nil, err
 	}
 	if record, err := last.Record(r.subjects); err == nil {
-		return &LastEvent{Record: record, Header: last.Header, Stored: last.Stored}, nil
+		return &plan.Event{Record: record, Header: last.Header, Stored: last.Stored}, nil
 	}
 	// A foreign message is behind it. The stream can only be read forwards: from the hint if that
 	// leads to an event, else from the start.
-	e := &LastEvent{Foreign: last.Sequence}
+	e := &plan.Event{Foreign: last.Sequence}
 	for _, from := range []uint64{hint, 1} {
 		if from == 0 || from >= last.Sequence || e.Record != nil {
 			continue
@@ -168,14 +151,6 @@ func (h PublishedReader) PublishedOf(ctx context.Context, id subjects.AppID) (*a
 		r = &gone
 	}
 	return r, nil
-}
-
-// Published is the record of the event, nil if there is none.
-func (e *LastEvent) Published() *app.Record {
-	if e == nil {
-		return nil
-	}
-	return e.Record
 }
 
 // Claimed is what was published of an app; Wrongly: its entry names another app's event.

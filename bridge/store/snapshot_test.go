@@ -10,6 +10,7 @@ import (
 
 	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/app/encodertest"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/subjects/appv1"
 )
@@ -33,7 +34,7 @@ func TestEntryWithin(t *testing.T) {
 		{"it cannot be made", subjects.ContentTypeJSON, "", 100, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := &Bucket{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, MaxSize: func() int { return test.limit }}
+			b := &Bucket{Entries: app.Entries{Name: subjects.DefaultBucket, ContentType: subjects.ContentTypeJSON, MaxSize: func() int { return test.limit }}}
 			r := &app.Record{Kind: subjects.Updated, Sequence: 5, ContentType: test.eventForm, Truncated: test.eventLacks, App: encodertest.Encoded(fat)}
 			h := nats.Header{subjects.HeaderUID: {"u1"}}
 			if test.eventLacks != "" {
@@ -80,9 +81,9 @@ func TestMarkerRemovedByAnotherClock(t *testing.T) {
 		{2 * time.Second, 500 * time.Millisecond, false},
 		{0, 1000 * time.Hour, false},
 	} {
-		b, now := &Bucket{MarkerMaxAge: test.age}, time.Now()
-		e := &LastEvent{Record: &app.Record{Kind: subjects.Deleted}, Stored: now.Add(-test.stored)}
-		if got := b.KeepsNoMarker(e, now); got != test.want {
+		b, now := &app.Entries{MarkerMaxAge: test.age}, time.Now()
+		e := &plan.Event{Record: &app.Record{Kind: subjects.Deleted}, Stored: now.Add(-test.stored)}
+		if got := plan.KeepsNoMarker(b, e, now); got != test.want {
 			t.Errorf("%+v: got %t", test, got)
 		}
 	}

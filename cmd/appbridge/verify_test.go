@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/appbridge/appbridge/bridge/audit"
-	"github.com/appbridge/appbridge/bridge/store"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/cmd/appbridge/config"
 	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv/configtest"
@@ -298,7 +298,7 @@ func TestVerifyWithServesFile(t *testing.T) {
 
 func TestPrintReport(t *testing.T) {
 	one := &audit.AppName{Project: "vision", Domain: "development", Name: "one"}
-	differs := audit.Difference{App: one, Key: "vision.development.one", Kind: store.MismatchMissingEntry, Side: audit.SideBucket, Detail: "missing <here>", StreamSequence: 17}
+	differs := audit.Difference{App: one, Key: "vision.development.one", Kind: plan.MissingEntry, Side: plan.SideBucket, Detail: "missing <here>", StreamSequence: 17}
 	note := audit.Note{App: one, Key: "vision.development.one", Kind: audit.NoteChanging, Detail: "changing"}
 	failed := errors.New("NATS did not answer")
 	for _, test := range []struct {

@@ -1,23 +1,24 @@
-package app
+package plan
 
 import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/subjects"
 )
 
 // Pending is what a session that has ended has not published of one app.
 type Pending struct {
-	Changes []*Change // oldest first
-	Record  *Record   // what was published before them
-	Unread  bool      // record is not known: the app's last event was to be read from the stream first
-	Reached uint64    // the session had accounted for the stream up to this sequence
+	Changes []*app.Change // oldest first
+	Record  *app.Record   // what was published before them
+	Unread  bool          // record is not known: the app's last event was to be read from the stream first
+	Reached uint64        // the session had accounted for the stream up to this sequence
 }
 
 func (p Pending) hasState() bool {
-	return slices.ContainsFunc(p.Changes, func(c *Change) bool { return !c.Remove })
+	return slices.ContainsFunc(p.Changes, func(c *app.Change) bool { return !c.Remove })
 }
 
 // following returns the changes as they follow r, the app's last event in the stream: those after
@@ -26,7 +27,7 @@ func (p Pending) hasState() bool {
 //
 // now is the app's present state, nil if it is gone; the changes have to end there. lost reports
 // whether the stream has lost a sequence.
-func (p Pending) following(r *Record, now *State, lost func(uint64) bool) (changes []*Change, ok bool) {
+func (p Pending) following(r *app.Record, now *app.State, lost func(uint64) bool) (changes []*app.Change, ok bool) {
 	if len(p.Changes) == 0 || r.IsDamaged() {
 		return nil, false
 	}
@@ -50,7 +51,7 @@ func (p Pending) following(r *Record, now *State, lost func(uint64) bool) (chang
 
 // recordedAt is the index of the change that r records, -1 if that is none or not the only one. It
 // may have been appended by a try whose answer was lost, or by another bridge.
-func (p Pending) recordedAt(r *Record) int {
+func (p Pending) recordedAt(r *app.Record) int {
 	if r == nil || (p.Record != nil && r.Sequence <= p.Record.Sequence) {
 		return -1
 	}
@@ -65,7 +66,7 @@ func (p Pending) recordedAt(r *Record) int {
 			shown = r.Kind == subjects.Deleted && r.UID == uid && r.ResourceVersion == version && r.DeletedVersion == c.DeletedVersion
 			uid, version = "", ""
 		} else {
-			shown = r.Exists() && c.State.recordedBy(r)
+			shown = r.Exists() && c.State.RecordedBy(r)
 			uid, version = string(c.State.Service.UID), c.State.Service.ResourceVersion
 		}
 		if shown && at >= 0 {
@@ -81,26 +82,26 @@ func (p Pending) recordedAt(r *Record) int {
 // rebased returns changes as they follow r, which may be of another object than the one whose
 // removal they begin with: the events in between were lost or removed. The object that r records is
 // deleted first. The removal of an object without an event is dropped.
-func rebased(changes []*Change, r *Record) []*Change {
+func rebased(changes []*app.Change, r *app.Record) []*app.Change {
 	var uid types.UID
 	if r.Exists() {
 		uid = types.UID(r.UID)
 	}
-	var gone []*Change
-	for len(changes) > 0 && changes[0].Remove && changes[0].uid != "" && changes[0].uid != uid {
+	var gone []*app.Change
+	for len(changes) > 0 && changes[0].Remove && changes[0].RemovedUID != "" && changes[0].RemovedUID != uid {
 		changes = changes[1:]
 		if uid != "" {
-			gone, uid = []*Change{MissedDelete()}, ""
+			gone, uid = []*app.Change{app.MissedDelete()}, ""
 		}
 	}
 	if len(changes) > 0 && !changes[0].Remove && uid != "" && changes[0].State.Service.UID != uid {
-		gone = []*Change{MissedDelete()}
+		gone = []*app.Change{app.MissedDelete()}
 	}
 	return append(gone, changes...)
 }
 
 // follows reports whether changes are a history that can come after r and ends with now.
-func follows(changes []*Change, r *Record, now *State) bool {
+func follows(changes []*app.Change, r *app.Record, now *app.State) bool {
 	if len(changes) == 0 {
 		return false // a comparison finds the difference
 	}

@@ -1,4 +1,4 @@
-package app
+package plan
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/appbridge/appbridge/bridge/app"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
 )
@@ -15,16 +16,16 @@ func noneLost(uint64) bool { return false }
 // A new session goes on with what the one before had seen, wherever the
 // stream is by then, and never with what does not follow.
 func TestPendingFollows(t *testing.T) {
-	shows := func(kind subjects.EventKind, uid, version string, sequence uint64) *Record {
-		return &Record{Kind: kind, UID: uid, ResourceVersion: version, Sequence: sequence}
+	shows := func(kind subjects.EventKind, uid, version string, sequence uint64) *app.Record {
+		return &app.Record{Kind: kind, UID: uid, ResourceVersion: version, Sequence: sequence}
 	}
 	created := shows(subjects.Created, "u1", "1", 7)
 	for _, test := range []struct {
 		name    string
-		record  *Record // as the old session knew it
-		changes string  // what waits: versions of uid u1, "-" a removal, "+" in front: of another uid
-		stored  *Record // as the stream has it now
-		want    string  // what remains; "" when a comparison decides
+		record  *app.Record // as the old session knew it
+		changes string      // what waits: versions of uid u1, "-" a removal, "+" in front: of another uid
+		stored  *app.Record // as the stream has it now
+		want    string      // what remains; "" when a comparison decides
 	}{
 		{"nothing was published since", created, "2 3 4", created, "2 3 4"},
 		{"the try under way was stored", created, "2 3 4", shows(subjects.Updated, "u1", "2", 9), "3 4"},
@@ -41,15 +42,15 @@ func TestPendingFollows(t *testing.T) {
 		{"the delete of another object", created, "2 - +5", shows(subjects.Deleted, "u9", "2", 9), ""},
 		{"the stream has forgotten the app", created, "2 3", nil, "2 3"},
 		{"the stream has forgotten a deleted app", created, "- +5", nil, "+5"},
-		{"the entry is damaged", created, "2 3", &Record{Damaged: true}, ""},
+		{"the entry is damaged", created, "2 3", &app.Record{Damaged: true}, ""},
 		{"an older version came back as the newest event", created, "2 3", shows(subjects.Updated, "u1", "9", 8), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := Pending{Record: test.record}
-			var now *State
+			var now *app.State
 			for step := range strings.FieldsSeq(test.changes) {
 				if step == "-" {
-					p.Changes = append(p.Changes, Removal(*orZero(now), Observation{}))
+					p.Changes = append(p.Changes, app.Removal(*orZero(now), app.Observation{}))
 					now = nil
 					continue
 				}
@@ -57,8 +58,8 @@ func TestPendingFollows(t *testing.T) {
 				if rest, ok := strings.CutPrefix(step, "+"); ok {
 					uid, version = "u2", rest
 				}
-				s := State{Service: testService(uid, version, "True")}
-				p.Changes = append(p.Changes, NewUpsert(s, now == nil))
+				s := app.State{Service: testService(uid, version, "True")}
+				p.Changes = append(p.Changes, app.NewUpsert(s, now == nil))
 				now = &s
 			}
 			changes, ok := p.following(test.stored, now, noneLost)
@@ -83,25 +84,25 @@ func TestPendingFollows(t *testing.T) {
 	}
 }
 
-func orZero(s *State) *State {
+func orZero(s *app.State) *app.State {
 	if s != nil {
 		return s
 	}
-	return &State{Service: testService("u1", "1", "True")}
+	return &app.State{Service: testService("u1", "1", "True")}
 }
 
 // A label taken off twice: the record says which of the two it was.
 func TestPendingKnowsWhichDelete(t *testing.T) {
-	one, two := State{Service: testService("u1", "1", "True")}, State{Service: testService("u1", "5", "True")}
+	one, two := app.State{Service: testService("u1", "1", "True")}, app.State{Service: testService("u1", "5", "True")}
 	p := Pending{
-		Record:  &Record{Kind: subjects.Created, UID: "u1", ResourceVersion: "1", Sequence: 7},
-		Changes: []*Change{Removal(one, Observation{DeletedVersion: "3"}), NewUpsert(two, true), Removal(two, Observation{DeletedVersion: "9"})},
+		Record:  &app.Record{Kind: subjects.Created, UID: "u1", ResourceVersion: "1", Sequence: 7},
+		Changes: []*app.Change{app.Removal(one, app.Observation{DeletedVersion: "3"}), app.NewUpsert(two, true), app.Removal(two, app.Observation{DeletedVersion: "9"})},
 	}
-	last := &Record{Kind: subjects.Deleted, UID: "u1", ResourceVersion: "5", DeletedVersion: "9", Sequence: 12}
+	last := &app.Record{Kind: subjects.Deleted, UID: "u1", ResourceVersion: "5", DeletedVersion: "9", Sequence: 12}
 	if changes, ok := p.following(last, nil, noneLost); ok {
 		t.Errorf("all is published, and %d changes would be again", len(changes))
 	}
-	first := &Record{Kind: subjects.Deleted, UID: "u1", ResourceVersion: "1", DeletedVersion: "3", Sequence: 12}
+	first := &app.Record{Kind: subjects.Deleted, UID: "u1", ResourceVersion: "1", DeletedVersion: "3", Sequence: 12}
 	if changes, ok := p.following(first, nil, noneLost); !ok || len(changes) != 2 {
 		t.Errorf("got %d changes, %t, want the last two", len(changes), ok)
 	}
@@ -109,9 +110,9 @@ func TestPendingKnowsWhichDelete(t *testing.T) {
 
 // Changes that do not end with the present are no history of it.
 func TestPendingEndsWithThePresent(t *testing.T) {
-	first, last := State{Service: testService("u1", "1", "True")}, State{Service: testService("u1", "2", "True")}
-	p := Pending{Changes: []*Change{NewUpsert(first, true), NewUpsert(last, false)}}
-	now := State{Service: testService("u1", "3", "True")}
+	first, last := app.State{Service: testService("u1", "1", "True")}, app.State{Service: testService("u1", "2", "True")}
+	p := Pending{Changes: []*app.Change{app.NewUpsert(first, true), app.NewUpsert(last, false)}}
+	now := app.State{Service: testService("u1", "3", "True")}
 	if changes, ok := p.following(nil, &now, noneLost); ok {
 		t.Errorf("%d changes remain that end with another state", len(changes))
 	}
@@ -130,20 +131,20 @@ func TestPendingEndsWithTheCount(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "r", ResourceVersion: version}, Status: kservice.RevisionStatus{ActualReplicas: &count},
 		}
 	}
-	p := Pending{Changes: []*Change{
-		NewUpsert(State{Service: svc, Revision: counting("3", 1)}, true), NewUpsert(State{Service: svc, Revision: counting("4", 2)}, false),
+	p := Pending{Changes: []*app.Change{
+		app.NewUpsert(app.State{Service: svc, Revision: counting("3", 1)}, true), app.NewUpsert(app.State{Service: svc, Revision: counting("4", 2)}, false),
 	}}
 	for _, test := range []struct {
 		name string
-		now  State
+		now  app.State
 		want bool
 	}{
-		{"the same version in another list", State{Service: svc, Revision: counting("4", 2)}, true},
-		{"the Service in another list", State{Service: testService("u1", "2", "True"), Revision: counting("4", 2)}, true},
-		{"a newer version with the same count", State{Service: svc, Revision: counting("5", 2)}, true},
-		{"another count", State{Service: svc, Revision: counting("5", 3)}, false},
-		{"no Revision", State{Service: svc}, false},
-		{"another object", State{Service: testService("u2", "2", "True"), Revision: counting("4", 2)}, false},
+		{"the same version in another list", app.State{Service: svc, Revision: counting("4", 2)}, true},
+		{"the Service in another list", app.State{Service: testService("u1", "2", "True"), Revision: counting("4", 2)}, true},
+		{"a newer version with the same count", app.State{Service: svc, Revision: counting("5", 2)}, true},
+		{"another count", app.State{Service: svc, Revision: counting("5", 3)}, false},
+		{"no Revision", app.State{Service: svc}, false},
+		{"another object", app.State{Service: testService("u2", "2", "True"), Revision: counting("4", 2)}, false},
 	} {
 		if changes, ok := p.following(nil, &test.now, noneLost); ok != test.want || (ok && len(changes) != 2) {
 			t.Errorf("%s: got %d changes, %t, want %t", test.name, len(changes), ok, test.want)
@@ -156,31 +157,31 @@ func TestPendingEndsWithTheCount(t *testing.T) {
 func TestPendingAfterLoss(t *testing.T) {
 	t.Parallel()
 	lost := func(sequence uint64) bool { return sequence >= 5 && sequence <= 9 }
-	of := func(uid, version string) State { return State{Service: testService(uid, version, "True")} }
-	remove := func(s State) *Change { return Removal(s, Observation{}) }
-	survived := func(uid string) *Record { return publishedAt(uid, 3) }
+	of := func(uid, version string) app.State { return app.State{Service: testService(uid, version, "True")} }
+	remove := func(s app.State) *app.Change { return app.Removal(s, app.Observation{}) }
+	survived := func(uid string) *app.Record { return publishedAt(uid, 3) }
 	for _, test := range []struct {
 		name string
-		had  *Record // acknowledged, of the object y, and lost
-		r    *Record
-		wait []*Change
+		had  *app.Record // acknowledged, of the object y, and lost
+		r    *app.Record
+		wait []*app.Change
 		want string
 	}{
-		{"an update of the same object", publishedAt("y", 7), survived("y"), []*Change{NewUpsert(of("y", "8"), false)}, "y/8"},
-		{"the end of the same object", publishedAt("y", 7), survived("y"), []*Change{remove(of("y", "8"))}, "gone"},
-		{"the end of another object", publishedAt("y", 7), survived("x"), []*Change{remove(of("y", "8"))}, "gone?"},
+		{"an update of the same object", publishedAt("y", 7), survived("y"), []*app.Change{app.NewUpsert(of("y", "8"), false)}, "y/8"},
+		{"the end of the same object", publishedAt("y", 7), survived("y"), []*app.Change{remove(of("y", "8"))}, "gone"},
+		{"the end of another object", publishedAt("y", 7), survived("x"), []*app.Change{remove(of("y", "8"))}, "gone?"},
 		{
 			"the end of another object, and a third one", publishedAt("y", 7), survived("x"),
-			[]*Change{remove(of("y", "8")), NewUpsert(of("z", "9"), true)},
+			[]*app.Change{remove(of("y", "8")), app.NewUpsert(of("z", "9"), true)},
 			"gone? z/9",
 		},
-		{"an update of another object", publishedAt("y", 7), survived("x"), []*Change{NewUpsert(of("y", "8"), false)}, "gone? y/8"},
-		{"nothing survived", publishedAt("y", 7), nil, []*Change{remove(of("y", "8")), NewUpsert(of("z", "9"), true)}, "z/9"},
+		{"an update of another object", publishedAt("y", 7), survived("x"), []*app.Change{app.NewUpsert(of("y", "8"), false)}, "gone? y/8"},
+		{"nothing survived", publishedAt("y", 7), nil, []*app.Change{remove(of("y", "8")), app.NewUpsert(of("z", "9"), true)}, "z/9"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := Pending{Record: test.had, Changes: test.wait}
-			var now *State
+			var now *app.State
 			if last := test.wait[len(test.wait)-1]; !last.Remove {
 				now = &last.State
 			}
@@ -209,25 +210,25 @@ func TestPendingAfterLoss(t *testing.T) {
 // The changes of an app that the ended session had evicted follow its delete, and no event that
 // this bridge does not know.
 func TestRemainingOfEvicted(t *testing.T) {
-	gone := func(sequence uint64) *Record {
-		return &Record{Kind: subjects.Deleted, UID: "u1", ResourceVersion: "0", Sequence: sequence}
+	gone := func(sequence uint64) *app.Record {
+		return &app.Record{Kind: subjects.Deleted, UID: "u1", ResourceVersion: "0", Sequence: sequence}
 	}
-	of := func(version string) State { return State{Service: testService("u1", version, "True")} }
+	of := func(version string) app.State { return app.State{Service: testService("u1", version, "True")} }
 	for _, test := range []struct {
 		name   string
-		stored *Record
+		stored *app.Record
 		want   int // changes of the three that remain
 	}{
 		{"its delete", gone(7), 3},
 		{"nothing is left of it", nil, 3},
 		{"a delete that this bridge does not know", gone(11), 0},
-		{"the create was stored", &Record{Kind: subjects.Created, UID: "u1", ResourceVersion: "1", Sequence: 12}, 2},
-		{"another bridge published further", &Record{Kind: subjects.Updated, UID: "u1", ResourceVersion: "9", Sequence: 12}, 0},
-		{"it existed all the time", &Record{Kind: subjects.Updated, UID: "u1", ResourceVersion: "9", Sequence: 4}, 0},
+		{"the create was stored", &app.Record{Kind: subjects.Created, UID: "u1", ResourceVersion: "1", Sequence: 12}, 2},
+		{"another bridge published further", &app.Record{Kind: subjects.Updated, UID: "u1", ResourceVersion: "9", Sequence: 12}, 0},
+		{"it existed all the time", &app.Record{Kind: subjects.Updated, UID: "u1", ResourceVersion: "9", Sequence: 4}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			last := of("3")
-			p := Pending{Unread: true, Reached: 10, Changes: []*Change{NewUpsert(of("1"), true), NewUpsert(of("2"), false), NewUpsert(last, false)}}
+			p := Pending{Unread: true, Reached: 10, Changes: []*app.Change{app.NewUpsert(of("1"), true), app.NewUpsert(of("2"), false), app.NewUpsert(last, false)}}
 			if changes, ok := p.following(test.stored, &last, noneLost); len(changes) != test.want && ok || ok != (test.want > 0) {
 				t.Errorf("%d changes remain, %t, want %d", len(changes), ok, test.want)
 			}
