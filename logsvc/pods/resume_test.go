@@ -233,6 +233,27 @@ func TestResumeRotatedTwice(t *testing.T) {
 	})
 }
 
+// The first line of a log is the rest of one that was delivered: a rotation has cut it.
+func TestResumeRotatedInLine(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		for _, n := range []int{1, 3, 15, 63} {
+			lines := numbers(0, 100)
+			r := start(-1, func(pod *testenv.Pod) { pod.Write(lines...) })
+			r.wait(r.pod, lines...)
+			long := strings.Repeat("x", 20_000)
+			r.pod.WriteRaw([]byte(long))
+			r.rotate()
+			r.pod.WriteRaw([]byte("rest\n"))
+			lines = append(append(lines, long+"rest"), numbers(100, 100+n)...)
+			r.pod.Write(numbers(100, 100+n)...)
+			r.wait(r.pod, lines...)
+			r.interrupt(func() { r.pod.Write("meanwhile") })
+			r.want(append(lines, "meanwhile"))
+		}
+	})
+}
+
 // The last line of a log lies in several records, of which a request for one has a part of the line.
 func TestResumeRotatedLongLastLine(t *testing.T) {
 	t.Parallel()
