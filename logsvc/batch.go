@@ -23,6 +23,7 @@ type batch struct {
 	lines   int
 	live    bool
 	first   time.Time // when the first line came in
+	cut     int64     // how many bytes of the last line are missing, as its end says
 	// reached is the position of the batch's end, and at that of the end of each line. Both are only
 	// there if the request has positions.
 	reached Position
@@ -63,7 +64,7 @@ func (b *batch) reset() {
 // appendLine appends a line to a batch in the form of the request.
 func (r *logRequest) appendLine(b *batch, line Line) {
 	text := line.Text
-	if r.format != subjects.LogFormatRaw {
+	if r.format != subjects.LogFormatRaw && line.Cut == 0 {
 		text = bytes.TrimRight(text, "\r")
 	}
 	if r.timestamps && !r.format.Structured() && !line.Time.IsZero() {
@@ -74,6 +75,7 @@ func (r *logRequest) appendLine(b *batch, line Line) {
 	if line.Cut > 0 {
 		b.text = appendCut(b.text, line.Cut)
 	}
+	b.cut = line.Cut
 	b.text = append(b.text, '\n')
 	b.lines++
 	if r.format.Structured() {
@@ -91,7 +93,7 @@ func appendCut(text []byte, n int64) []byte {
 // halves splits a batch of several lines in two.
 func (b *batch) halves() []*batch {
 	first, second := *b, *b
-	first.lines = b.lines / 2
+	first.lines, first.cut = b.lines/2, 0
 	second.lines -= first.lines
 	end := 0
 	if b.marks != nil {
@@ -112,8 +114,11 @@ func (b *batch) halves() []*batch {
 // cutTo cuts a batch of one line to n bytes of text and a note.
 func (b *batch) cutTo(n int) *batch {
 	text := b.text[:len(b.text)-1]
+	if b.cut > 0 {
+		text = text[:len(text)-len(appendCut(nil, b.cut))]
+	}
 	n = min(n, len(text))
-	short := append(appendCut(bytes.Clone(text[:n]), int64(len(text)-n)), '\n')
+	short := append(appendCut(bytes.Clone(text[:n]), b.cut+int64(len(text)-n)), '\n')
 	c := &batch{replica: b.replica, text: short, lines: 1, live: b.live, first: b.first}
 	if b.marks != nil {
 		c.marks = []mark{{end: len(short), time: b.marks[0].time}}

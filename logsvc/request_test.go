@@ -1,10 +1,13 @@
 package logsvc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -281,6 +284,44 @@ func TestParts(t *testing.T) {
 		if lines != 51 || !strings.Contains(all, " bytes cut]") || !strings.Contains(all, "49") {
 			t.Errorf("%s: %d lines", f, lines)
 		}
+	}
+}
+
+// A line that was cut, and that a message or an answer cuts once more, says how many of all its bytes are missing.
+func TestCutTwice(t *testing.T) {
+	t.Parallel()
+	const all, missing, most = 200_000, 70_000, 8 << 10
+	line := Line{Time: time.Now(), Text: append(bytes.Repeat([]byte("y"), all-missing-1), '\r'), Cut: missing}
+	check := func(what string, body []byte) {
+		t.Helper()
+		found := regexp.MustCompile(`(y+) \[appbridge: (\d+) bytes cut\]`).FindSubmatch(body)
+		if found == nil {
+			t.Fatalf("%s: got %d bytes that end in %q", what, len(body), body[max(0, len(body)-100):])
+		}
+		if n, err := strconv.Atoi(string(found[2])); err != nil || len(found[1])+n != all {
+			t.Errorf("%s: %d bytes are there and %d missing, want %d together", what, len(found[1]), n, all)
+		}
+	}
+	for _, f := range []subjects.LogFormat{subjects.LogFormatText, subjects.LogFormatRaw, subjects.LogFormatJSON, subjects.LogFormatProto} {
+		r := &logRequest{format: f, query: Query{App: checkout}}
+		b := &batch{replica: "a"}
+		r.appendLine(b, Line{Text: []byte("before")})
+		r.appendLine(b, line)
+		bodies, _, err := newEncoder(r, "").parts(b, most)
+		if err != nil || len(bodies) != 2 {
+			t.Fatalf("%s: got %d messages, %v", f, len(bodies), err)
+		}
+		check(string(f), bodies[1])
+
+		c := newCollector(r, nil, &memoryUse{}, most, nil, testMetrics())
+		if err := c.Lines(t.Context(), "a", []Line{line}, false, ""); err != nil {
+			t.Fatal(err)
+		}
+		msg, _, err := c.answer(newEncoder(r, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("get "+string(f), msg.Data)
 	}
 }
 
