@@ -12,8 +12,12 @@ import (
 // endOnly is the number of last lines where only the end of a log is wanted.
 const endOnly = -1
 
-// heldBytes is how much of the last lines is kept until it is known which of them are wanted.
-const heldBytes = 128 << 10
+const (
+	// heldBytes is how much of the last lines is kept until it is known which of them are wanted.
+	heldBytes = 128 << 10
+	// lastRecords is how many records more than lines are read, so that the place before the lines is known.
+	lastRecords = 16
+)
 
 // readFirst reads the lines that exist, as far as the query wants them.
 func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, error) {
@@ -37,10 +41,15 @@ func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, erro
 }
 
 func (t *tailer) readWanted(ctx context.Context, o readOptions, v view) (readResult, error) {
-	switch {
-	case t.q.Tail >= 0:
+	if t.q.Tail >= 0 {
 		return t.readLast(ctx, o, v, t.q.Tail)
-	case !v.filtered():
+	}
+	return t.readEvery(ctx, o, v)
+}
+
+// readEvery reads all lines of a view that begins with the file.
+func (t *tailer) readEvery(ctx context.Context, o readOptions, v view) (readResult, error) {
+	if !v.filtered() {
 		t.cursor.start()
 		return t.readStart(ctx, o)
 	}
@@ -75,7 +84,7 @@ func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, erro
 // n+1 records or more. For a follow a few more lines are read, so that their end can be found again. With
 // endOnly it adds no line for the Sink.
 func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
-	v.tail = n + 1
+	v.tail = n + lastRecords
 	near := t.q.Positions || t.following && n < trailLines
 	if near {
 		v.tail = max(firstView, n+trailLines)
@@ -84,13 +93,28 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 		l := &lastLines{t: t, o: o, v: v, n: n, near: near, begins: v.whole, whole: v.whole}
 		l.with = trail{whole: v.whole, filtered: v.filtered()}
 		l.without = trail{before: 1, filtered: v.filtered()}
+		l.count.trail = trail{before: 2, filtered: v.filtered()}
+		if v.whole || v.tail < 0 {
+			l.count.trail.before = 0
+		}
 		pass, err := t.read(ctx, o, v, func(line logsvc.Line) error { return l.take(ctx, line) })
-		if err == nil {
+		if err == nil && !pass.torn { // else the next request counts the torn line among the last ones
 			err = l.end(ctx)
 		}
 		switch {
 		case errors.Is(err, errHeld):
-			near, v.tail = false, n+1
+			near, v.tail = false, n+lastRecords
+		case errors.Is(err, errCounted):
+			if at, skip := l.count.before(n); at != nil {
+				t.cursor.place, t.cursor.trail, t.cursor.sent = placeTrail, trailAt(*at), skip
+				return t.readBehind(ctx, o, v.tail)
+			}
+			if v.whole || v.tail < 0 {
+				return t.readEvery(ctx, o, v)
+			}
+			if v, err = t.widerLast(ctx, o, v); err != nil {
+				return pass, err
+			}
 		case errors.Is(err, errNarrow):
 			near, v.tail = false, v.tail*widening
 		case errors.As(err, new(kubeletError)) && l.seen == 0 && !v.whole:
@@ -106,11 +130,65 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 	}
 }
 
-// The results of a read whose lines take too much memory, and of a view that holds too few.
+// widerLast returns a larger view for the last lines, which has all of the file if that has no more.
+func (t *tailer) widerLast(ctx context.Context, o readOptions, v view) (view, error) {
+	every := v
+	every.tail, every.whole = -1, !v.filtered()
+	head, err := t.probe(ctx, o, every)
+	if err != nil && !errors.As(err, new(kubeletError)) {
+		return view{}, err
+	}
+	v.tail *= widening
+	first, err := t.probe(ctx, o, v)
+	switch {
+	case errors.As(err, new(kubeletError)):
+		return t.widest(ctx, o, v, err)
+	case err != nil:
+		return view{}, err
+	case v.tail > maxView, sameStart(first, head):
+		return every, nil
+	}
+	return v, nil
+}
+
+// The results of a read whose lines take too much memory, of one that has counted them instead, and of a
+// view that holds too few.
 var (
-	errHeld   = errors.New("the lines take too much memory")
-	errNarrow = errors.New("the view holds too few lines")
+	errHeld    = errors.New("the lines take too much memory")
+	errCounted = errors.New("the lines are counted")
+	errNarrow  = errors.New("the view holds too few lines")
 )
+
+// lineCount counts lines, and keeps some places of which the first is before the last n lines.
+type lineCount struct {
+	lines  int64
+	trail  trail
+	places []countedPlace
+}
+
+type countedPlace struct {
+	lines int64 // up to there
+	at    position
+}
+
+func (c *lineCount) add(m mark, n int64) {
+	c.trail.add(m)
+	c.lines++
+	if last := len(c.places) - 1; c.trail.begun && (last < 0 || c.lines-c.places[last].lines > n/16) {
+		c.places = append(c.places, countedPlace{c.lines, c.trail.position()})
+	}
+	for len(c.places) > 1 && c.places[1].lines <= c.lines-n {
+		c.places = c.places[1:]
+	}
+}
+
+// before returns a place and the number of lines between it and the last n lines, nil if it has none.
+func (c *lineCount) before(n int64) (at *position, skip int) {
+	if len(c.places) == 0 || c.places[0].lines > c.lines-n {
+		return nil, 0
+	}
+	return &c.places[0].at, int(c.lines - n - c.places[0].lines)
+}
 
 // lastLines takes the lines of a view, and adds the last ones for the Sink: those of the query, and for
 // a follow all that were written since it was opened.
@@ -133,6 +211,8 @@ type lastLines struct {
 	whole      bool // no line comes before it: it begins the file, or is the first of a filter
 	wanted     bool // the first line of the response is late enough
 	passed     bool // lines are not held any more
+	counted    bool // lines are only counted: the last n take too much memory
+	count      lineCount
 	// The lines before those that are held. with has the first line of the response, without does not.
 	with, without trail
 }
@@ -151,14 +231,21 @@ func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 		return nil
 	}
 	if !l.passed && l.t.following && l.n != endOnly && l.isNew(line.Time) {
+		if l.counted {
+			return errCounted
+		}
 		if err := l.pass(ctx); err != nil {
 			return err
 		}
 	}
+	if !l.passed && !l.near && l.n > 0 {
+		l.count.add(markOf(line), l.n)
+	}
 	switch {
+	case l.counted:
 	case !l.passed:
 		l.wanted = l.wanted || l.seen == 1
-		return l.hold(ctx, line)
+		return l.hold(line)
 	case l.seen > 1 || l.begins:
 		l.t.cursor.add(line)
 	}
@@ -171,7 +258,7 @@ func (l *lastLines) isNew(at time.Time) bool {
 	return !at.Before(l.t.opened) && !at.After(time.Now())
 }
 
-func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
+func (l *lastLines) hold(line logsvc.Line) error {
 	if l.n <= 0 {
 		l.leave(line)
 		return nil
@@ -187,11 +274,12 @@ func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
 	l.bytes += len(line.Text)
 	switch {
 	case l.bytes <= heldBytes:
-		return nil
 	case l.near:
 		return errHeld
+	default:
+		l.held, l.counted = nil, true
 	}
-	return l.pass(ctx)
+	return nil
 }
 
 // leave adds a line to those that come before the lines that are held.
@@ -280,7 +368,10 @@ func (l *lastLines) learn(ctx context.Context) error {
 
 // end is called at the end of the response.
 func (l *lastLines) end(ctx context.Context) error {
-	if l.passed || l.seen == 0 {
+	switch {
+	case l.counted:
+		return errCounted
+	case l.passed, l.seen == 0:
 		return nil
 	}
 	few := l.seen <= max(l.n, 1)

@@ -18,11 +18,12 @@ const (
 	maxSearches = 5
 )
 
-// readBehind searches the log for the trail, and reads what comes after it.
-func (t *tailer) readBehind(ctx context.Context, o readOptions) (readResult, error) {
+// readBehind searches the log for the trail, and reads what comes after it. records is how many are searched
+// first.
+func (t *tailer) readBehind(ctx context.Context, o readOptions, records int64) (readResult, error) {
 	want := t.cursor.trail.position()
 	for range maxSearches {
-		pass, s, err := t.searchLog(ctx, o, want)
+		pass, s, err := t.searchLog(ctx, o, want, records)
 		if err != nil || s.found {
 			return pass, err
 		}
@@ -76,8 +77,8 @@ func (t *tailer) checkPrevious(ctx context.Context, o readOptions) error {
 }
 
 // searchLog searches ever larger views of a log, up to the whole file, until it finds the position.
-func (t *tailer) searchLog(ctx context.Context, o readOptions, want position) (readResult, *search, error) {
-	v := view{tail: firstView}
+func (t *tailer) searchLog(ctx context.Context, o readOptions, want position, records int64) (readResult, *search, error) {
+	v := view{tail: max(firstView, records)}
 	for {
 		s := newSearch(want, v)
 		s.other = o.stuck

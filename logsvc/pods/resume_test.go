@@ -144,6 +144,48 @@ func TestTailOfSameLines(t *testing.T) {
 	}
 }
 
+// A tail has as many lines as it asks for, however many bytes and records they take.
+func TestTailOfLongLines(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		size, lines int
+		tails       []int64
+	}{{200, 2000, []int64{1000}}, {30_000, 40, []int64{1, 5, 12, 40}}, {100_000, 20, []int64{5, 19, 1000}}} {
+		t.Run(fmt.Sprintf("%d bytes", tt.size), func(t *testing.T) {
+			t.Parallel()
+			eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+				lines := numbers(0, tt.lines)
+				for i := range lines {
+					lines[i] = strings.Repeat("x", tt.size) + lines[i]
+				}
+				for _, tail := range tt.tails {
+					r := start(tail, func(pod *testenv.Pod) { pod.Write(lines...) })
+					r.want(lines[max(0, len(lines)-int(tail)):])
+				}
+			})
+		})
+	}
+}
+
+// The last line of a container that has ended without a line end is one of the last lines.
+func TestTailOfUnfinishedLine(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		lines := append(numbers(0, 5), "panic: out of")
+		for _, tail := range []int64{0, 1, 3, 6, 10} {
+			r := start(tail, func(pod *testenv.Pod) {
+				pod.Write(lines[:5]...)
+				pod.WriteRaw([]byte(lines[5]))
+				check(t, pod.Crash(t.Context()))
+			})
+			soon(t, "it waits", func() error { return r.noted("waiting for it to start again") })
+			check(t, r.pod.Recover(t.Context()))
+			r.pod.Write("again")
+			r.wait(r.pod, append(slices.Clone(lines[max(0, len(lines)-int(tail)):]), "again")...)
+		}
+	})
+}
+
 func TestResumeSameLines(t *testing.T) {
 	t.Parallel()
 	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {

@@ -231,7 +231,7 @@ func (t *tailer) readOn(ctx context.Context, o readOptions) (readResult, error) 
 	case placeStart:
 		return t.readStart(ctx, o)
 	default:
-		return t.readBehind(ctx, o)
+		return t.readBehind(ctx, o, firstView)
 	}
 }
 
