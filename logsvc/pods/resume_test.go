@@ -275,20 +275,20 @@ func TestResumeRotatedTwice(t *testing.T) {
 	})
 }
 
-// The first line of a log is the rest of one that was delivered: a rotation has cut it.
+// The first line of a log is the rest of one that was delivered: a rotation has cut it. CRI-O may give it the
+// time of the lines behind it.
 func TestResumeRotatedInLine(t *testing.T) {
 	t.Parallel()
 	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
-		for _, n := range []int{1, 3, 15, 63} {
+		for _, n := range []int{1, 2, 3, 15, 63} {
 			lines := numbers(0, 100)
 			r := start(-1, func(pod *testenv.Pod) { pod.Write(lines...) })
 			r.wait(r.pod, lines...)
 			long := strings.Repeat("x", 20_000)
 			r.pod.WriteRaw([]byte(long))
 			r.rotate()
-			r.pod.WriteRaw([]byte("rest\n"))
 			lines = append(append(lines, long+"rest"), numbers(100, 100+n)...)
-			r.pod.Write(numbers(100, 100+n)...)
+			r.pod.WriteRaw([]byte(strings.Join(lines[100:], "\n")[len(long):] + "\n"))
 			r.wait(r.pod, lines...)
 			r.interrupt(func() { r.pod.Write("meanwhile") })
 			r.want(append(lines, "meanwhile"))

@@ -9,6 +9,7 @@ import "fmt"
 //     Content alone is not enough: a dump that is written twice at one time occurs twice.
 //   - In the whole file, where a rotation has taken the trail's first lines, those of them that can be
 //     there. The number of lines with the last time decides, else the file must have only one such place.
+//     Its first line may be the rest of one that the rotation has cut, with another time.
 type search struct {
 	want position
 	view view
@@ -86,8 +87,8 @@ func (s *search) match() (match, bool) {
 	case !s.seen.whole:
 		return match{}, false
 	case s.want.begun:
-		// A rotation may have taken the first of the lines with the last time.
-		if !first || s.seen.same > s.want.same {
+		// A rotation may have taken the first of the lines with the last time, or cut the line before them.
+		if !first || s.seen.same > s.want.same+1 {
 			return match{}, false
 		}
 	case s.seen.same < s.want.same:
@@ -99,10 +100,11 @@ func (s *search) match() (match, bool) {
 			break
 		}
 		if s.seen.sum(n) != s.want.sums[i] {
-			if i > 0 && n == s.seen.added && s.seen.whole {
-				break // the first line of a file may be the rest of one that a rotation has cut
+			if i == 0 || n < s.seen.added || !s.seen.whole {
+				return match{}, false
 			}
-			return match{}, false
+			got.exact = false
+			break
 		}
 		got.lines = n
 	}

@@ -237,7 +237,7 @@ func TestSearch(t *testing.T) {
 }
 
 // A search resumes a log that grows, from a position anywhere: with times that repeat and step back,
-// few different texts, and rotations. No line is lost without a note, nor repeated without one.
+// few different texts, and rotations, also within a line. No line is lost without a note, nor repeated without one.
 func TestSearchRandomly(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -258,12 +258,20 @@ func TestSearchRandomly(t *testing.T) {
 		}
 		file := write(1 + random.IntN(900))
 		read := 1 + random.IntN(len(file))
-		tr := trailOf(file[:read]...)
-		file = append(file, write(random.IntN(300))...)
 		taken := 0
 		if random.IntN(3) == 0 {
 			taken = random.IntN(read) // behind it, a line may happen to be like the last one
 		}
+		cut := taken > 0 && taken+1 < read && random.IntN(2) == 0 // the rotation has cut a line
+		if cut {
+			file[taken].Text = []byte("a line")
+		}
+		tr := trailOf(file[:read]...)
+		if cut {
+			file[taken].Text = []byte("the rest")
+			file[taken].Time = file[taken+random.IntN(2)].Time
+		}
+		file = append(file, write(random.IntN(300))...)
 		rest, note := resumed(tr.position(), file[taken:])
 		want := len(file) - read
 		if note == "" && len(rest) != want || len(rest) < want {
