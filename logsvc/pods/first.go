@@ -47,7 +47,15 @@ func (t *tailer) readWanted(ctx context.Context, o readOptions, v view) (readRes
 	return t.readEvery(ctx, o, v)
 }
 
-// readEvery reads all lines of a view that begins with the file.
+// every returns the view with all lines that it does not exclude as too old.
+func (v view) every() view {
+	if !v.whole {
+		v.tail, v.whole = -1, !v.filtered()
+	}
+	return v
+}
+
+// readEvery reads all lines of such a view.
 func (t *tailer) readEvery(ctx context.Context, o readOptions, v view) (readResult, error) {
 	if !v.filtered() {
 		t.cursor.start()
@@ -81,8 +89,9 @@ func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, erro
 
 // readLast reads the last n lines of a view, and puts the cursor at the end of the log. The kubelet
 // counts records, of which a long line has several, and a view may begin inside a line: so n lines need
-// n+1 records or more. For a follow a few more lines are read, so that their end can be found again. With
-// endOnly it adds no line for the Sink.
+// n+1 records or more. For a follow a few more lines are read, so that their end can be found again. Lines that
+// take too much memory are counted, and then read behind a place before them. With endOnly it adds no line for
+// the Sink.
 func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
 	v.tail = n + lastRecords
 	near := t.q.Positions || t.following && n < trailLines
@@ -109,11 +118,16 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 				t.cursor.place, t.cursor.trail, t.cursor.sent = placeTrail, trailAt(*at), skip
 				return t.readBehind(ctx, o, v.tail)
 			}
-			if v.whole || v.tail < 0 {
-				return t.readEvery(ctx, o, v)
-			}
-			if v, err = t.widerLast(ctx, o, v); err != nil {
+			if err := l.learn(ctx); err != nil {
 				return pass, err
+			}
+			switch {
+			case !l.whole && v.tail > 0 && v.tail < maxView:
+				v.tail *= widening
+			case l.count.lines > n:
+				v = v.every()
+			default:
+				return t.readEvery(ctx, o, v.every())
 			}
 		case errors.Is(err, errNarrow):
 			near, v.tail = false, v.tail*widening
@@ -128,27 +142,6 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 			return pass, err
 		}
 	}
-}
-
-// widerLast returns a larger view for the last lines, which has all of the file if that has no more.
-func (t *tailer) widerLast(ctx context.Context, o readOptions, v view) (view, error) {
-	every := v
-	every.tail, every.whole = -1, !v.filtered()
-	head, err := t.probe(ctx, o, every)
-	if err != nil && !errors.As(err, new(kubeletError)) {
-		return view{}, err
-	}
-	v.tail *= widening
-	first, err := t.probe(ctx, o, v)
-	switch {
-	case errors.As(err, new(kubeletError)):
-		return t.widest(ctx, o, v, err)
-	case err != nil:
-		return view{}, err
-	case v.tail > maxView, sameStart(first, head):
-		return every, nil
-	}
-	return v, nil
 }
 
 // The results of a read whose lines take too much memory, of one that has counted them instead, and of a
@@ -231,10 +224,7 @@ func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 		return nil
 	}
 	if !l.passed && l.t.following && l.n != endOnly && l.isNew(line.Time) {
-		if l.counted {
-			return errCounted
-		}
-		if err := l.pass(ctx); err != nil {
+		if err := l.endOld(ctx); err != nil {
 			return err
 		}
 	}
@@ -256,6 +246,23 @@ func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 // time that has not come yet shows that its clock is wrong.
 func (l *lastLines) isNew(at time.Time) bool {
 	return !at.Before(l.t.opened) && !at.After(time.Now())
+}
+
+// endOld is called at the first line that is new: all of those before it are known, unless the log has grown by
+// more than the view.
+func (l *lastLines) endOld(ctx context.Context) error {
+	if l.counted {
+		return errCounted
+	}
+	if l.seen <= l.n+1 && l.v.tail < maxView {
+		if err := l.learn(ctx); err != nil {
+			return err
+		}
+		if !l.whole {
+			return errNarrow
+		}
+	}
+	return l.pass(ctx)
 }
 
 func (l *lastLines) hold(line logsvc.Line) error {

@@ -1,6 +1,7 @@
 package pods_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -165,6 +166,28 @@ func TestTailOfLongLines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A follow begins with the last lines at the request, however many are written until its node answers.
+func TestTailOfBusyLog(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		for _, tail := range []int64{0, 5, 300} {
+			r := start(tail, func(pod *testenv.Pod) {
+				pod.Write(numbers(0, 400)...)
+				pod.Hang(true)
+			})
+			soon(t, "the request waits", func() error {
+				if r.pod.Followers() == 0 {
+					return errors.New("there is none")
+				}
+				return nil
+			})
+			r.pod.Write(numbers(400, 4000)...)
+			r.pod.Hang(false)
+			r.want(numbers(400-int(tail), 4000))
+		}
+	})
 }
 
 // The last line of a container that has ended without a line end is one of the last lines.
