@@ -66,14 +66,25 @@ func (t *tailer) checkPrevious(ctx context.Context, o readOptions) error {
 	if o.previous || o.stuck {
 		return nil
 	}
-	s, _, err := t.find(ctx, readOptions{previous: true}, t.cursor.trail.position())
-	switch {
-	case removed(err):
-		return nil // there is none
-	case err == nil && s.found:
+	found, _, err := t.inPrevious(ctx)
+	if err == nil && found {
 		return errMoved
 	}
 	return err
+}
+
+// inPrevious reports whether the trail is in the log of the previous instance: all of it, or its last lines
+// where a rotation has taken the others.
+func (t *tailer) inPrevious(ctx context.Context) (all, some bool, err error) {
+	s, _, err := t.find(ctx, readOptions{previous: true}, t.cursor.trail.position())
+	switch {
+	case removed(err):
+		return false, false, nil // there is none
+	case err != nil || s.found:
+		return s.found, s.found, err
+	}
+	rule, _ := s.decide()
+	return false, rule != nil, nil
 }
 
 // searchLog searches ever larger views of a log, up to the whole file, until it finds the position.

@@ -541,3 +541,25 @@ func TestSinceByNodeClock(t *testing.T) {
 		})
 	}
 }
+
+// Two instances begin with the same lines at the same time: they start within one second of a clock that has
+// whole seconds.
+func TestRestartSameLines(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.SetClock(func() time.Time { return noon })
+	a := p.newApp("same")
+	pod := a.run("00001")
+	pod.Write("starts", "fails")
+	r := read(t, p.kubernetes(), all(a))
+	lines := []string{"starts", "fails"}
+	r.wait(pod, lines...)
+	for _, last := range []string{"fails", "runs"} {
+		soon(t, "it follows", following(pod))
+		check(t, pod.Restart(t.Context()))
+		pod.Write("starts", last)
+		lines = append(lines, "starts", last)
+		r.wait(pod, lines...)
+	}
+	r.onlyNotes(t, "container app started again")
+}

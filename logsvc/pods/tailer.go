@@ -111,21 +111,28 @@ func (t *tailer) follow(ctx context.Context) error {
 }
 
 func (t *tailer) switchTo(ctx context.Context, state containerState, id string) error {
-	first := t.progress.id == ""
-	t.progress = progress{id: id, before: t.progress.id}
-	if first {
+	if t.progress.id == "" {
+		t.progress = progress{id: id}
 		return nil
 	}
-	t.src.metrics.resumes.WithLabelValues(resumeRestart).Inc()
-	t.caughtUp = false
 	// When a kubelet reports a restart late, lines of this instance were read as lines of the
 	// last one, and must not come twice. A resync finds a restart within reportLag; lines that
 	// seem to be newer come from a clock that was set back.
 	c := t.cursor
 	last := time.Unix(0, c.trail.last)
-	if c.place == placeTrail && id == state.current && !last.Before(state.started) && !last.After(state.started.Add(reportLag)) {
-		c.doubtful = true
-	} else {
+	doubtful := c.place == placeTrail && id == state.current && !last.Before(state.started) && !last.After(state.started.Add(reportLag))
+	if doubtful {
+		// Both may begin with the same lines at the same time.
+		_, old, err := t.inPrevious(ctx)
+		if err != nil {
+			return t.retry(ctx, err)
+		}
+		doubtful = !old
+	}
+	t.progress = progress{id: id, before: t.progress.id}
+	t.src.metrics.resumes.WithLabelValues(resumeRestart).Inc()
+	t.caughtUp = false
+	if c.doubtful = doubtful; !doubtful {
 		c.start()
 	}
 	if err := t.note(ctx, "container "+t.target.container+" started again"); err != nil {
