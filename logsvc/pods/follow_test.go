@@ -352,3 +352,23 @@ func TestKubernetesDeadNode(t *testing.T) {
 }
 
 var errSink = errors.New("the sink has had enough")
+
+// The kubelet has the logs of two instances: what is in others is noted as missing.
+func TestFollowSkipsInstances(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.newApp("skips")
+	pod := a.run("00001")
+	pod.Write("first")
+	r := &resuming{read(t, p.kubernetes(), all(a)), pod}
+	r.wait(pod, "first")
+	soon(t, "it follows", following(pod))
+	r.interrupt(func() {
+		pod.Write("missing")
+		for _, line := range []string{"second", "third"} {
+			check(t, pod.Restart(t.Context()))
+			pod.Write(line)
+		}
+	})
+	r.want([]string{"first", "second", "third"}, "container app started again more than once meanwhile; lines may be missing here", "container app started again")
+}

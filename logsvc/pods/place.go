@@ -79,15 +79,16 @@ func (t *tailer) resume(p logPlace, sent int) {
 	if p.instance == 0 {
 		return // the container had not started
 	}
-	t.progress.id, t.resumed = p.instanceOf(t.target), true
+	state := stateOf(t.target.pod, t.target.pod.UID, t.target.container)
+	id := p.instanceOf(state)
+	t.progress.id, t.progress.number, t.resumed = id, state.numberOf(id), true
 }
 
 // goneInstance stands for the id of an instance whose log is gone.
 const goneInstance = "gone"
 
 // instanceOf returns the id of the place's instance.
-func (p logPlace) instanceOf(target podContainer) string {
-	state := stateOf(target.pod, target.pod.UID, target.container)
+func (p logPlace) instanceOf(state containerState) string {
 	for _, id := range []string{state.current, state.last} {
 		if instanceKey(id) == p.instance {
 			return id
@@ -106,7 +107,8 @@ func (s *appLog) noteMissing(pods []*corev1.Pod) {
 		}
 	}
 	for _, target := range s.targets {
-		if p := s.places[target.pod.Name]; p.instance != 0 && p.instanceOf(target) == goneInstance {
+		state := stateOf(target.pod, target.pod.UID, target.container)
+		if p := s.places[target.pod.Name]; p.instance != 0 && p.instanceOf(state) == goneInstance {
 			note(target.pod.Name, "started again more than once since the interruption; lines may be missing")
 		}
 	}
@@ -117,9 +119,9 @@ func (s *appLog) noteMissing(pods []*corev1.Pod) {
 func (t *tailer) readOld(ctx context.Context, state containerState) error {
 	switch {
 	case t.q.Previous:
-		return t.startAgain(ctx, state.last)
+		return t.startAgain(ctx, state, state.last)
 	case state.last != "" && t.progress.id != state.last:
-		if err := t.startAgain(ctx, state.last); err != nil {
+		if err := t.startAgain(ctx, state, state.last); err != nil {
 			return err
 		}
 	}
@@ -132,14 +134,15 @@ func (t *tailer) readOld(ctx context.Context, state containerState) error {
 			return err
 		}
 	}
-	return t.startAgain(ctx, state.current)
+	return t.startAgain(ctx, state, state.current)
 }
 
 // startAgain puts the cursor before the first line of another instance.
-func (t *tailer) startAgain(ctx context.Context, id string) error {
-	t.progress.id = id
+func (t *tailer) startAgain(ctx context.Context, state containerState, id string) error {
+	skips := t.progress.skips(state, id)
+	t.progress.id, t.progress.number = id, state.numberOf(id)
 	t.cursor.start()
-	return t.note(ctx, "container "+t.target.container+" started again")
+	return t.noteStart(ctx, skips)
 }
 
 // placeNow returns the place behind the last line, for the Sink. It is empty if that is not known, or

@@ -20,6 +20,7 @@ type containerState struct {
 	running bool   // current runs
 	current string // the instance whose log a request returns; empty: none has started
 	last    string // the instance whose log a request for the previous one returns; empty: none
+	number  int32  // how many instances came before current
 	started time.Time
 	ended   *corev1.ContainerStateTerminated // how current ended
 	waiting string                           // the reason why none runs
@@ -31,6 +32,14 @@ func (s containerState) instance(previous bool) string {
 		return s.last
 	}
 	return s.current
+}
+
+// numberOf returns how many instances came before one.
+func (s containerState) numberOf(id string) int32 {
+	if id == s.last && id != s.current {
+		return s.number - 1
+	}
+	return s.number
 }
 
 // stateOf returns the state of a container of the pod with that uid; pod may be nil. While a
@@ -46,6 +55,7 @@ func stateOf(pod *corev1.Pod, uid types.UID, container string) containerState {
 	if status == nil {
 		return s
 	}
+	s.number = status.RestartCount
 	before := status.LastTerminationState.Terminated
 	if before != nil {
 		restarts := status.RestartCount
@@ -157,6 +167,14 @@ type progress struct {
 	id       string // the instance that is read; empty: none yet
 	complete bool   // it has ended and all of its log was read, or the rest is lost
 	before   string // the instance that was read before
+	number   int32  // how many instances came before id
+}
+
+// skips reports whether lines are missing when the instance id is read next: the rest of the one that was
+// read, or all of others. That the query's instance is gone is noted when a log is opened.
+func (p progress) skips(s containerState, id string) bool {
+	unread := !p.complete && p.id != s.current && p.id != s.last
+	return p.id != goneInstance && (unread || s.numberOf(id) > p.number+1)
 }
 
 // next returns what to do in a state of the container; the id is for stepBegin.

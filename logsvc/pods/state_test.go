@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestStateOf(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(pod *corev1.Pod, s *corev1.ContainerStatus)
-		want   containerState // without ended and started
+		want   containerState // without ended, started and number
 	}{
 		{"runs", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.ContainerID = running, "c1" }, containerState{running: true, current: "c1"}},
 		{"runs without an id", func(_ *corev1.Pod, s *corev1.ContainerStatus) { s.State, s.RestartCount = running, 2 }, containerState{
@@ -97,7 +98,7 @@ func TestStateOf(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := stateOf(podOf(tt.change), "uid", "app")
-			got.ended, got.started = nil, time.Time{}
+			got.ended, got.started, got.number = nil, time.Time{}, 0
 			if got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
@@ -146,5 +147,37 @@ func TestNextStep(t *testing.T) {
 				t.Errorf("got %d %q, want %d %q", step, id, tt.step, tt.id)
 			}
 		})
+	}
+}
+
+// An instance whose log nobody can read any more is noticed.
+func TestSkips(t *testing.T) {
+	read := func(id string, number int32) progress { return progress{id: id, number: number, complete: true} }
+	runs := func(restarts int32) containerState {
+		return containerState{running: true, number: restarts, current: fmt.Sprint("c", restarts), last: fmt.Sprint("c", restarts-1)}
+	}
+	waits := func(restarts int32) containerState {
+		return containerState{number: restarts, current: fmt.Sprint("c", restarts), last: fmt.Sprint("c", restarts)}
+	}
+	for _, tt := range []struct {
+		name     string
+		progress progress
+		state    containerState
+		next     string
+		want     bool
+	}{
+		{"the next one runs", read("c1", 1), runs(2), "c2", false},
+		{"the next one has ended", read("c1", 1), waits(2), "c2", false},
+		{"the last of two", read("c1", 1), runs(3), "c2", false},
+		{"the last of three", read("c1", 1), runs(4), "c3", true},
+		{"the second of two has ended", read("c1", 1), waits(3), "c3", true},
+		{"unread", progress{id: "c1", number: 1}, runs(3), "c2", true},
+		{"unread, without restart counts", progress{id: "c1"}, containerState{running: true, current: "c3", last: "c2"}, "c2", true},
+		{"without restart counts", read("c1", 0), containerState{running: true, current: "c3", last: "c2"}, "c2", false},
+		{"noted when the log was opened", progress{id: goneInstance, number: 3}, runs(3), "c2", false},
+	} {
+		if got := tt.progress.skips(tt.state, tt.next); got != tt.want {
+			t.Errorf("%s: got %t", tt.name, got)
+		}
 	}
 }

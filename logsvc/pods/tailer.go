@@ -112,7 +112,7 @@ func (t *tailer) follow(ctx context.Context) error {
 
 func (t *tailer) switchTo(ctx context.Context, state containerState, id string) error {
 	if t.progress.id == "" {
-		t.progress = progress{id: id}
+		t.progress = progress{id: id, number: state.numberOf(id)}
 		return nil
 	}
 	// When a kubelet reports a restart late, lines of this instance were read as lines of the
@@ -129,16 +129,26 @@ func (t *tailer) switchTo(ctx context.Context, state containerState, id string) 
 		}
 		doubtful = !old
 	}
-	t.progress = progress{id: id, before: t.progress.id}
+	skips := t.progress.skips(state, id)
+	t.progress = progress{id: id, before: t.progress.id, number: state.numberOf(id)}
 	t.src.metrics.resumes.WithLabelValues(resumeRestart).Inc()
 	t.caughtUp = false
 	if c.doubtful = doubtful; !doubtful {
 		c.start()
 	}
-	if err := t.note(ctx, "container "+t.target.container+" started again"); err != nil {
+	if err := t.noteStart(ctx, skips); err != nil {
 		return err
 	}
 	return t.reportPlace(ctx)
+}
+
+// noteStart notes that another instance is read. skips: lines are missing before it.
+func (t *tailer) noteStart(ctx context.Context, skips bool) error {
+	text := "container " + t.target.container + " started again"
+	if skips {
+		text += " more than once meanwhile; lines may be missing here"
+	}
+	return t.note(ctx, text)
 }
 
 // readRunning reads the log of a container that runs: what exists, at the pace of the reader, then as it
