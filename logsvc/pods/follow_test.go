@@ -372,3 +372,51 @@ func TestFollowSkipsInstances(t *testing.T) {
 	})
 	r.want([]string{"first", "second", "third"}, "container app started again more than once meanwhile; lines may be missing here", "container app started again")
 }
+
+// A pod that is deleted while its log cannot be read leaves a note, whatever of it was read before.
+func TestPodGoneUnread(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	k := p.kubernetes()
+	hangs := func(pod *testenv.Pod) { pod.Hang(true) }
+	refuses := func(pod *testenv.Pod) { pod.Refuse(http.StatusInternalServerError) }
+	for name, test := range map[string]struct {
+		follow logsvc.Follow
+		hinder func(*testenv.Pod)
+		first  bool // a line is read before that
+	}{
+		"hangs":            {follow: logsvc.FollowRunning, hinder: hangs},
+		"hangs-once":       {follow: logsvc.FollowNever, hinder: hangs},
+		"refuses":          {follow: logsvc.FollowAlways, hinder: refuses},
+		"refuses-once":     {follow: logsvc.FollowNever, hinder: refuses},
+		"refuses-a-follow": {follow: logsvc.FollowRunning, hinder: refuses, first: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := p.newApp(name)
+			pod := a.run("00001")
+			pod.Write("one")
+			if !test.first {
+				test.hinder(pod)
+			}
+			r := read(t, k, logsvc.Query{App: a.id, Tail: -1, Follow: test.follow})
+			if test.first {
+				r.wait(pod, "one")
+				soon(t, "it follows", following(pod))
+				test.hinder(pod)
+			}
+			before := len(pod.Requests())
+			pod.EOF()
+			soon(t, "a request comes", func() error {
+				if len(pod.Requests()) == 0 || test.first && len(pod.Requests()) == before {
+					return fmt.Errorf("none")
+				}
+				return nil
+			})
+			pod.Write("two")
+			check(t, pod.Delete(t.Context()))
+			pod.Hang(false)
+			soon(t, "it is noted", func() error { return r.noted("gone before all of its log was read; the last lines may be missing") })
+			r.cancel()
+		})
+	}
+}

@@ -38,6 +38,7 @@ type tailer struct {
 	reported  string // the place that the Sink has
 	resumed   bool   // progress.id is from the query
 	gone      bool   // the pod is gone
+	unread    bool   // a request has failed since all lines came, or none has come
 	outage    outage
 	pause     *backoff.ExponentialBackOff
 	failure   error // why the log could not be read, at the end of a stream that does not follow
@@ -93,7 +94,9 @@ func (t *tailer) follow(ctx context.Context) error {
 		step, id := t.progress.next(state)
 		switch step {
 		case stepDone:
-			t.gone = state.gone
+			if t.gone = state.gone; state.gone && (t.unread || t.outage.reported) {
+				return t.noteGone(ctx)
+			}
 			return nil
 		case stepWait:
 			err = t.waitStart(ctx, state)
@@ -111,6 +114,7 @@ func (t *tailer) follow(ctx context.Context) error {
 }
 
 func (t *tailer) switchTo(ctx context.Context, state containerState, id string) error {
+	t.unread = true
 	if t.progress.id == "" {
 		t.progress = progress{id: id, number: state.numberOf(id)}
 		return nil
@@ -142,6 +146,11 @@ func (t *tailer) switchTo(ctx context.Context, state containerState, id string) 
 	return t.reportPlace(ctx)
 }
 
+// noteGone notes that the pod is gone before its log was read to the end.
+func (t *tailer) noteGone(ctx context.Context) error {
+	return t.note(ctx, "gone before all of its log was read; the last lines may be missing")
+}
+
 // noteStart notes that another instance is read. skips: lines are missing before it.
 func (t *tailer) noteStart(ctx context.Context, skips bool) error {
 	text := "container " + t.target.container + " started again"
@@ -156,6 +165,7 @@ func (t *tailer) noteStart(ctx context.Context, skips bool) error {
 func (t *tailer) readRunning(ctx context.Context) error {
 	if !t.caughtUp {
 		err := t.readAll(ctx, readOptions{stuck: t.stuck})
+		t.keepUnread(err)
 		t.caughtUp, t.stuck = err == nil, false
 		if err == nil {
 			return t.reportPlace(ctx)
@@ -163,6 +173,7 @@ func (t *tailer) readRunning(ctx context.Context) error {
 		return t.retry(ctx, err)
 	}
 	pass, err := t.readFollow(ctx)
+	t.keepUnread(err)
 	if !pass.opened {
 		return t.retry(ctx, err)
 	}
@@ -188,15 +199,24 @@ func (t *tailer) readRunning(ctx context.Context) error {
 
 func (t *tailer) readEnded(ctx context.Context, previous bool) error {
 	err := t.readAll(ctx, readOptions{previous: previous, ends: true})
+	t.keepUnread(err)
 	if err == nil {
 		t.progress.complete = true
 		return t.reportPlace(ctx)
 	}
 	if t.lost(err) {
-		t.progress.complete = true
+		t.progress.complete, t.unread = true, false
 		return t.noteLost(ctx, err)
 	}
 	return t.retry(ctx, err)
+}
+
+// keepUnread keeps whether lines may be unread after a read. A log that is removed does not show that, nor does
+// a pod: after the end of a follow that is what comes next.
+func (t *tailer) keepUnread(err error) {
+	if !removed(err) && !errors.Is(err, errMoved) {
+		t.unread = err != nil
+	}
 }
 
 // lost reports whether the rest of an instance's log cannot be read any more.
@@ -312,7 +332,7 @@ func (t *tailer) tryReadOnce(ctx context.Context) error {
 	id := state.instance(t.q.Previous)
 	switch {
 	case state.gone:
-		return nil
+		return t.noteGone(ctx)
 	case id == "":
 		text := "container " + t.target.container + " has not started"
 		if state.waiting != "" {
