@@ -204,6 +204,7 @@ type lastLines struct {
 	whole      bool // no line comes before it: it begins the file, or is the first of a filter
 	wanted     bool // the first line of the response is late enough
 	passed     bool // lines are not held any more
+	ended      bool // no line comes any more
 	counted    bool // lines are only counted: the last n take too much memory
 	count      lineCount
 	// The lines before those that are held. with has the first line of the response, without does not.
@@ -340,8 +341,12 @@ func (l *lastLines) learn(ctx context.Context) error {
 	if l.begins || l.seen == 0 {
 		return nil
 	}
-	v := l.v
+	v, head := l.v, l.head
 	v.tail = -1
+	more := head == l.seen && !l.ended // lines with the time of the first one may come
+	if more {
+		head = l.v.tail
+	}
 	var lines int64 // with the time of the first one; a last line without a line end is not among them
 	err := l.t.scan(ctx, readOptions{previous: l.o.previous}, v, func(line logsvc.Line) error {
 		switch m := markOf(line); {
@@ -350,7 +355,7 @@ func (l *lastLines) learn(ctx context.Context) error {
 		case m.at != l.first.at:
 			return errSame
 		}
-		if lines++; lines > l.head {
+		if lines++; lines > head {
 			return errOther
 		}
 		return nil
@@ -365,6 +370,11 @@ func (l *lastLines) learn(ctx context.Context) error {
 	case !errors.As(err, new(kubeletError)):
 		return err
 	}
+	if l.whole && more {
+		if l.whole, err = l.hasHead(ctx, lines); err != nil {
+			return err
+		}
+	}
 	l.with.whole = l.whole && !l.v.filtered()
 	if l.begins && !l.whole {
 		l.with.before = 1
@@ -373,8 +383,30 @@ func (l *lastLines) learn(ctx context.Context) error {
 	return nil
 }
 
+// hasHead reports whether the view has so many lines with the time of the first one.
+func (l *lastLines) hasHead(ctx context.Context, lines int64) (bool, error) {
+	err := l.t.scan(ctx, readOptions{previous: l.o.previous}, l.v, func(line logsvc.Line) error {
+		switch {
+		case markOf(line).at != l.first.at:
+			return errOther
+		case lines <= 1:
+			return errSame
+		}
+		lines--
+		return nil
+	})
+	if errors.Is(err, errOther) || errors.As(err, new(kubeletError)) {
+		err = nil
+	}
+	if errors.Is(err, errSame) {
+		return true, nil
+	}
+	return false, err
+}
+
 // end is called at the end of the response.
 func (l *lastLines) end(ctx context.Context) error {
+	l.ended = true
 	switch {
 	case l.counted:
 		return errCounted
