@@ -23,8 +23,11 @@ const (
 func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, error) {
 	c, v := t.cursor, view{tail: -1, since: t.q.Since, age: t.q.Age, opened: t.opened}
 	pass, err := t.readWanted(ctx, o, v)
-	if err != nil || c.place != placeQuery || !t.following || !v.filtered() {
+	switch {
+	case err != nil || !t.following || !v.filtered():
 		return pass, err
+	case c.place != placeQuery:
+		return pass, t.anchor(ctx, o)
 	}
 	// No line is late enough: a follow begins at the end of the log, unless one comes before that is found.
 	end, err := t.readLast(ctx, o, view{}, endOnly)
@@ -33,11 +36,35 @@ func (t *tailer) readFirst(ctx context.Context, o readOptions) (readResult, erro
 	}
 	last := c.trail
 	c.place = placeQuery
-	if pass, err = t.readWanted(ctx, o, v); err != nil || c.place != placeQuery {
+	switch pass, err = t.readWanted(ctx, o, v); {
+	case err != nil:
 		return pass, err
+	case c.place != placeQuery:
+		return pass, t.anchor(ctx, o)
 	}
 	c.place, c.trail = placeTrail, last
 	return end, nil
+}
+
+// anchor replaces the trail of a filter, which has only lines of the last time, by that of all lines up to there.
+// The place is the last one in the log that matches: what was read ended there just now.
+func (t *tailer) anchor(ctx context.Context, o readOptions) error {
+	c, v := t.cursor, view{tail: firstView}
+	s, found := newSearch(c.trail.position(), v), trail{}
+	err := t.scan(ctx, readOptions{previous: o.previous}, v, func(line logsvc.Line) error {
+		if s.found = false; s.take(markOf(line)) {
+			found = s.seen
+		}
+		return nil
+	})
+	switch {
+	case errors.As(err, new(kubeletError)):
+		return nil
+	case err == nil && found.added > 1:
+		found.keep(found.added - 1) // the first one may be a part of a line
+		c.trail = found
+	}
+	return err
 }
 
 func (t *tailer) readWanted(ctx context.Context, o readOptions, v view) (readResult, error) {

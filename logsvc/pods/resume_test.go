@@ -563,3 +563,73 @@ func TestRestartSameLines(t *testing.T) {
 	}
 	r.onlyNotes(t, "container app started again")
 }
+
+// All lines that are written after a request come, also where the kubelet answers it late and the last lines of
+// the log are fewer.
+func TestTailOfLateKubelet(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		for _, tail := range []int64{0, 3, 1000} {
+			old := slices.Repeat([]string{"old"}, 2000)
+			r := start(tail, func(pod *testenv.Pod) {
+				pod.Write(old...)
+				pod.Hang(true)
+			})
+			soon(t, "a request waits", func() error {
+				if r.pod.Followers() == 0 {
+					return fmt.Errorf("none")
+				}
+				return nil
+			})
+			r.pod.Write(numbers(0, 2000)...)
+			r.pod.Hang(false)
+			r.want(append(slices.Clone(old[:tail]), numbers(0, 2000)...))
+			r.stop()
+		}
+	})
+}
+
+// What a container wrote last is one of the last lines also without a line end.
+func TestTailOfTornLine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for name, form := range map[string]testenv.LogForm{"containerd": testenv.Containerd, "crio": testenv.CRIO} {
+		t.Run(name, func(t *testing.T) {
+			a := p.newApp(name)
+			pod := a.run("00001", func(o *testenv.PodOptions) { o.Log = form })
+			pod.Write("one", "two")
+			pod.WriteRaw([]byte("torn"))
+			check(t, pod.Finish(t.Context(), "Failed"))
+			lines := []string{"one", "two", "torn"}
+			for tail := range len(lines) + 2 {
+				for _, follow := range []logsvc.Follow{logsvc.FollowNever, logsvc.FollowRunning} {
+					r := read(t, p.kubernetes(), logsvc.Query{App: a.id, Tail: int64(tail), Follow: follow})
+					r.end()
+					if got, want := r.of(pod), lines[max(0, len(lines)-tail):]; !slices.Equal(got, want) {
+						t.Errorf("tail %d, follow %d: got %q, want %q", tail, follow, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The clock of a node has whole seconds and steps back: what since leaves of a log is followed from its end, not
+// from an earlier line that is like the last one.
+func TestSinceClockStep(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for _, tail := range []int64{-1, 300} {
+		a := p.newApp(fmt.Sprintf("step%d", tail+1))
+		pod := a.run("00001")
+		lines := append(seconds(pod, 0, 30), seconds(pod, 10, 30)...)[5:]
+		r := &resuming{read(t, p.kubernetes(), logsvc.Query{App: a.id, Tail: tail, Since: noon.Add(5 * time.Second)}), pod}
+		r.wait(pod, lines...)
+		soon(t, "it follows", following(pod))
+		lines = append(lines, seconds(pod, 20, 40)...)
+		r.wait(pod, lines...)
+		r.interrupt(func() { lines = append(lines, seconds(pod, 30, 50)...) })
+		r.want(lines)
+		r.stop()
+	}
+}
