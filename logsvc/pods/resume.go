@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/appbridge/appbridge/logsvc"
 )
@@ -33,6 +34,10 @@ func (t *tailer) readBehind(ctx context.Context, o readOptions, records int64) (
 		rule, note := s.decide()
 		if rule == nil {
 			return t.readNew(ctx, o, note)
+		}
+		if note == "" && want.last%int64(time.Second) == 0 {
+			// The clock may have whole seconds: then other lines can have the time and the text of the last ones.
+			note = "the log was rotated, and its times are whole seconds; lines may be missing here"
 		}
 		again := newSearch(want, s.view)
 		again.other, again.rule, again.note = s.other, rule, note

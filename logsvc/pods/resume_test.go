@@ -633,3 +633,19 @@ func TestSinceClockStep(t *testing.T) {
 		r.stop()
 	}
 }
+
+// The clock of a node has whole seconds and steps back at a rotation: lines that are written again look like
+// those that came before.
+func TestResumeRotatedClockStep(t *testing.T) {
+	t.Parallel()
+	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
+		var lines []string
+		r := start(-1, func(pod *testenv.Pod) { lines = seconds(pod, 0, 50) })
+		r.wait(r.pod, lines...)
+		r.interrupt(func() {
+			r.pod.Rotate()
+			lines = append(lines, seconds(r.pod, 47, 57)[3:]...)
+		})
+		r.want(lines, "the log was rotated, and its times are whole seconds; lines may be missing here")
+	})
+}
