@@ -564,31 +564,6 @@ func TestRestartSameLines(t *testing.T) {
 	r.onlyNotes(t, "container app started again")
 }
 
-// All lines that are written after a request come, also where the kubelet answers it late and the last lines of
-// the log are fewer.
-func TestTailOfLateKubelet(t *testing.T) {
-	t.Parallel()
-	eachForm(t, func(t *testing.T, start func(int64, func(*testenv.Pod)) *resuming) {
-		for _, tail := range []int64{0, 3, 1000} {
-			old := slices.Repeat([]string{"old"}, 2000)
-			r := start(tail, func(pod *testenv.Pod) {
-				pod.Write(old...)
-				pod.Hang(true)
-			})
-			soon(t, "a request waits", func() error {
-				if r.pod.Followers() == 0 {
-					return fmt.Errorf("none")
-				}
-				return nil
-			})
-			r.pod.Write(numbers(0, 2000)...)
-			r.pod.Hang(false)
-			r.want(append(slices.Clone(old[:tail]), numbers(0, 2000)...))
-			r.stop()
-		}
-	})
-}
-
 // What a container wrote last is one of the last lines also without a line end.
 func TestTailOfTornLine(t *testing.T) {
 	t.Parallel()
