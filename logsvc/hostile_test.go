@@ -362,3 +362,35 @@ func TestHostileMemory(t *testing.T) { //nolint:paralleltest // measures the hea
 		t.Errorf("%d requests hold %d MiB, documented are %d", streams, held, documentedMiB)
 	}
 }
+
+// A request whose reply subject is so long that the server would close the connection that answers
+// it has no answer, and takes the connection from nobody.
+func TestLongReply(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, nil)
+	own := dial(t, s.ClientURL())
+	b := serveOn(t, s, own, dial(t, s.ClientURL()), &written{replicas: []string{"a"}, run: forever})
+	other := b.tail("")
+	other.next()
+	for _, reply := range []string{strings.Repeat("a", 4035), strings.Repeat("a", 1100)} {
+		b.publish(b.subject(subjects.LogTail), "_INBOX."+reply, "")
+	}
+	for name, answer := range map[int]string{
+		subjects.MaxKeyBytes - 100:                         "# appbridge: replicas: a\n",
+		subjects.MaxKeyBytes - len(".production.checkout"): "log stream subject: ", // with an id it is too long
+	} {
+		subject, err := b.names.Logs(subjects.LogTail, subjects.AppID{Project: strings.Repeat("p", name), Domain: "production", Name: "checkout"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := b.inbox("_INBOX." + strings.Repeat("a", 1000) + strconv.Itoa(name))
+		b.publish(subject, in.subject, "")
+		if m := in.next(); !strings.HasPrefix(string(m.Data), answer) || m.Header.Get(subjects.HeaderServiceErrorCode) == "500" {
+			t.Errorf("a project of %d bytes: got %q %v", name, m.Data, m.Header)
+		}
+	}
+	testPause(t, 2*time.Second) // it probes for its reader
+	if n := own.Stats().Reconnects; n != 0 || own.LastError() != nil {
+		t.Errorf("the service connected %d times again: %v", n, own.LastError())
+	}
+}

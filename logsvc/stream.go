@@ -120,8 +120,8 @@ func (s *stream) limit() time.Duration {
 func (s *stream) listen(end context.CancelCauseFunc) (unsubscribe func(), err error) {
 	project := s.req.query.App.Project
 	acks, err := s.names.LogsAckFilter(project, s.id)
-	if err != nil {
-		return nil, err
+	if err != nil { // with the id the project is too long
+		return nil, request.Errorf(subjects.CodeInvalidArgument, "%v", err)
 	}
 	s.ack = strings.TrimSuffix(acks, "*")
 	stop, err := s.names.LogsStop(project, s.id)

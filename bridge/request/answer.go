@@ -34,11 +34,16 @@ func Errorf(code subjects.Code, format string, args ...any) *Error {
 // The problems of reply subjects.
 const (
 	NoReply      = "no_reply"      // the request has no reply subject
-	ReplyRefused = "reply_refused" // the reply subject is not an inbox
+	ReplyRefused = "reply_refused" // the reply subject is not an inbox, or too long
 )
 
 // FarPrefix is the prefix of reply subjects of requests from another account.
 const FarPrefix = "_R_."
+
+// maxReplyBytes bounds a reply subject. A NATS server ends the connection of a client whose protocol
+// line is over 4096 bytes (its default max_control_line), and the client does not connect again: that of
+// an answer may have a key of subjects.MaxKeyBytes beside the reply subject.
+const maxReplyBytes = 1 << 10
 
 // CheckReply returns the problem of a reply subject, empty if there is none. A service writes only
 // into inboxes: below inboxPrefix, or of another account.
@@ -46,7 +51,7 @@ func CheckReply(inboxPrefix, reply string) string {
 	switch {
 	case reply == "":
 		return NoReply
-	case strings.ContainsAny(reply, "*>"), !strings.HasPrefix(reply, inboxPrefix+".") && !strings.HasPrefix(reply, FarPrefix):
+	case len(reply) > maxReplyBytes, strings.ContainsAny(reply, "*>"), !strings.HasPrefix(reply, inboxPrefix+".") && !strings.HasPrefix(reply, FarPrefix):
 		return ReplyRefused
 	}
 	return ""

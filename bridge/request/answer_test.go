@@ -51,15 +51,17 @@ func TestPlainText(t *testing.T) {
 func TestCheckReply(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]string{
-		"":                                 request.NoReply,
-		"_INBOX.abc.1":                     "",
-		"_R_.abc":                          "",
-		"_INBOX":                           request.ReplyRefused,
-		"_INBOXES.a":                       request.ReplyRefused,
-		"_INBOX.*":                         request.ReplyRefused,
-		"_INBOX.>":                         request.ReplyRefused,
-		"flyte.apps.events.a.b.c.created":  request.ReplyRefused,
-		"$JS.API.STREAM.DELETE.FLYTE_APPS": request.ReplyRefused,
+		"":                                    request.NoReply,
+		"_INBOX.abc.1":                        "",
+		"_R_.abc":                             "",
+		"_INBOX":                              request.ReplyRefused,
+		"_INBOXES.a":                          request.ReplyRefused,
+		"_INBOX.*":                            request.ReplyRefused,
+		"_INBOX.>":                            request.ReplyRefused,
+		"flyte.apps.events.a.b.c.created":     request.ReplyRefused,
+		"$JS.API.STREAM.DELETE.FLYTE_APPS":    request.ReplyRefused,
+		"_INBOX." + strings.Repeat("a", 1017): "",
+		"_INBOX." + strings.Repeat("a", 1018): request.ReplyRefused,
 	} {
 		if got := request.CheckReply("_INBOX", reply); got != want {
 			t.Errorf("%q: got %q, want %q", reply, got, want)
