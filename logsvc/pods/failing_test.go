@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
+	"github.com/appbridge/appbridge/logsvc/pods"
 )
 
 func TestKubernetesFailingReplica(t *testing.T) {
@@ -77,4 +79,23 @@ func TestKubernetesFailingReplica(t *testing.T) {
 		bad.Hang(false)
 		r.end()
 	})
+}
+
+// A log that is longer than the read rate allows until a query's time is over has its first lines, and
+// the reason is told.
+func TestLateByReadRate(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	k := p.kubernetes(func(c *pods.Config) { c.MaxBytesPerSecond = 64 << 10 })
+	a := p.newApp("slowly")
+	pod := a.run("00001")
+	pod.Write(numbers(0, 20_000)...)
+	q := all(a)
+	q.Follow, q.Until = logsvc.FollowNever, time.Now().Add(2*time.Second)
+	r := read(t, k, q)
+	r.end()
+	check(t, r.noted(pod.Name()+" replica: not all of it could be read: the log service may not read more in time (max-log-rate)"))
+	if len(r.of(pod)) == 0 {
+		t.Error("it has no line")
+	}
 }

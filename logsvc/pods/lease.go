@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -128,17 +129,27 @@ func newThrottle(bytesPerSecond int64) *throttle {
 	return t
 }
 
+// errThrottled: the time of a query is over before it may read on.
+var errThrottled = errors.New("the log service may not read more in time (max-log-rate)")
+
 // wait blocks until a stream of a project that has read so many bytes and lines may read on.
 func (t *throttle) wait(ctx context.Context, project string, bytes, lines int) error {
 	if t.turns == nil {
 		return context.Cause(ctx)
 	}
 	slot, err := t.turns.Acquire(ctx, request.Claim{Project: project, Units: 1})
-	if err != nil {
+	if err == nil {
+		err = t.rate.WaitN(ctx, t.cost(bytes, lines))
+		slot.Release()
+	}
+	if err == nil {
+		return nil
+	}
+	<-ctx.Done() // its deadline may be before the time of the bytes
+	if err := context.Cause(ctx); !errors.Is(err, errLate) {
 		return err
 	}
-	defer slot.Release()
-	return t.rate.WaitN(ctx, t.cost(bytes, lines))
+	return errThrottled
 }
 
 // spend counts what a follow has read, as far as the rate allows, and never waits.

@@ -290,6 +290,9 @@ func (t *tailer) readOnce(ctx context.Context) error {
 			t.failure = nil
 			return nil
 		case ctx.Err() == nil && reading.Err() != nil:
+			if errors.Is(err, errThrottled) {
+				t.failure = err
+			}
 			return t.late(ctx)
 		}
 		if err := t.terminal(ctx, err); err != nil {
