@@ -351,3 +351,47 @@ func TestEarlyWord(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// The answer to an open that falls into an outage of the service's connection comes afterwards.
+func TestOpenInOutage(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, nil)
+	p := proxied(t, s)
+	source := some("a")
+	found, opening := make(chan struct{}), make(chan struct{})
+	source.open = func(ctx context.Context, _ logsvc.Query) error {
+		close(opening)
+		select {
+		case <-found:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	own := dial(t, "nats://"+p.Addr())
+	b := serveOn(t, s, own, dial(t, s.ClientURL()), source)
+	in := b.inbox(b.nc.NewInbox())
+	b.publish(b.subject(subjects.LogOpen), in.subject, "")
+	<-opening
+	if err := p.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the service is cut off", func() error {
+		if own.IsConnected() {
+			return errors.New("it is connected")
+		}
+		return nil
+	})
+	close(found)
+	testPause(t, 200*time.Millisecond)
+	if err := p.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	m := in.next()
+	if got := string(m.Data); !strings.HasPrefix(got, "flyte.apps.logs.out.shop.") {
+		t.Fatalf("got %q %v", got, m.Header)
+	}
+	if msgs, _ := b.inbox(string(m.Data)).all(); text(msgs[1:]) != "one\ntwo\n" {
+		t.Errorf("got %q", text(msgs))
+	}
+}

@@ -194,7 +194,7 @@ func (s *stream) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.nc.PublishMsg(&nats.Msg{Subject: s.req.reply, Data: []byte(target), Header: nats.Header{subjects.HeaderLogStream: {s.id}}})
+	err = s.deliver(ctx, &nats.Msg{Subject: s.req.reply, Data: []byte(target), Header: nats.Header{subjects.HeaderLogStream: {s.id}}})
 	if err != nil {
 		return fmt.Errorf("answer on %s: %w", s.req.reply, err)
 	}
