@@ -186,7 +186,7 @@ func ofKubelet(err error) (code int32, text string, ok bool) {
 func unreadable(err error) string {
 	code, text, ok := ofKubelet(err)
 	if !ok {
-		return request.PlainText(err)
+		return request.OneLine(request.PlainText(err))
 	}
 	answer := fmt.Sprintf("its kubelet answers %d %s", code, http.StatusText(int(code)))
 	if text = request.OneLine(text); text != "" {

@@ -30,12 +30,13 @@ const (
 
 // The errors of a read, other than those of the API server.
 var (
-	errLate   = errors.New("its node did not answer in time")
-	errSilent = errors.New("nothing came for too long")
-	errMoved  = errors.New("the container was started again meanwhile")
-	errStale  = errors.New("the container does not run any more")
-	errBehind = errors.New("the log does not hold the last line where it was expected")
-	errStuck  = errors.New("the follow stands still where the log goes on")
+	errNoAnswer = errors.New("the connection ended without an answer")
+	errLate     = errors.New("its node did not answer in time")
+	errSilent   = errors.New("nothing came for too long")
+	errMoved    = errors.New("the container was started again meanwhile")
+	errStale    = errors.New("the container does not run any more")
+	errBehind   = errors.New("the log does not hold the last line where it was expected")
+	errStuck    = errors.New("the follow stands still where the log goes on")
 )
 
 // sinkError is an error of the Sink, which ends the stream.
@@ -157,6 +158,9 @@ func (t *tailer) open(ctx context.Context, o readOptions, v view) *response {
 	return openResponse(ctx, func(ctx context.Context) (io.ReadCloser, error) {
 		// The caller retries.
 		body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(ctx)
+		if errors.Is(err, io.EOF) { // which is not the end of the log
+			err = errNoAnswer
+		}
 		if err != nil {
 			return nil, openError{fmt.Errorf("open the log: %w", err)}
 		}
@@ -254,8 +258,10 @@ func (t *tailer) forward(ctx context.Context, r *response, o readOptions, pass *
 		return err
 	}
 	if lines > 0 {
-		t.outage.end()
 		t.silent = 0
+	}
+	if lines > 0 && o.follow {
+		t.outage.end()
 	}
 	if err := t.flush(ctx, o, pass); err != nil {
 		return err
@@ -273,6 +279,8 @@ func (t *tailer) flush(ctx context.Context, o readOptions, pass *readResult) err
 	if len(c.lines) == 0 {
 		return nil
 	}
+	// Without lines for the Sink a log may break off at the same place again and again.
+	t.outage.end()
 	pass.lines += len(c.lines)
 	lines := c.lines
 	c.lines = c.lines[:0]
@@ -291,6 +299,9 @@ func (t *tailer) flush(ctx context.Context, o readOptions, pass *readResult) err
 func (t *tailer) finish(ctx context.Context, r *response, o readOptions, pass *readResult, take func(logsvc.Line) error) error {
 	c := t.cursor
 	line, found, err := r.rest()
+	if err == nil && r.untimed != "" && r.lines == 0 {
+		err = t.checkText(ctx, r, o)
+	}
 	if err != nil {
 		return err
 	}
@@ -309,6 +320,16 @@ func (t *tailer) finish(ctx context.Context, r *response, o readOptions, pass *r
 		return err
 	}
 	return t.flush(ctx, o, pass)
+}
+
+// checkText is called for a response without a line that has a time. Where the log has one, it is the rest
+// of a line, else the text of a kubelet.
+func (t *tailer) checkText(ctx context.Context, r *response, o readOptions) error {
+	_, err := t.probe(ctx, o, wholeFile)
+	if errors.As(err, new(kubeletError)) {
+		return kubeletError{r.untimed}
+	}
+	return err
 }
 
 // checkInstance checks that the open log is that of the right instance: a request names only the

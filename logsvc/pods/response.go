@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +17,7 @@ const (
 	// accept at most.
 	maxLineBytes = 128 << 10
 	readBytes    = 32 << 10 // the size of a read buffer; a response has two
+	untimedBytes = 1 << 10  // how much of a line without a time is kept
 )
 
 // errQuiet is the result of a wait for bytes that do not come.
@@ -35,6 +37,8 @@ type response struct {
 	free    chan []byte // buffers to read into
 	data    []byte      // of the last event
 	bytes   int64
+	lines   int64  // with a time
+	untimed string // the beginning of the first line without one
 	opened  bool
 	timer   *time.Timer
 }
@@ -111,11 +115,15 @@ func (r *response) next(ctx context.Context, wait time.Duration, other <-chan st
 func (r *response) each(take func(logsvc.Line) error) (lines int, err error) {
 	r.scanner.Feed(r.data)
 	for r.scanner.Next() {
-		if line, ok := r.line(); ok {
-			lines++
-			if err := take(line); err != nil {
-				return lines, err
-			}
+		line, ok := r.line()
+		if !ok {
+			r.untimed = cmp.Or(r.untimed, string(line.Text[:min(len(line.Text), untimedBytes)]))
+			continue
+		}
+		lines++
+		r.lines++
+		if err := take(line); err != nil {
+			return lines, err
 		}
 	}
 	return lines, nil
