@@ -395,3 +395,24 @@ func TestOpenInOutage(t *testing.T) {
 		t.Errorf("got %q", text(msgs))
 	}
 }
+
+// A stream to an inbox into which the service may not publish gives its slot back.
+func TestDeniedInbox(t *testing.T) {
+	t.Parallel()
+	users := []*server.User{
+		{Username: "service", Password: "s", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"_INBOX.denied.>"}}}},
+		{Username: "reader", Password: "r"},
+	}
+	s := suite.NATS(t, &server.Options{Users: users})
+	source := &written{replicas: []string{"a"}, run: forever}
+	b := serveOn(t, s, dial(t, s.ClientURL(), nats.UserInfo("service", "s")), dial(t, s.ClientURL(), nats.UserInfo("reader", "r")), source)
+	b.publish(b.subject(subjects.LogTail), "_INBOX.denied.1", "")
+	b.publish(b.subject(subjects.LogTail), "_INBOX.denied.2", `{"window": 4}`)
+	b.eventually("the streams are open", func() error {
+		if n := source.opened.Load(); n != 2 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	b.idle(source)
+}

@@ -3,8 +3,10 @@ package logsvc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -234,7 +236,7 @@ func (s *stream) monitor(ctx context.Context, end context.CancelCauseFunc) {
 			patience = goneAfterReconnect
 		}
 		switch {
-		case missing > patience:
+		case missing > patience, s.denied():
 			end(errGone)
 			return
 		case min(silent, s.window.waiting(now)) > stalledAfter:
@@ -247,6 +249,13 @@ func (s *stream) monitor(ctx context.Context, end context.CancelCauseFunc) {
 			s.sendAgain(now)
 		}
 	}
+}
+
+// denied reports whether the service may not publish to the reader: then the server reports nothing else.
+// The connection knows its last error alone, and each probe of an idle stream has another one.
+func (s *stream) denied() bool {
+	err := s.nc.LastError()
+	return errors.Is(err, nats.ErrPermissionViolation) && strings.HasSuffix(err.Error(), "Publish to "+strconv.Quote(s.target))
 }
 
 // probe makes the server report whether there is a subscriber, without a message to it. After an
