@@ -111,10 +111,15 @@ func ownedBy(svc *kservice.Service, id subjects.AppID) bool {
 	return err == nil && owner == id
 }
 
-// call makes a request for a project, other than one for a log, when the limit allows it. The
-// caller reports the error; client-go would log some on its own.
+// bounded returns the context of a request that has its answer at once. The caller reports the error;
+// client-go would log some on its own.
+func (src *Source) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(klog.NewContext(ctx, logr.Discard()), src.timing.answer)
+}
+
+// call makes a request for a project, other than one for a log, when the limit allows it.
 func (src *Source) call(ctx context.Context, project string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), src.timing.answer)
+	ctx, cancel := src.bounded(ctx)
 	defer cancel()
 	slot, err := src.calls.Acquire(ctx, request.Claim{Project: project, Units: 1})
 	if err != nil {

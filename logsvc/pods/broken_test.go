@@ -2,6 +2,7 @@ package pods_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,11 +10,13 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/testdata/testenv"
@@ -21,6 +24,19 @@ import (
 
 // answering returns a Source whose requests for the logs of a pod have answers of the test.
 func (p *place) answering(pod *testenv.Pod, answer func(http.ResponseWriter)) *pods.Source {
+	p.t.Helper()
+	return p.through(func(w http.ResponseWriter, r *http.Request) bool {
+		of := strings.HasSuffix(r.URL.Path, "/pods/"+pod.Name()+"/log")
+		if of {
+			answer(w)
+		}
+		return of
+	})
+}
+
+// through returns a Source whose requests are answered by the API server, but for those that the test
+// answers.
+func (p *place) through(answer func(http.ResponseWriter, *http.Request) bool) *pods.Source {
 	p.t.Helper()
 	api, err := url.Parse(p.Config.Host)
 	if err != nil {
@@ -32,11 +48,9 @@ func (p *place) answering(pod *testenv.Pod, answer func(http.ResponseWriter)) *p
 	}
 	proxy.FlushInterval = -1
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/pods/"+pod.Name()+"/log") {
-			answer(w)
-			return
+		if !answer(w, r) {
+			proxy.ServeHTTP(w, r)
 		}
-		proxy.ServeHTTP(w, r)
 	}))
 	p.t.Cleanup(server.Close)
 	return p.kubernetes(func(c *pods.Config) { c.REST = &rest.Config{Host: server.URL} })
@@ -87,4 +101,48 @@ func TestBrokenAnswers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A node that hangs once its logs are followed does not hold up requests for other logs.
+func TestNodeHangsInFollow(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.newApp("hanging")
+	b := p.create(testenv.App{Project: "other", Domain: "production", Name: "fine"})
+	b.run("00001").Write("fine")
+	const replicas = 10
+	for range replicas {
+		a.run("00001")
+	}
+	var hang atomic.Int64
+	k := p.through(func(w http.ResponseWriter, r *http.Request) bool {
+		switch query := r.URL.Query(); {
+		case !strings.Contains(r.URL.Path, "/pods/"+a.service):
+			return false
+		case query.Get("follow") == "true":
+			_ = http.NewResponseController(w).Flush()
+		case query.Get("limitBytes") == "":
+			return false
+		default:
+			hang.Add(1)
+		}
+		<-r.Context().Done()
+		return true
+	})
+	q := all(a)
+	q.Follow = logsvc.FollowAlways
+	read(t, k, q)
+	soon(t, "it looks for the end of each log", func() error {
+		if n := hang.Load(); n < replicas {
+			return fmt.Errorf("%d requests hang", n)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), request.AnswerTime)
+	defer cancel()
+	stream, err := k.Open(ctx, all(b))
+	if err != nil {
+		t.Fatalf("the other app: %v", err)
+	}
+	stream.Close()
 }

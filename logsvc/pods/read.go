@@ -349,10 +349,10 @@ func (t *tailer) checkInstance(ctx context.Context, o readOptions) error {
 func (t *tailer) probe(ctx context.Context, o readOptions, v view) (text []byte, err error) {
 	opts, most := v.options(t.target.container, readOptions{previous: o.previous}), int64(probeBytes)
 	opts.LimitBytes = &most
-	err = t.src.call(ctx, t.q.App.Project, func(ctx context.Context) (err error) {
-		text, err = t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).DoRaw(ctx)
-		return err
-	})
+	// Its node may hang: it takes no place from the requests that the API server answers itself.
+	ctx, cancel := t.src.bounded(ctx)
+	defer cancel()
+	text, err = t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).DoRaw(ctx)
 	if err != nil {
 		return nil, openError{fmt.Errorf("open the log: %w", err)}
 	}
