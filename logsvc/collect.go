@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	maxNotes = 20 // how many notes an answer has at most
+	maxNotes = 20  // how many notes are kept for an answer at most
+	noteText = 960 // how many bytes of notes an answer has, but for the number of those that are missing
 	// keptBytes is how much memory the lines of an answer may take, including lineOverhead for
 	// each line.
 	keptBytes    = 4 << 20
@@ -43,6 +44,7 @@ type collector struct {
 	lines    int // of all replicas
 	dropped  int
 	notes    []collectedNote
+	more     int // notes that are not kept
 	scratch  batch
 }
 
@@ -157,6 +159,8 @@ func (c *collector) Note(ctx context.Context, _ subjects.LogNote, replicas []str
 		c.notes[i].replicas = append(c.notes[i].replicas, replicas...)
 	} else if len(c.notes) < maxNotes {
 		c.notes = append(c.notes, collectedNote{text: text, replicas: slices.Clone(replicas)})
+	} else {
+		c.more++
 	}
 	return context.Cause(ctx)
 }
@@ -200,11 +204,7 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int64, error) {
 	slices.SortStableFunc(all, func(a, b keptLine) int { return a.order.Compare(b.order) })
 	names, _ := e.fitting(c.replicas, c.most/4)
 	list := strings.Join(names, ",")
-	texts := make([]string, len(c.notes))
-	for i, n := range c.notes {
-		texts[i] = n.String()
-	}
-	notes := request.OneLine(strings.Join(texts, "; "))
+	notes := c.noted()
 	most := c.most - payloadMargin - len(list) - 2*len(notes)
 	// A line takes more than its text: a binary search finds how many fit.
 	var body []byte
@@ -224,6 +224,28 @@ func (c *collector) answer(e *encoder) (*nats.Msg, int64, error) {
 		return nil, 0, request.Errorf(subjects.CodeInternal, "max-reply, or max_payload of the NATS server, lets %d bytes through, which hold no line", c.most)
 	}
 	return c.message(e, body, list, notes, fit, c.dropped+len(all)-fit), int64(fit), nil
+}
+
+// noted is the notes on one line, as many as fit, and how many are missing.
+func (c *collector) noted() string {
+	var texts []string
+	bytes, more := 0, c.more
+	for _, n := range c.notes {
+		text := request.OneLine(n.String())
+		if len(texts) == 0 && len(text) > noteText {
+			text = strings.ToValidUTF8(text[:noteText], "") + "…"
+		}
+		if bytes += len(text) + len("; "); len(texts) > 0 && bytes > noteText {
+			bytes = noteText // those that follow are missing, too
+			more++
+			continue
+		}
+		texts = append(texts, text)
+	}
+	if more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more notes do not fit here", more))
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (c *collector) message(e *encoder, body []byte, replicas, notes string, lines, dropped int) *nats.Msg {

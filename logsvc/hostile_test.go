@@ -394,3 +394,31 @@ func TestLongReply(t *testing.T) {
 		t.Errorf("the service connected %d times again: %v", n, own.LastError())
 	}
 }
+
+// An answer names as many replicas that cannot be read as fit, and says how many notes do not.
+func TestManyNotes(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 15, 30} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			source := &written{run: func(ctx context.Context, _ logsvc.Query, out logsvc.Sink) error {
+				for i := range n {
+					text := fmt.Sprintf("cannot be read: its kubelet answers: unable to retrieve container logs for containerd://%064d", i)
+					if err := out.Note(ctx, subjects.LogNoteReplica, []string{fmt.Sprintf("checkout-%02d", i)}, text); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}
+			b := newBench(t, source)
+			msg := b.requestFor(subjects.LogGet, "shop", "").next()
+			named, more := strings.Count(string(msg.Data), "replica checkout-"), 0
+			if _, last, cut := strings.Cut(string(msg.Data), "; "+strconv.Itoa(n-named)+" more notes do not fit here"); cut && last == "\n" {
+				more = n - named
+			}
+			if named < 3 || named+more != n || len(msg.Header.Get(subjects.HeaderLogNote)) > 1<<10 {
+				t.Errorf("%d replicas are named, %d counted: %q", named, more, msg.Data)
+			}
+		})
+	}
+}
