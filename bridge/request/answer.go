@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -116,6 +117,10 @@ func PlainText(err error) string {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		err = errors.New("lookup: " + lookup.Err)
 	}
-	isAddress := func(word string) bool { return strings.Contains(word, "://") }
+	isAddress := func(word string) bool {
+		local, _, _ := strings.Cut(word, "->")
+		_, notPort := netip.ParseAddrPort(strings.TrimRight(local, ":,"))
+		return notPort == nil || strings.Contains(word, "://")
+	}
 	return strings.Join(slices.DeleteFunc(strings.Fields(err.Error()), isAddress), " ")
 }

@@ -33,6 +33,8 @@ func TestPlainText(t *testing.T) {
 	}{
 		{"plain", errors.New("no such\nthing"), "no such thing"},
 		{"with an address", errors.New("cannot reach https://10.0.0.1:6443/api now"), "cannot reach now"},
+		{"of another's connection", errors.New("Internal error: dial tcp 10.0.0.1:10250: connection refused"), "Internal error: dial tcp connection refused"},
+		{"of a connection that breaks", errors.New("read tcp [::1]:4312->[::1]:10250: reset by peer"), "read tcp reset by peer"},
 		{"of a request", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection refused")}, "connection refused"},
 		{"of a connection", fmt.Errorf("ask: %w", &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, Err: errors.New("connection refused")}), "connection refused"},
 		{"of a name", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "api.example.com", Server: "10.0.0.1:53"}}, "lookup: no such host"},

@@ -10,6 +10,7 @@ import (
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/pods"
+	"github.com/appbridge/appbridge/testdata/testenv"
 )
 
 func TestKubernetesFailingReplica(t *testing.T) {
@@ -97,5 +98,29 @@ func TestLateByReadRate(t *testing.T) {
 	check(t, r.noted(pod.Name()+" replica: not all of it could be read: the log service may not read more in time (max-log-rate)"))
 	if len(r.of(pod)) == 0 {
 		t.Error("it has no line")
+	}
+}
+
+// Replicas on nodes that refuse connections have one cause, without the addresses of the nodes.
+func TestNodesRefuseConnections(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.newApp("refused")
+	var pods []*testenv.Pod
+	for i := range 2 {
+		node := p.node(fmt.Sprintf("%s-%d", p.namespace, i))
+		pods = append(pods, a.runOn(node, "00001"))
+		if err := node.RefuseConnections(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := all(a)
+	q.Follow, q.Until = logsvc.FollowNever, time.Now().Add(2*time.Second)
+	r := read(t, p.kubernetes(), q)
+	if err := r.ended(); err == nil {
+		t.Error("there is no error")
+	}
+	for _, pod := range pods {
+		check(t, r.noted(pod.Name()+" replica: cannot be read: open the log: Get dial tcp connect: connection refused"))
 	}
 }
