@@ -416,3 +416,29 @@ func TestDeniedInbox(t *testing.T) {
 	})
 	b.idle(source)
 }
+
+// A request that is refused while the connection for answers is lost has its refusal at once.
+func TestRefusedInOutage(t *testing.T) {
+	t.Parallel()
+	s := suite.NATS(t, nil)
+	p := proxied(t, s)
+	own := dial(t, "nats://"+p.Addr())
+	source := &written{replicas: []string{"a"}, run: forever}
+	b := serveOnTwo(t, s, dial(t, s.ClientURL()), own, dial(t, s.ClientURL()), source, func(c *logsvc.Config) { c.MaxStreams = 1 })
+	b.tail("").next()
+	if err := p.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the service is cut off", func() error {
+		if own.IsConnected() {
+			return errors.New("it is connected")
+		}
+		return nil
+	})
+	if m := b.tail("").next(); m.Header.Get(subjects.HeaderServiceErrorCode) != "429" {
+		t.Errorf("got %q %v", m.Data, m.Header)
+	}
+	if err := p.Heal(); err != nil {
+		t.Fatal(err)
+	}
+}

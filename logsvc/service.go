@@ -246,7 +246,11 @@ func (s *Service) refuse(op subjects.LogOp, r *request.Request, err error) {
 		end = endOption(r.Body)
 	}
 	for _, msg := range (ending{target: r.Reply}).messages(failure, end) {
-		if err := s.nc.PublishMsg(msg); err != nil {
+		err := s.nc.PublishMsg(msg)
+		if err != nil { // nc is lost, and a refusal cannot wait for it
+			err = s.requests.PublishMsg(msg)
+		}
+		if err != nil {
 			s.log.Warn("cannot answer a log request", zap.String("subject", r.Subject), zap.Error(err))
 		}
 	}

@@ -102,6 +102,12 @@ func newBench(t *testing.T, source logsvc.LogStreamer, change ...func(*logsvc.Co
 // serveOn runs a service on one connection; the reader has another.
 func serveOn(t *testing.T, s *server.Server, own, reader *nats.Conn, source logsvc.LogStreamer, change ...func(*logsvc.Config)) *bench {
 	t.Helper()
+	return serveOnTwo(t, s, own, own, reader, source, change...)
+}
+
+// serveOnTwo runs a service that receives requests on another connection.
+func serveOnTwo(t *testing.T, s *server.Server, requests, own, reader *nats.Conn, source logsvc.LogStreamer, change ...func(*logsvc.Config)) *bench {
+	t.Helper()
 	cfg := logsvc.Config{Prefix: subjects.DefaultPrefix, MaxStreams: 100, InboxPrefix: "_INBOX", Version: "1.2.3"}
 	for _, c := range change {
 		c(&cfg)
@@ -111,7 +117,7 @@ func serveOn(t *testing.T, s *server.Server, own, reader *nats.Conn, source logs
 		t.Fatal(err)
 	}
 	b := &bench{t: t, server: s, nc: reader, names: names, metrics: prometheus.NewRegistry()}
-	service, err := logsvc.New(cfg, source, own, own, zaptest.NewLogger(t), b.metrics)
+	service, err := logsvc.New(cfg, source, requests, own, zaptest.NewLogger(t), b.metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
