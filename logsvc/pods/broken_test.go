@@ -20,6 +20,7 @@ import (
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/logsvc/pods"
 	"github.com/appbridge/appbridge/testdata/testenv"
+	"github.com/appbridge/appbridge/testdata/testenv/suite"
 )
 
 // answering returns a Source whose requests for the logs of a pod have answers of the test.
@@ -145,4 +146,47 @@ func TestNodeHangsInFollow(t *testing.T) {
 		t.Fatalf("the other app: %v", err)
 	}
 	stream.Close()
+}
+
+// A kubelet that sends more than it was asked for takes no memory with it.
+func TestKubeletIgnoresLimit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.newApp("endless")
+	a.run("00001")
+	const most = 256 << 20
+	line := []byte(time.Now().UTC().Format(time.RFC3339Nano) + strings.Repeat(" ", 32<<10) + "\n")
+	sent := make(chan int, 100)
+	k := p.through(func(w http.ResponseWriter, r *http.Request) bool {
+		switch query := r.URL.Query(); {
+		case !strings.Contains(r.URL.Path, "/pods/"+a.service):
+			return false
+		case query.Get("follow") == "true":
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return true
+		case query.Get("limitBytes") == "":
+			return false
+		}
+		total := 0
+		for total < most {
+			n, err := w.Write(line)
+			if total += n; err != nil {
+				break
+			}
+		}
+		sent <- total
+		return true
+	})
+	q := all(a)
+	q.Follow = logsvc.FollowAlways
+	read(t, k, q)
+	select {
+	case n := <-sent:
+		if n >= most {
+			t.Errorf("%d MiB were read", n>>20)
+		}
+	case <-time.After(suite.Patience):
+		t.Error("the end of the log is not looked for")
+	}
 }

@@ -155,17 +155,19 @@ func (c *cursor) add(line logsvc.Line) {
 // open requests a log.
 func (t *tailer) open(ctx context.Context, o readOptions, v view) *response {
 	opts := v.options(t.target.container, o)
-	return openResponse(ctx, func(ctx context.Context) (io.ReadCloser, error) {
-		// The caller retries.
-		body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(ctx)
-		if errors.Is(err, io.EOF) { // which is not the end of the log
-			err = errNoAnswer
-		}
-		if err != nil {
-			return nil, openError{fmt.Errorf("open the log: %w", err)}
-		}
-		return body, nil
-	})
+	return openResponse(ctx, func(ctx context.Context) (io.ReadCloser, error) { return t.stream(ctx, opts) })
+}
+
+func (t *tailer) stream(ctx context.Context, opts *corev1.PodLogOptions) (io.ReadCloser, error) {
+	// The caller retries.
+	body, err := t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).Stream(ctx)
+	if errors.Is(err, io.EOF) { // which is not the end of the log
+		err = errNoAnswer
+	}
+	if err != nil {
+		return nil, openError{fmt.Errorf("open the log: %w", err)}
+	}
+	return body, nil
 }
 
 // read requests a log that is not followed, and has take add its lines for the Sink. It returns nil at
@@ -352,8 +354,13 @@ func (t *tailer) probe(ctx context.Context, o readOptions, v view) (text []byte,
 	// Its node may hang: it takes no place from the requests that the API server answers itself.
 	ctx, cancel := t.src.bounded(ctx)
 	defer cancel()
-	text, err = t.src.logs.Pods(t.target.pod.Namespace).GetLogs(t.target.pod.Name, opts).MaxRetries(0).DoRaw(ctx)
+	body, err := t.stream(ctx, opts)
 	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	// Not every kubelet knows the limit. To its end, so that the connection is used again.
+	if text, err = io.ReadAll(io.LimitReader(body, most+1)); err != nil {
 		return nil, openError{fmt.Errorf("open the log: %w", err)}
 	}
 	if len(text) > 0 && timeOf(text).IsZero() && !partOfTime(text) {
