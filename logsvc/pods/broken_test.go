@@ -190,3 +190,32 @@ func TestKubeletIgnoresLimit(t *testing.T) {
 		t.Error("the end of the log is not looked for")
 	}
 }
+
+// A follow that cannot look for new replicas any more says so, and reads them once it can.
+func TestNewReplicasUnseen(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.newApp("unseen")
+	first := a.run("00001")
+	first.Write("one")
+	var opened, denied atomic.Bool
+	denied.Store(true)
+	k := p.through(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/pods") || !opened.Swap(true) || !denied.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	q := all(a)
+	q.Follow = logsvc.FollowAlways
+	r := read(t, k, q)
+	r.wait(first, "one")
+	second := a.run("00001")
+	second.Write("two")
+	soon(t, "the cause is told", func() error {
+		return r.noted("waiting: new replicas may be missing: kubernetes: the log service lacks the right list on pods in namespace " + p.namespace + "; trying again")
+	})
+	denied.Store(false)
+	r.wait(second, "two")
+}

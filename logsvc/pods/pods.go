@@ -62,6 +62,7 @@ type timing struct {
 	outage     time.Duration // how long a replica may be unreadable without a note to the reader
 	patience   time.Duration // how long a log that is not followed is retried
 	poll       time.Duration // how often the state of a container that does not run is read
+	unseen     time.Duration // how long the pods of a stream may not be listed without a note to the reader
 	resync     time.Duration // how often a stream that follows lists its pods, and its app if it has none
 }
 
@@ -76,7 +77,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Source, error
 		throttle:   newThrottle(cfg.MaxBytesPerSecond),
 		timing: timing{
 			answer: 15 * time.Second, unanswered: time.Second, silence: 30 * time.Second, outage: time.Second,
-			patience: 10 * time.Second, poll: 2 * time.Second, resync: 10 * time.Second,
+			patience: 10 * time.Second, poll: 2 * time.Second, resync: 10 * time.Second, unseen: 30 * time.Second,
 		},
 	}
 	if len(src.namespaces) == 0 {

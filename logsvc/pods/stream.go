@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/appbridge/appbridge/bridge/kube"
 	"github.com/appbridge/appbridge/bridge/request"
 	"github.com/appbridge/appbridge/logsvc"
 	"github.com/appbridge/appbridge/subjects"
@@ -100,6 +101,7 @@ type streamRun struct {
 	done    chan *tailer         // tailers that have ended
 	deleted bool                 // the Knative Service does not belong to this app any more
 	ended   *endedReplicas
+	unseen  outage // in which the pods cannot be listed
 	// full and waiting are set when the reader has the note that there are no slots, or no
 	// replicas.
 	full, waiting bool
@@ -207,8 +209,9 @@ func (run *streamRun) resync(ctx context.Context) error {
 	pods, err := run.list(ctx)
 	if err != nil {
 		run.src.metrics.failures.Inc()
-		return ctx.Err()
+		return run.noteUnseen(ctx, err)
 	}
+	run.unseen.end()
 	byUID := map[types.UID]*corev1.Pod{}
 	for _, pod := range pods {
 		byUID[pod.UID] = pod
@@ -236,6 +239,16 @@ func (run *streamRun) resync(ctx context.Context) error {
 		return run.endDeleted(ctx)
 	}
 	return ctx.Err()
+}
+
+// noteUnseen sends one note for each time in which new replicas are not found.
+func (run *streamRun) noteUnseen(ctx context.Context, err error) error {
+	if ctx.Err() != nil || run.q.Replica != "" || run.unseen.failed() <= run.src.timing.unseen || run.unseen.reported {
+		return ctx.Err()
+	}
+	run.unseen.reported = true
+	cause := apiError(ctx, err, kube.Right{Verb: "list", Resource: "pods", Namespace: run.namespace})
+	return run.out.Note(ctx, subjects.LogNoteWaiting, nil, fmt.Sprintf("new replicas may be missing: %s; trying again", cause))
 }
 
 func (run *streamRun) endDeleted(ctx context.Context) error {
