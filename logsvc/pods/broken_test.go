@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -47,7 +48,7 @@ func (p *place) through(answer func(http.ResponseWriter, *http.Request) bool) *p
 	if proxy.Transport, err = rest.TransportFor(p.Config); err != nil {
 		p.t.Fatal(err)
 	}
-	proxy.FlushInterval = -1
+	proxy.FlushInterval, proxy.ErrorLog = -1, log.New(io.Discard, "", 0)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !answer(w, r) {
 			proxy.ServeHTTP(w, r)
