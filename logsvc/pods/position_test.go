@@ -3,6 +3,7 @@ package pods_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -514,7 +515,9 @@ func TestFollowReplicasThatEnded(t *testing.T) {
 	c.want(t, stays, "one", "two", "three", "four", "five")
 	c.want(t, ends, "one", "two")
 	cancel()
-	<-done
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }
 
 // TestPositionsUnasked: a reader that does not ask for positions, as older ones, gets none and no message
