@@ -63,7 +63,7 @@ type Config struct {
 	// Stored is called for each event that is in the stream. ev is nil unless the stream
 	// acknowledged it at sequence as no duplicate; it is not changed any more.
 	Stored func(sequence uint64, ev *app.Event)
-	// KeyMissing is called for an app that exists and that the bucket seems to have no key of.
+	// KeyMissing is called for an app that exists and of which the bucket seems to have no key, or a wrong one.
 	KeyMissing func(subjects.AppID)
 }
 

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/appbridge/appbridge/bridge/app"
+	"github.com/appbridge/appbridge/bridge/plan"
 	"github.com/appbridge/appbridge/bridge/retry"
 	"github.com/appbridge/appbridge/bridge/store"
 	"github.com/appbridge/appbridge/subjects"
@@ -210,6 +212,12 @@ func (p *Publisher) readLast(ctx context.Context, f *flight) error {
 	case stepEndSession:
 		return &OtherWriterError{map[subjects.AppID]*store.Message{f.id: m}}
 	}
+	if at < fence && fence == f.prev.Previous() {
+		other, err := store.NewReader(p.js, p.cfg.Stream, p.cfg.Subjects).BelongsToAnother(ctx, f.id, fence)
+		if other || err != nil {
+			return cmp.Or(err, p.correct(ctx, f))
+		}
+	}
 	if at < fence && (p.confirmed != p.first || fence >= p.first) {
 		if err := p.cfg.Leads(ctx); err != nil {
 			return fmt.Errorf("confirm that this bridge leads: %w", err)
@@ -218,6 +226,27 @@ func (p *Publisher) readLast(ctx context.Context, f *flight) error {
 	}
 	f.ev.Fence = at
 	f.ev.Msg.Header.Set(subjects.HeaderExpectedLastSubjectSequence, strconv.FormatUint(at, 10))
+	return nil
+}
+
+// correct makes f's event again, behind the app's last event: its record was read from an entry that names
+// another app's event. It sets f.ev to nil if there is nothing to publish.
+func (p *Publisher) correct(ctx context.Context, f *flight) error {
+	r, err := p.cfg.Published(ctx, f.id)
+	if err != nil {
+		return err
+	}
+	p.log.Warn("an app's entry in the bucket names another app's event; the app's last event counts",
+		zap.Stringer("app", f.id), zap.Uint64("named", f.prev.Previous()), zap.Uint64("sequence", r.Previous()))
+	p.cfg.KeyMissing(f.id)
+	f.prev, f.tries, f.answer = r, nil, answer{}
+	switch {
+	case plan.Follows(r, f.change, true) == plan.FitShown:
+		p.finish(f, r)
+		f.ev = nil
+	case !p.prepare(f):
+		f.ev = nil
+	}
 	return nil
 }
 
