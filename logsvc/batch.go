@@ -65,7 +65,7 @@ func (b *batch) reset() {
 func (r *logRequest) appendLine(b *batch, line Line) {
 	text := line.Text
 	if r.format != subjects.LogFormatRaw && line.Cut == 0 {
-		text = bytes.TrimRight(text, "\r")
+		text = bytes.TrimSuffix(text, []byte("\r"))
 	}
 	if r.timestamps && !r.format.Structured() && !line.Time.IsZero() {
 		b.text = line.Time.UTC().AppendFormat(b.text, timeFormat)

@@ -325,6 +325,20 @@ func TestCutTwice(t *testing.T) {
 	}
 }
 
+// A line end may be a carriage return and a line feed: no more than that one is taken off.
+func TestCarriageReturns(t *testing.T) {
+	t.Parallel()
+	for f, want := range map[subjects.LogFormat]string{
+		subjects.LogFormatText: "50%\r100%\r\n", subjects.LogFormatJSON: "50%\r100%\r\n", subjects.LogFormatRaw: "50%\r100%\r\r\n",
+	} {
+		b := &batch{}
+		(&logRequest{format: f}).appendLine(b, Line{Text: []byte("50%\r100%\r\r")})
+		if got := string(b.text); got != want {
+			t.Errorf("%s: got %q, want %q", f, got, want)
+		}
+	}
+}
+
 // Flyte has at most 100 lines in one LogLines message.
 func TestLogLines(t *testing.T) {
 	t.Parallel()
