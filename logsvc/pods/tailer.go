@@ -418,9 +418,10 @@ func (t *tailer) retry(ctx context.Context, err error) error {
 	return t.backOff(ctx)
 }
 
-// reportOutage sends one note for each outage of a log that is followed.
+// reportOutage sends one note for each outage of a log that is followed. The log of a replica that has ended does
+// not come back: its note is that of its loss.
 func (t *tailer) reportOutage(ctx context.Context, err error) error {
-	if t.outage.reported || !t.following {
+	if t.outage.reported || !t.following || t.target.ended() && removed(err) {
 		return nil
 	}
 	t.outage.failed()
