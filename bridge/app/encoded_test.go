@@ -208,7 +208,7 @@ func TestKeeper(t *testing.T) {
 
 // An entry that was read need not be as encoding yields it. What follows from it is.
 func TestReadAppIsEncodedAgain(t *testing.T) {
-	want := testService("u1", "1", "True").app.counting(2)
+	want := testService("1", "True").app.counting(2)
 	var spaced bytes.Buffer
 	if err := json.Indent(&spaced, want.Bytes(), "", "  "); err != nil {
 		t.Fatal(err)
@@ -259,13 +259,13 @@ func TestSameBytes(t *testing.T) {
 
 // An entry of a known state has the bytes of that, and is what reading it yields.
 func TestReadEntryOfKnownState(t *testing.T) {
-	now := State{Service: testService("u1", "1", "True")}
+	now := State{Service: testService("1", "True")}
 	app, _ := now.App()
 	h := nats.Header{
 		subjects.HeaderUID: {"u1"}, subjects.HeaderResourceVersion: {"1"}, subjects.HeaderEventSequence: {"7"},
 		subjects.CEType: {subjects.Created.Type()}, subjects.CEDataContentType: {subjects.ContentTypeJSON},
 	}
-	for _, known := range []State{now, {}, {Service: testService("u1", "2", "False")}} {
+	for _, known := range []State{now, {}, {Service: testService("2", "False")}} {
 		r, err := ReadEntryOf(h, app.Bytes(), known)
 		if err != nil || r.Sequence != 7 || r.ResourceVersion != "1" || !bytes.Equal(r.App.Bytes(), app.Bytes()) {
 			t.Errorf("with %+v known it is %+v (%v)", known, r, err)

@@ -19,12 +19,12 @@ import (
 // The messages on the wire are a contract: a golden file each.
 func TestEventGolden(t *testing.T) {
 	e := testEncoder()
-	first, err := e.Encode(testID, NewUpsert(State{Service: testService("u1", "100", "Unknown")}, true), nil)
+	first, err := e.Encode(testID, NewUpsert(State{Service: testService("100", "Unknown")}, true), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.Record.Sequence = 7
-	ready := NewUpsert(State{Service: testService("u1", "105", "True"), Revision: testRevision("104", 2)}, false)
+	ready := NewUpsert(State{Service: testService("105", "True"), Revision: testRevision("104", 2)}, false)
 	ready.Merged = 3
 	second, err := e.Encode(testID, ready, first.Record)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestEventIsDeterministic(t *testing.T) {
 	prev := &Record{Kind: subjects.Created, Sequence: 4, UID: "u1", ResourceVersion: "90", App: encoded(&appv1.App{})}
 	var first []byte
 	for range 200 {
-		ev, err := e.Encode(testID, NewUpsert(State{Service: testService("u1", "100", "True"), Revision: testRevision("99", 1)}, false), prev)
+		ev, err := e.Encode(testID, NewUpsert(State{Service: testService("100", "True"), Revision: testRevision("99", 1)}, false), prev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestEventIsDeterministic(t *testing.T) {
 
 // What does not fit loses old_app first, then the spec; a delete always fits.
 func TestEventTooLarge(t *testing.T) {
-	big := testService("u1", "100", "True", func(svc *kservice.Service) { svc.Status.Conditions[0].Message = strings.Repeat("m", 3000) })
+	big := testService("100", "True", func(svc *kservice.Service) { svc.Status.Conditions[0].Message = strings.Repeat("m", 3000) })
 	old := &Record{
 		Kind: subjects.Created, Sequence: 4, UID: "u1", ResourceVersion: "90",
 		App: encoded(&appv1.App{Status: &appv1.Status{Conditions: []*appv1.Condition{{Message: strings.Repeat("o", 4000)}}}}),
@@ -122,7 +122,7 @@ func TestEventTooLarge(t *testing.T) {
 
 // An App that JSON cannot express goes out in binary, and says so.
 func TestEventWithoutJSONForm(t *testing.T) {
-	svc := testService("u1", "100", "True", func(svc *kservice.Service) {
+	svc := testService("100", "True", func(svc *kservice.Service) {
 		svc.Annotations[kservice.AnnotationSpec] = "EhISEAoOCgF4EgkRAQAAAAAA+H8=" // a NaN in the pod's Struct
 	})
 	ev, err := testEncoder().Encode(testID, NewUpsert(State{Service: svc}, true), nil)
@@ -145,7 +145,7 @@ func TestEventWithoutJSONForm(t *testing.T) {
 // Whatever stands in the stream or the bucket, reading it does not panic, and
 // what is accepted is complete.
 func FuzzRecord(f *testing.F) {
-	ev, err := testEncoder().Encode(testID, NewUpsert(State{Service: testService("u1", "100", "True")}, true), nil)
+	ev, err := testEncoder().Encode(testID, NewUpsert(State{Service: testService("100", "True")}, true), nil)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"testing"
-
 	"github.com/appbridge/appbridge/bridge/app/apptest"
 	"github.com/appbridge/appbridge/bridge/kservice"
 	"github.com/appbridge/appbridge/subjects"
@@ -14,8 +12,8 @@ var testID, testRevision = apptest.ID, apptest.Revision
 var testKeeper = Keeper{App: kservice.Config{BaseDomain: "apps.example.com"}, Form: subjects.ContentTypeJSON}
 
 // testService is what is kept of apptest.Service after the changes.
-func testService(uid, version, status string, change ...func(*kservice.Service)) *CachedService {
-	svc := apptest.Service(uid, version, status)
+func testService(version, status string, change ...func(*kservice.Service)) *CachedService {
+	svc := apptest.Service("u1", version, status)
 	for _, c := range change {
 		c(svc)
 	}
@@ -46,20 +44,4 @@ func testEncoder() *Encoder {
 		Subjects: s, Source: subjects.Source("test"), Stream: subjects.DefaultStream,
 		Form: testKeeper.Form, MaxSize: func() int { return 1 << 20 },
 	}
-}
-
-// publishedAs is the record of an app after its state was published.
-func publishedAs(t *testing.T, s State) *Record {
-	t.Helper()
-	ev, err := testEncoder().Encode(testID, NewUpsert(s, true), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ev.Record.Sequence = 5
-	return ev.Record
-}
-
-// publishedAt is the record of an event at sequence.
-func publishedAt(uid string, sequence uint64) *Record {
-	return &Record{Kind: subjects.Created, Sequence: sequence, UID: uid, ResourceVersion: "7", App: encoded(&appv1.App{})}
 }

@@ -169,8 +169,8 @@ func (a *StoragePart) Look(ctx context.Context, names []string) (Looked, error) 
 			sd.current[id] = b.State
 		}
 	}
-	differences, _ := a.Target.judge(sd)
-	looked.Findings = append(differences, stuckApps...)
+	looked.Findings, _ = a.Target.judge(sd)
+	looked.Findings = append(looked.Findings, stuckApps...)
 	return looked, nil
 }
 

@@ -54,8 +54,10 @@ func TestExplainOfBridge(t *testing.T) {
 		{name: "its last event was removed", now: &one, event: event, entry: entry, bridge: plan.Bridge{Record: later}, want: plan.RemovedEvent},
 		{name: "its only event was removed", now: &one, entry: entry, bridge: plan.Bridge{Record: later}, want: plan.RemovedEvent},
 		{name: "retention took its only event", now: &one, entry: entry, bridge: plan.Bridge{Record: entry.Record}},
-		{name: "the stream keeps no events for ever", now: &one, event: event, entry: entry, bridge: plan.Bridge{Record: later},
-			other: func(w *plan.World) { w.Stream.KeepsNewest = false }},
+		{
+			name: "the stream keeps no events for ever", now: &one, event: event, entry: entry, bridge: plan.Bridge{Record: later},
+			other: func(w *plan.World) { w.Stream.KeepsNewest = false },
+		},
 		{name: "its own encoding", now: &one, event: event, entry: &protobuf, bridge: plan.Bridge{Record: event.Record, Entry: 8}},
 		{name: "another's encoding", now: &one, event: event, entry: &protobuf, bridge: plan.Bridge{Record: event.Record, Entry: 7}, want: plan.BucketEncoding},
 		{name: "its own truncated entry", now: &one, event: event, entry: &truncated, bridge: plan.Bridge{Record: event.Record, Entry: 8}},
