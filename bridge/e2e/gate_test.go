@@ -148,6 +148,19 @@ func (g *gate) holdAt(text string) <-chan struct{} {
 	return g.hit
 }
 
+// hear lets through what deafen kept back, and all that follows.
+func (g *gate) hear() { g.set(toClient, false) }
+
+// cut breaks every connection off, and takes new ones. What was kept back is lost.
+func (g *gate) cut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, conn := range g.conns {
+		_ = conn.Close()
+	}
+	g.conns = nil
+}
+
 // close breaks every connection off; what was kept back is lost, as with a
 // process that is killed.
 func (g *gate) close() {

@@ -356,3 +356,51 @@ func TestFaults(t *testing.T) {
 		})
 	}
 }
+
+// Two bridges that elect no leader give each other a gap without an end. What is published in it still
+// steps back nowhere, and refers to the app's event before.
+func TestStepBackInAGap(t *testing.T) {
+	found := func(s *step) { s.synthesized = true }
+	for _, fault := range []struct {
+		name  string
+		steps func(*world)
+		want  string
+	}{
+		{"nothing", func(*world) {}, ""},
+		{"a state is skipped", func(w *world) {
+			w.drop("edit-4")
+			w.steps[w.at("edit-4b")].synthesized = true
+		}, ""},
+		{"an older state", func(w *world) { w.repeat("edit-2", "edit-4", found) }, "reordered"},
+		{"an older state and the present one again", func(w *world) {
+			w.repeat("edit-4", "edit-4", found)
+			w.repeat("edit-2", "edit-4", found)
+		}, "duplicated reordered"},
+		{"an older count", func(w *world) { w.repeat("scale-2", "scale-3", found) }, "reordered"},
+		{"an older state of the object before", func(w *world) { w.repeat("edit-4", "create-2", found) }, "reordered"},
+		{"a former object after a delete", func(w *world) {
+			w.repeat("edit-4", "delete", func(s *step) { s.synthesized, s.kind = true, subjects.Created })
+		}, "reordered"},
+		{"a delete of what is there", func(w *world) {
+			w.repeat("delete", "edit-5", func(s *step) { s.synthesized, s.lost, s.deletedVersion = true, true, "" })
+		}, "drift"},
+		{"another predecessor", func(w *world) {
+			w.steps[w.at("edit-4")].synthesized = true
+			w.header("edit-4", subjects.HeaderPreviousSequence, "3")
+		}, "reordered"},
+		{"no predecessor", func(w *world) {
+			w.steps[w.at("edit-4")].synthesized = true
+			w.header("edit-4", subjects.HeaderPreviousSequence, "")
+		}, "reordered"},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			w := story(t)
+			fault.steps(w)
+			in := w.render()
+			in.Gaps = []audit.Gap{{To: w.now.Add(time.Hour)}}
+			if r := audit.Check(in); counts(r) != fault.want {
+				t.Errorf("counters that rose: %q, want %q\n%s\n%v", counts(r), fault.want, r, r.Problems())
+			}
+		})
+	}
+}

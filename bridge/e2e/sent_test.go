@@ -1,0 +1,122 @@
+package e2e_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/appbridge/appbridge/subjects"
+)
+
+// A change whose append was sent and is not acknowledged does not merge with those that follow: they
+// merge among themselves, and each of the two events shows its own state.
+func TestSentChangeDoesNotMerge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.WatchBufferSize = 1
+	gate := w.natsGate()
+	r := w.startAt(gate, cfg)
+	svc := w.create(w.app("one"))
+	w.converged(w.waitFor(0, "created one"))
+
+	gate.deafen()
+	svc = must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "first"))
+	w.waitFor(0, "created one", "updated one")
+	for i := range 4 {
+		svc = must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", fmt.Sprint("then ", i)))
+	}
+	eventually(t, "updates are merged", func() error {
+		if got := r.metric("appbridge_updates_merged_total"); got != 3 {
+			return fmt.Errorf("%v are", got)
+		}
+		return nil
+	})
+	gate.hear()
+	events := w.waitFor(0, "created one", "updated one", "updated one")
+	for i, want := range []string{"", "", "3"} {
+		if got := events[i].header(subjects.HeaderMergedUpdates); got != want {
+			t.Errorf("event %d merged %q updates, want %q", i+1, got, want)
+		}
+	}
+	w.checkHeaders(events)
+	w.converged(events)
+}
+
+// The acknowledgement of an event is lost with the connection, and the event is removed from the stream
+// before the bridge looks. The server rejects its id. The state is published under another id, behind
+// the place of the removed event.
+func TestRetryOfARemovedEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	gate := w.natsGate()
+	r := w.startAt(gate, cfg)
+	tap := w.tapStream()
+	svc := w.create(w.app("one"))
+	w.converged(tap.waitFor("created one"))
+
+	gate.deafen()
+	svc = must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
+	tap.waitFor("created one", "updated one")
+	must[any](t)(nil, w.stream(cfg.Stream).Purge(t.Context()))
+	gate.cut()
+	gate.hear()
+	events := tap.waitFor("created one", "updated one", "updated one")
+	second, third := events[1], events[2]
+	if a, b := second.header(subjects.HeaderResourceVersion), third.header(subjects.HeaderResourceVersion); a != b || a != svc.ResourceVersion {
+		t.Errorf("the events show version %s and %s, want %s", a, b, svc.ResourceVersion)
+	}
+	if second.header(subjects.HeaderMsgID) == third.header(subjects.HeaderMsgID) || third.header(subjects.HeaderPreviousSequence) != "2" {
+		t.Errorf("the events have the ids %s and %s; the second follows %s", second.header(subjects.HeaderMsgID), third.header(subjects.HeaderMsgID), third.header(subjects.HeaderPreviousSequence))
+	}
+	w.converged(events)
+	must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
+	events = tap.waitFor("created one", "updated one", "updated one", "updated one")
+	w.converged(events)
+	if got := events[3].header(subjects.HeaderPreviousSequence); got != "3" {
+		t.Errorf("the next event follows %s, want 3", got)
+	}
+	r.waitReady()
+}
+
+// A client takes the place of one of the bridge's writes in the bucket: that write is refused, and the
+// one behind it, which expects a message there, is not. The entry of the refused write is made good.
+func TestDisplacedWriteOfABridge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	gate := w.natsGate()
+	r := w.startAt(gate, cfg)
+	w.create(w.app("other"))
+	want := []string{"created other"}
+	w.converged(w.waitFor(0, want...))
+	other := w.entries()[w.app("other").ID()]
+	bucket := w.stream(subjects.BucketStream(cfg.Bucket))
+	displaced := false
+	for try := 0; try < 10 && !displaced; try++ { // until both writes are on their way in time
+		names := []string{fmt.Sprint("a", try), fmt.Sprint("b", try)}
+		gate.deafen()
+		for _, name := range names {
+			w.create(w.app(name))
+			want = append(want, "created "+name)
+			w.waitFor(0, want...)
+		}
+		end := must[*jetstream.StreamInfo](t)(bucket.Info(t.Context())).State.LastSeq
+		writes := gate.holdAt("PUB $KV.flyte-apps.")
+		gate.hear()
+		reached(t, "it writes the bucket", writes)
+		w.plant(other.Subject, told(other.Header), string(other.Data))
+		gate.release()
+		events := w.waitFor(0, want...)
+		w.converged(events)
+		entries := w.entries()
+		displaced = entries[w.app(names[1]).ID()].Sequence == end+2 && entries[w.app(names[0]).ID()].Sequence > end+2
+	}
+	if !displaced {
+		t.Error("no second write came behind a refused one: this test tests nothing")
+	}
+	r.waitReady()
+}
