@@ -13,41 +13,42 @@ import (
 // was. The app's next event refers to the event before it in the stream, not to the forged one.
 func TestForgedSequence(t *testing.T) {
 	t.Parallel()
-	for _, sequence := range []string{"1", "2", "4"} { // an earlier event of the app, and two of another
-		for _, up := range []bool{true, false} {
-			if sequence == "4" && !up {
-				continue // not covered: a later sequence is believed
+	for _, test := range []struct {
+		sequence string // an earlier event of the app, or one of another app
+		up       bool   // the bridge runs
+	}{
+		{"1", true}, {"2", true}, {"4", true},
+		{"1", false}, {"2", false},
+	} {
+		t.Run(fmt.Sprintf("sequence %s, the bridge runs: %v", test.sequence, test.up), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cfg := w.config()
+			r := w.start(cfg)
+			want := []string{"created one"}
+			one := w.create(w.app("one"))
+			w.waitFor(0, want...)
+			two := w.create(w.app("two"))
+			want = append(want, "created two")
+			w.waitFor(0, want...)
+			one = must[*servingv1.Service](t)(w.Progressing(t.Context(), one))
+			want = append(want, "updated one")
+			w.waitFor(0, want...)
+			must[*servingv1.Service](t)(w.Progressing(t.Context(), two))
+			want = append(want, "updated two")
+			w.converged(w.waitFor(0, want...))
+			if !test.up {
+				must[any](t)(nil, r.stop())
 			}
-			t.Run(fmt.Sprintf("sequence %s, the bridge runs: %v", sequence, up), func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t)
-				cfg := w.config()
-				r := w.start(cfg)
-				want := []string{"created one"}
-				one := w.create(w.app("one"))
-				w.waitFor(0, want...)
-				two := w.create(w.app("two"))
-				want = append(want, "created two")
-				w.waitFor(0, want...)
-				one = must[*servingv1.Service](t)(w.Progressing(t.Context(), one))
-				want = append(want, "updated one")
-				w.waitFor(0, want...)
-				must[*servingv1.Service](t)(w.Progressing(t.Context(), two))
-				want = append(want, "updated two")
-				w.converged(w.waitFor(0, want...))
-				if !up {
-					must[any](t)(nil, r.stop())
-				}
-				entry := w.entries()[w.app("one").ID()]
-				w.plant(entry.Subject, told(entry.Header, subjects.HeaderEventSequence, sequence), string(entry.Data))
-				if !up {
-					w.start(cfg)
-				}
-				must[*servingv1.Service](t)(w.Failed(t.Context(), one, "Broken", "it is"))
-				events := w.waitFor(0, append(want, "updated one")...)
-				w.checkHeaders(events)
-				w.converged(events)
-			})
-		}
+			entry := w.entries()[w.app("one").ID()]
+			w.plant(entry.Subject, told(entry.Header, subjects.HeaderEventSequence, test.sequence), string(entry.Data))
+			if !test.up {
+				w.start(cfg)
+			}
+			must[*servingv1.Service](t)(w.Failed(t.Context(), one, "Broken", "it is"))
+			events := w.waitFor(0, append(want, "updated one")...)
+			w.checkHeaders(events)
+			w.converged(events)
+		})
 	}
 }

@@ -38,6 +38,7 @@ var refusedEdits = map[string]refusedEdit{
 		c.Discard, c.DiscardNewPerSubject, c.MaxMsgsPerSubject = jetstream.DiscardNew, true, 1
 	}, setting: "discard_new_per_subject"},
 	"threshold":              {bucket: true, change: func(c *jetstream.StreamConfig) { c.ConsumerLimits.InactiveThreshold = time.Second }, setting: "consumer_limits.inactive_threshold"},
+	"limit of values":        {bucket: true, change: func(c *jetstream.StreamConfig) { c.MaxMsgSize = 8192 }, setting: "max_msg_size 8192"},
 	"identity":               {change: otherID, setting: "do not belong together"},
 	"identity of the bucket": {bucket: true, change: otherID, setting: "do not belong together"},
 	"consumers":              {bucket: true, change: func(c *jetstream.StreamConfig) { c.MaxConsumers = 1 }, setting: "max_consumers"},

@@ -427,6 +427,9 @@ func TestRefuses(t *testing.T) {
 		{"a bucket with a TTL", func(w *world) {
 			must[jetstream.KeyValue](w.t)(w.js.CreateKeyValue(w.t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, TTL: time.Hour}))
 		}, []string{`bucket "flyte-apps"`, "max_age 1h0m0s"}},
+		{"a bucket with a limit on its values", func(w *world) {
+			must[jetstream.KeyValue](w.t)(w.js.CreateKeyValue(w.t.Context(), jetstream.KeyValueConfig{Bucket: subjects.DefaultBucket, MaxValueSize: 8192}))
+		}, []string{`bucket "flyte-apps"`, "max_msg_size 8192"}},
 		{"a bucket of another history", func(w *world) {
 			cfg := w.config()
 			r := w.start(cfg)

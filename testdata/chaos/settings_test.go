@@ -35,6 +35,15 @@ func TestSettings(t *testing.T) {
 			map[string]string{"CHAOS_SERVERS": "1", "CHAOS_SEED": "9"},
 			with(func(s *settings) { s.servers, s.length = []int{3}, 2*time.Minute }),
 		},
+		{"bridges without election", []string{"--seed", "7"}, nil, with(func(s *settings) { s.seed, s.rivals = 7, true })},
+		{"election", []string{"--seed", "7", "--elect", "true"}, nil, with(func(s *settings) { s.seed = 7 })},
+		{"bridges without election with another seed", nil, map[string]string{"CHAOS_SEED": "8", "CHAOS_ELECT": "false"}, with(func(s *settings) { s.rivals = true })},
+		{
+			"kills, which need a Lease", []string{"--scenario", "kills", "--seed", "7", "--count", "3"}, nil,
+			with(func(s *settings) {
+				s.seed, s.scenario, s.servers, s.length, s.count = 7, "kills", []int{1}, 2*time.Minute, 3
+			}),
+		},
 		{
 			"an outage", nil,
 			map[string]string{"CHAOS_SEED": "8", "CHAOS_SCENARIO": "outage", "CHAOS_CHANGES": "100"},
