@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -118,5 +119,73 @@ func TestDisplacedWriteOfABridge(t *testing.T) {
 	if !displaced {
 		t.Error("no second write came behind a refused one: this test tests nothing")
 	}
+	r.waitReady()
+}
+
+// An append that was sent has no answer when the hard limit of what may wait is passed and everything
+// that waits is dropped. Its event is in the stream once, and what was dropped is found.
+func TestSentAtTheHardLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.PendingBytes = 4 << 10
+	gate := w.natsGate()
+	r := w.startAt(gate, cfg)
+	svc := w.create(w.app("one"))
+	w.converged(w.waitFor(0, "created one"))
+	gate.deafen()
+	svc = must[*servingv1.Service](t)(w.Progressing(t.Context(), svc))
+	want := []string{"created one", "updated one"}
+	w.waitFor(0, want...)
+	for i := range 20 {
+		name := fmt.Sprint("app-", i)
+		w.create(w.app(name))
+		want = append(want, "created "+name)
+	}
+	eventually(t, "the limit is passed", func() error {
+		if r.metric("appbridge_changes_dropped_total") == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	gate.hear()
+	w.waitFor(0, want...)
+	r.waitReady()
+	must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "it is"))
+	events := w.waitFor(0, append(want, "updated one")...)
+	w.checkHeaders(events)
+	w.converged(events)
+	noStateTwice(t, events)
+}
+
+// The connection is lost with an append on it, and before the bridge is connected again the stream's
+// limit of a message is lowered below that event. It is made smaller, also though the outcome of its
+// first try was open.
+func TestUnansweredAndTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	gate := w.natsGate()
+	r := w.startAt(gate, cfg)
+	text := func(i int) string { return fmt.Sprint(i, strings.Repeat(" long", 600)) }
+	svc := w.create(w.app("one"))
+	svc = must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", text(1)))
+	w.converged(w.waitFor(0, "created one", "updated one"))
+	sent := gate.holdAt("PUB flyte.apps.events.vision.")
+	svc = must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", text(2)))
+	reached(t, "it appends", sent)
+	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 7000 })
+	gate.cut()
+	gate.release()
+	events := w.waitFor(0, "created one", "updated one", "updated one")
+	if got := events[2].header(subjects.HeaderTruncated); got != subjects.TruncatedOldApp {
+		t.Errorf("the event is truncated by %q, want %s", got, subjects.TruncatedOldApp)
+	}
+	must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "briefly"))
+	events = w.waitFor(0, "created one", "updated one", "updated one", "updated one")
+	if got, want := events[3].header(subjects.HeaderPreviousSequence), fmt.Sprint(events[2].sequence); got != want {
+		t.Errorf("the next event follows %q, want %s", got, want)
+	}
+	w.converged(events)
 	r.waitReady()
 }

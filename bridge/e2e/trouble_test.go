@@ -181,7 +181,8 @@ func TestTwoBridges(t *testing.T) {
 	history := must[*testenv.History](t)(w.History(t.Context(), w.namespace))
 	cfg := w.config()
 	a, b := w.start(cfg), w.start(cfg)
-	if err := w.begin(20, 4, 6, every(1, "")).Wait(); err != nil {
+	ends := []string{"", "recreate", "relabel", "delete"}
+	if err := w.begin(20, 8, 6, func(i int) string { return ends[i%len(ends)] }).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	last := w.create(w.app("last"))
