@@ -92,6 +92,55 @@ func TestMarkerMaxAge(t *testing.T) {
 	}
 }
 
+// The delete marker of the newest event stays however old it is, also where another message of the
+// bucket is newer: the bucket's position is that of the marker.
+func TestMarkerOfTheNewestEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.MarkerMaxAge = time.Second
+	r := w.start(cfg)
+	w.create(w.app("other"))
+	w.waitFor(0, "created other")
+	early, last := w.create(w.app("early")), w.create(w.app("last"))
+	must[any](t)(nil, w.Client.Delete(t.Context(), early))
+	w.waitFor(0, "created other", "created early", "created last", "deleted early")
+	must[any](t)(nil, w.Client.Delete(t.Context(), last))
+	w.waitFor(0, "created other", "created early", "created last", "deleted early", "deleted last")
+	eventually(t, "the bucket has the marker", func() error {
+		if m := w.entries()[w.app("last").ID()]; m == nil || m.Header.Get(subjects.HeaderKVOperation) == "" {
+			return errNotYet
+		}
+		return nil
+	})
+	planted := w.plant(subjects.BucketSubject(cfg.Bucket, "vision.development.other"), nil, `{"garbage`)
+	eventually(t, "the entry is written again", func() error {
+		if m := w.entries()[w.app("other").ID()]; m == nil || m.Sequence <= planted {
+			return errNotYet
+		}
+		return nil
+	})
+	eventually(t, "the older marker goes", func() error {
+		if len(w.entries()) > 2 {
+			return errNotYet
+		}
+		return nil
+	})
+	// By then the other one is too old as well.
+	rounds := 0
+	eventually(t, "nothing else goes", func() error {
+		m := w.entries()[w.app("last").ID()]
+		if m == nil {
+			return fmt.Errorf("%w: the marker of the newest event is gone", errFatal)
+		}
+		if rounds++; rounds < 60 { // the bridge looks for old markers every second
+			return errNotYet
+		}
+		return nil
+	})
+	r.waitReady()
+}
+
 // A foreign message on an app's own subject moves that app's fence, no more.
 func TestForeignMessage(t *testing.T) {
 	t.Parallel()
