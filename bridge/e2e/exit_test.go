@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/appbridge/appbridge/subjects"
 	"github.com/appbridge/appbridge/testdata/testenv"
 	"github.com/appbridge/appbridge/testdata/testenv/kubesuite"
 )
@@ -64,6 +67,29 @@ func TestExitCodes(t *testing.T) {
 		w.startNATS(port)
 		must[any](t)(nil, w.serve(w.built(), options...).Stop(patience))
 		w.waitFor(0, "created one")
+	})
+	t.Run("a change is left while no session runs", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		options := w.options(w.server.ClientURL())
+		r := w.serve(w.built(), options...)
+		w.create(w.app("one"))
+		w.waitFor(0, "created one")
+		before := w.stream(subjects.DefaultStream).CachedInfo().Config
+		w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.NoAck = true })
+		waitUnready(t, r, "no_ack")
+		w.create(w.app("two"))
+		eventually(t, "the change waits", func() error {
+			if r.Metric(t, "appbridge_oldest_pending_seconds") == 0 {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+		must[any](t)(nil, r.Signal(syscall.SIGTERM))
+		exits(t, r, 1, "stopped with 1 changes unpublished; the next start publishes them")
+		must[jetstream.Stream](t)(w.js.UpdateStream(t.Context(), before))
+		must[any](t)(nil, w.serve(w.built(), options...).Stop(patience))
+		w.waitFor(0, "created one", "created two")
 	})
 	t.Run("the Lease is lost", func(t *testing.T) {
 		t.Parallel()
