@@ -129,11 +129,11 @@ func (w *world) loading(g *errgroup.Group) func() bool {
 	}
 }
 
-// every names end for each nth life.
-func every(nth int, end string) func(int) string {
+// recreateEvery has each nth life end with a recreate.
+func recreateEvery(nth int) func(int) string {
 	return func(i int) string {
 		if i%nth == 0 {
-			return end
+			return "recreate"
 		}
 		return ""
 	}

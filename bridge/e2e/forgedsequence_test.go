@@ -17,8 +17,11 @@ func TestForgedSequence(t *testing.T) {
 		sequence string // an earlier event of the app, or one of another app
 		up       bool   // the bridge runs
 	}{
-		{"1", true}, {"2", true}, {"4", true},
-		{"1", false}, {"2", false},
+		{"1", true},
+		{"2", true},
+		{"4", true},
+		{"1", false},
+		{"2", false},
 	} {
 		t.Run(fmt.Sprintf("sequence %s, the bridge runs: %v", test.sequence, test.up), func(t *testing.T) {
 			t.Parallel()

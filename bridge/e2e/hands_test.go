@@ -232,7 +232,7 @@ func TestTakeOverUnderFire(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	first := w.start(cfg)
-	g := w.begin(30, 4, 12, every(3, "recreate"))
+	g := w.begin(30, 4, 12, recreateEvery(3))
 	kube := rest.CopyConfig(w.Config)
 	kube.QPS = -1
 	kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { return slow{rt, 20 * time.Millisecond} })

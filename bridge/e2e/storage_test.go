@@ -213,7 +213,7 @@ func TestBucketDeletedUnderLoad(t *testing.T) {
 	cfg := w.config()
 	r := w.start(cfg)
 	recorder := must[*testenv.Recorder](t)(w.Record(t.Context(), w.namespace))
-	load := w.begin(40, 4, 12, every(4, "recreate"))
+	load := w.begin(40, 4, 12, recreateEvery(4))
 	for _, at := range []uint64{60, 200} {
 		eventually(t, fmt.Sprintf("%d events are there", at), func() error {
 			if n := w.lastSequence(); n < at {

@@ -56,7 +56,7 @@ func TestNATSAway(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.begin(40, 8, 5, every(4, "recreate")).Wait(); err != nil {
+	if err := w.begin(40, 8, 5, recreateEvery(4)).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	observations := w.finish(recorder)

@@ -27,7 +27,7 @@ func TestVerifyUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
-	g := w.begin(30, 4, 12, every(3, "recreate"))
+	g := w.begin(30, 4, 12, recreateEvery(3))
 	loading := w.loading(g)
 	bucket := must[jetstream.Stream](t)(w.js.Stream(t.Context(), subjects.BucketStream(cfg.Bucket)))
 	runs := 0
@@ -93,7 +93,7 @@ func TestVerifyRepairsBesideABridge(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	r := w.start(cfg)
-	g := w.begin(30, 4, 12, every(3, "recreate"))
+	g := w.begin(30, 4, 12, recreateEvery(3))
 	loading := w.loading(g)
 	// The bridge makes a bucket that is gone itself, at once while apps change and
 	// within seconds otherwise: a few more tries let a repair be faster.

@@ -39,7 +39,9 @@ func TestSettings(t *testing.T) {
 		{"election", []string{"--seed", "7", "--elect", "true"}, nil, with(func(s *settings) { s.seed = 7 })},
 		{"bridges without election with another seed", nil, map[string]string{"CHAOS_SEED": "8", "CHAOS_ELECT": "false"}, with(func(s *settings) { s.rivals = true })},
 		{
-			"kills, which need a Lease", []string{"--scenario", "kills", "--seed", "7", "--count", "3"}, nil,
+			"kills, which need a Lease",
+			[]string{"--scenario", "kills", "--seed", "7", "--count", "3"},
+			nil,
 			with(func(s *settings) {
 				s.seed, s.scenario, s.servers, s.length, s.count = 7, "kills", []int{1}, 2*time.Minute, 3
 			}),
