@@ -159,8 +159,8 @@ func TestSentAtTheHardLimit(t *testing.T) {
 }
 
 // The connection is lost with an append on it, and before the bridge is connected again the stream's
-// limit of a message is lowered below that event. It is made smaller, also though the outcome of its
-// first try was open.
+// limit of a message is lowered below that event, and another message is stored. The event is made
+// smaller, although the outcome of its first try was open.
 func TestUnansweredAndTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -175,14 +175,15 @@ func TestUnansweredAndTooLarge(t *testing.T) {
 	svc = must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", text(2)))
 	reached(t, "it appends", sent)
 	w.changeStream(cfg.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 7000 })
+	foreign := []uint64{w.plant("flyte.apps.events.foreign", nil, "")}
 	gate.cut()
 	gate.release()
-	events := w.waitFor(0, "created one", "updated one", "updated one")
+	events := w.waitRead(foreign, "created one", "updated one", "updated one")
 	if got := events[2].header(subjects.HeaderTruncated); got != subjects.TruncatedOldApp {
 		t.Errorf("the event is truncated by %q, want %s", got, subjects.TruncatedOldApp)
 	}
 	must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", "briefly"))
-	events = w.waitFor(0, "created one", "updated one", "updated one", "updated one")
+	events = w.waitRead(foreign, "created one", "updated one", "updated one", "updated one")
 	if got, want := events[3].header(subjects.HeaderPreviousSequence), fmt.Sprint(events[2].sequence); got != want {
 		t.Errorf("the next event follows %q, want %s", got, want)
 	}
