@@ -23,13 +23,13 @@ func TestLateAnswer(t *testing.T) {
 	w.waitFor(0, "created zero")
 	late := w.startAt(second, cfg)
 
-	answers := must[*nats.Subscription](t)(w.nc.SubscribeSync("_INBOX.>"))
-	must[any](t)(nil, w.nc.Flush())
 	appends := first.holdAt("PUB flyte.apps.events.")
 	reads := second.holdAt("$JS.API.STREAM.MSG.GET." + cfg.Stream)
 	svc := w.create(w.app("one"))
 	reached(t, "the first appends", appends)
 	reached(t, "the second reads the last event of the app", reads)
+	answers := must[*nats.Subscription](t)(w.nc.SubscribeSync("_INBOX.>"))
+	must[any](t)(nil, w.nc.Flush())
 	second.deafen()
 	second.release()
 	eventually(t, "the server has answered that there is none", func() error {

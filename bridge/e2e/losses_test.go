@@ -323,6 +323,36 @@ func TestLossOfAFullStream(t *testing.T) {
 	}
 }
 
+// A stream has room for two messages, and ten times as many are lost. The fillers take the place of no
+// event, whether a full stream refuses a message or drops its oldest one.
+func TestFillersTakeNoEventsPlace(t *testing.T) {
+	t.Parallel()
+	for _, discard := range []jetstream.DiscardPolicy{jetstream.DiscardNew, jetstream.DiscardOld} {
+		t.Run(discard.String(), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			svc := w.create(w.app("one"))
+			r := w.start(w.elected("me"))
+			w.failsAgain(svc, 4)
+			must[any](t)(nil, r.stop())
+			w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 7, discard })
+			w.editLease(func(m map[string]any) { m["stream"] = 30 })
+			r = w.start(w.elected("me"))
+			if got, want := w.named(), []subjects.LostRange{{From: 6, To: 30}}; !slices.Equal(got, want) {
+				t.Errorf("the stream names %v, want %v", got, want)
+			}
+			for sequence := uint64(1); sequence <= 5; sequence++ {
+				if w.messages(subjects.DefaultStream)[sequence] == nil {
+					t.Errorf("event %d is gone", sequence)
+				}
+			}
+			w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
+			w.failsAgain(svc, 1)
+			w.findsNothing(w.elected("me"), quick)
+		})
+	}
+}
+
 // A bridge of an older version wrote that it fills a range, and the range exists: what it had seen was
 // the end of a member that lagged behind.
 func TestPendingRangeThatExists(t *testing.T) {

@@ -190,3 +190,51 @@ func TestUnansweredAndTooLarge(t *testing.T) {
 	w.converged(events)
 	r.waitReady()
 }
+
+// However few changes of an app may wait, a create and a delete are events of their own, and updates of
+// one object merge with no other object's.
+func TestMergeKeepsCreatesAndDeletes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.WatchBufferSize = 1
+	r := w.start(cfg)
+	port := w.port()
+	w.downNATS()
+	for range 2 {
+		svc := w.create(w.app("one"))
+		for i := range 3 {
+			svc = must[*servingv1.Service](t)(w.Failed(t.Context(), svc, "Broken", fmt.Sprint("try ", i)))
+		}
+		must[any](t)(nil, w.Client.Delete(t.Context(), svc))
+	}
+	must[*servingv1.Service](t)(w.Progressing(t.Context(), w.create(w.app("one"))))
+	eventually(t, "updates are merged", func() error {
+		if got := r.metric("appbridge_updates_merged_total"); got != 4 {
+			return fmt.Errorf("%v are", got)
+		}
+		return nil
+	})
+	w.upNATS(port)
+	w.waitFor(0, "created one", "updated one", "deleted one", "created one", "updated one", "deleted one", "created one", "updated one")
+	events := w.events(0)
+	for i, want := range []struct {
+		kind   subjects.EventKind
+		merged string
+	}{
+		{subjects.Created, ""},
+		{subjects.Updated, "2"},
+		{subjects.Deleted, ""},
+		{subjects.Created, ""},
+		{subjects.Updated, "2"},
+		{subjects.Deleted, ""},
+		{subjects.Created, ""},
+		{subjects.Updated, ""},
+	} {
+		if e := events[i]; e.kind != want.kind || e.header(subjects.HeaderMergedUpdates) != want.merged {
+			t.Errorf("event %d is a %s that merged %q, want a %s and %q", i+1, e.kind, e.header(subjects.HeaderMergedUpdates), want.kind, want.merged)
+		}
+	}
+	w.checkHeaders(events)
+	w.converged(events)
+}
