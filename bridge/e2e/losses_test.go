@@ -337,7 +337,7 @@ func TestFillersTakeNoEventsPlace(t *testing.T) {
 			must[any](t)(nil, r.stop())
 			w.changeStream(subjects.DefaultStream, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 7, discard })
 			w.editLease(func(m map[string]any) { m["stream"] = 30 })
-			r = w.start(w.elected("me"))
+			w.start(w.elected("me"))
 			if got, want := w.named(), []subjects.LostRange{{From: 6, To: 30}}; !slices.Equal(got, want) {
 				t.Errorf("the stream names %v, want %v", got, want)
 			}
