@@ -109,3 +109,31 @@ func TestLeaseOfAnotherStream(t *testing.T) {
 		t.Errorf("ready without a stream: %v", err)
 	}
 }
+
+// A leader that is stopped gives back its own Lease, so that a replica need not wait, and leaves the
+// Lease as it is where another one has taken it over.
+func TestStopWithAnothersLease(t *testing.T) {
+	t.Parallel()
+	for _, holder := range []string{"me", "successor"} {
+		t.Run(holder, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			r := w.start(w.elected("me"))
+			w.create(w.app("one"))
+			w.waitFor(0, "created one")
+			key, want := client.ObjectKey{Namespace: w.namespace, Name: "appbridge"}, ""
+			if holder != "me" {
+				w.handLease(holder) // and at once, before the leader notices
+				want = holder
+			}
+			if err := r.stop(); err != nil {
+				t.Log("stopped:", err)
+			}
+			lease := &coordinationv1.Lease{}
+			must[any](t)(nil, w.Client.Get(t.Context(), key, lease))
+			if got := *lease.Spec.HolderIdentity; got != want {
+				t.Errorf("the Lease is held by %q, want %q", got, want)
+			}
+		})
+	}
+}

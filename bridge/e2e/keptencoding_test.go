@@ -12,11 +12,11 @@ import (
 )
 
 // An entry that fits in protobuf and not in JSON keeps its encoding when a bridge starts with JSON. The
-// other entries are written again, and nothing is published.
+// other entries are written again, nothing is published, and the audit finds nothing.
 func TestKeptEncoding(t *testing.T) {
 	t.Parallel()
 	w := newWorldWith(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
-	cfg := w.config()
+	cfg := w.audited()
 	cfg.Encoding = bridge.EncodingProtobuf
 	r := w.start(cfg)
 	fat := w.create(w.app("fat"))
@@ -46,6 +46,8 @@ func TestKeptEncoding(t *testing.T) {
 	if got := encoding("fat"); got != subjects.ContentTypeProtobuf {
 		t.Errorf("the large entry is %s", got)
 	}
+	r.completes(2)
+	r.foundNothing()
 	w.endsAt(3)
 	must[*servingv1.Service](t)(w.Failed(t.Context(), fat, "Broken", "briefly"))
 	eventually(t, "the smaller entry has the new encoding", func() error {
