@@ -265,3 +265,27 @@ func TestReplicas(t *testing.T) {
 	w.create(w.app("after"))
 	w.waitFor(before, "updated scaled", "created after")
 }
+
+// A Knative Service names a Revision that does not exist yet: the count of the former one stands. One
+// that does not come counts 0 after a while.
+func TestRevisionThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(w.config())
+	svc := w.create(w.app("one"))
+	svc = must[*servingv1.Service](t)(w.Ready(t.Context(), svc, "one-00001", 0))
+	must[*servingv1.Revision](t)(w.Scale(t.Context(), svc, 2))
+	want := []string{"created one", "updated one", "updated one"}
+	w.waitFor(0, want...)
+	must[any](t)(nil, w.PatchStatus(t.Context(), svc, map[string]any{"latestReadyRevisionName": "one-00002"}))
+	events := w.waitFor(0, append(want, "updated one", "updated one")...)
+	if e := events[3]; e.app().GetStatus().GetCurrentReplicas() != 2 || e.header(subjects.HeaderRevision) != "one-00001" {
+		t.Errorf("the app has %d replicas of %s, want 2 of one-00001", e.app().GetStatus().GetCurrentReplicas(), e.header(subjects.HeaderRevision))
+	}
+	if got := events[4].app().GetStatus().GetCurrentReplicas(); got != 0 {
+		t.Errorf("the app has %d replicas in the end, want 0", got)
+	}
+	w.checkHeaders(events)
+	w.converged(events)
+	r.waitReady()
+}
