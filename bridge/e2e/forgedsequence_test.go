@@ -22,6 +22,7 @@ func TestForgedSequence(t *testing.T) {
 		{"4", true},
 		{"1", false},
 		{"2", false},
+		{"4", false},
 	} {
 		t.Run(fmt.Sprintf("sequence %s, the bridge runs: %v", test.sequence, test.up), func(t *testing.T) {
 			t.Parallel()
