@@ -104,6 +104,10 @@ func (p *Publisher) pipeline(ctx context.Context, encoded <-chan *flight) error 
 // launch sends the event of f behind the one sent last. An error stops the pipeline; f is then in
 // p.again.
 func (p *Publisher) launch(ctx context.Context, f *flight) error {
+	if p.nc.Stats().Reconnects != p.connected {
+		p.again = slices.Insert(p.again, 0, f)
+		return errReconnected
+	}
 	if p.isGone(f.ev.Fence) {
 		if err := p.readLast(ctx, f); err != nil {
 			p.again = slices.Insert(p.again, 0, f)
@@ -175,6 +179,7 @@ func (p *Publisher) stored(f *flight) {
 	p.known.NoteStream(r.Sequence)
 	p.highestStored.Store(max(p.Highest(), r.Sequence))
 	p.failure.Store(nil)
+	p.end = seenMessage{r.Sequence, f.ev.Msg.Subject, f.ev.Msg.Header.Get(subjects.HeaderMsgID)}
 	p.metrics.published.WithLabelValues(string(r.Kind)).Inc()
 	p.metrics.latency.Observe(time.Since(f.change.Observed).Seconds())
 	p.log.Debug("published", zap.Stringer("app", f.id), zap.String("kind", string(r.Kind)), zap.Uint64("sequence", r.Sequence))

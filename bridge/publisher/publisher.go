@@ -94,6 +94,8 @@ type Publisher struct {
 	chain     uint64 // sequence at which the next append expects the stream to end
 	accounted uint64 // up to this sequence of the stream every message is accounted for
 	first     uint64 // first sequence of the stream, as read last
+	end       seenMessage
+	connected uint64 // how many reconnects there had been when end was read or compared last
 	// confirmed is the first sequence of the stream for which leads was called last.
 	confirmed uint64
 	flights   []*flight // sent and not answered, oldest first
@@ -153,6 +155,8 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 	if p.cfg.Hold(ctx) != nil {
 		return nil
 	}
+	p.connected = p.nc.Stats().Reconnects
+	p.readEnd(ctx)
 	pause := retry.NewPause()
 	for {
 		reached := p.accounted
@@ -165,7 +169,9 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 			p.conclude(ctx)
 			return err
 		}
-		p.report(err)
+		if !errors.Is(err, errReconnected) {
+			p.report(err)
+		}
 		p.drain(ctx)
 		if err := p.readOutcomes(ctx); err != nil {
 			p.removeStored()
@@ -174,7 +180,7 @@ func (p *Publisher) send(ctx context.Context, encoded <-chan *flight) error {
 			}
 			return err
 		}
-		if p.accounted > reached {
+		if p.accounted > reached || errors.Is(err, errReconnected) {
 			pause.Reset() // something was appended, by this bridge or by another writer
 			continue
 		}

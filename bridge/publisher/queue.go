@@ -364,8 +364,22 @@ func (q *Queue) Pending(records map[subjects.AppID]*app.Record) map[subjects.App
 	return held
 }
 
+// otherHistory notes that the stream is not that of the records any more, although it has its identity.
+func (q *Queue) otherHistory() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.streamID = ""
+}
+
 // SameStream reports whether the changes of both queues are for one stream. A nil queue has none.
-func (q *Queue) SameStream(other *Queue) bool { return q != nil && q.streamID == other.streamID }
+func (q *Queue) SameStream(other *Queue) bool {
+	if q == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.streamID == other.streamID
+}
 
 // Overflowed reports whether the queue has dropped its changes at the hard limit. A nil queue has
 // not.

@@ -70,13 +70,70 @@ func (p *Publisher) look(ctx context.Context) error {
 	if err := checkEnd(p.cfg.Stream, last, acknowledged, p.accounted); err != nil {
 		return err
 	}
+	if err := p.checkSeen(ctx); err != nil {
+		return err
+	}
 	p.first = info.State.FirstSeq
 	p.maxMsgSize.Store(int64(info.Config.MaxMsgSize))
 	if err := p.account(ctx, last); err != nil {
 		return err
 	}
+	if last > p.accounted {
+		p.end = seenMessage{} // readEnd reads it
+	}
 	p.accounted, p.chain = last, last
-	return p.sortOut(ctx)
+	if err := p.sortOut(ctx); err != nil {
+		return err
+	}
+	p.readEnd(ctx)
+	return nil
+}
+
+// seenMessage is a message of the stream, as it was stored or read.
+type seenMessage struct {
+	sequence    uint64
+	subject, id string
+}
+
+func seen(m *store.Message) seenMessage {
+	return seenMessage{m.Sequence, m.Subject, m.Header.Get(subjects.HeaderMsgID)}
+}
+
+// readEnd reads the last message that is accounted for, unless it is known. It stays unknown where that fails.
+func (p *Publisher) readEnd(ctx context.Context) {
+	if p.end.sequence == p.accounted || p.accounted == 0 {
+		return
+	}
+	if m, err := store.MessageAt(ctx, p.js, p.cfg.Stream, p.accounted); err == nil {
+		p.end = seen(m)
+	}
+}
+
+// errReconnected stops sending: another server, or another store, may be behind the connection.
+var errReconnected = errors.New("NATS was connected again")
+
+// checkSeen returns an error if the stream has another message in the place of the last one that is accounted
+// for. It may have come back from an older state and have grown since, to the same end. One that is
+// removed shows nothing.
+func (p *Publisher) checkSeen(ctx context.Context) error {
+	reconnects := p.nc.Stats().Reconnects
+	if reconnects == p.connected {
+		return nil
+	}
+	if had := p.end; had.sequence > 0 {
+		m, err := store.OrNone(store.MessageAt(ctx, p.js, p.cfg.Stream, had.sequence))
+		if err != nil {
+			return err
+		}
+		if m != nil && seen(m) != had {
+			p.log.Error("the stream has another message than before the connection was lost: it came back from an older state, and others appended; events are lost",
+				zap.Uint64("sequence", had.sequence), zap.String("subject", m.Subject), zap.String("had", had.subject))
+			p.queue.otherHistory()
+			return &OtherWriterError{}
+		}
+	}
+	p.connected = reconnects
+	return nil
 }
 
 // account identifies the messages up to last that are not accounted for yet.
