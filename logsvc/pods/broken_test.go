@@ -88,7 +88,7 @@ func TestBrokenAnswers(t *testing.T) {
 				q := all(a)
 				q.Follow = follow
 				r := read(t, p.answering(bad, test.answer), q)
-				soon(t, "the cause is told", func() error { return r.noted(bad.Name() + " replica: cannot be read: " + test.note) })
+				soon(t, "the cause is noted", func() error { return r.noted(bad.Name() + " replica: cannot be read: " + test.note) })
 				if follow == logsvc.FollowNever {
 					r.end()
 				}
@@ -214,7 +214,7 @@ func TestNewReplicasUnseen(t *testing.T) {
 	r.wait(first, "one")
 	second := a.run("00001")
 	second.Write("two")
-	soon(t, "the cause is told", func() error {
+	soon(t, "the cause is noted", func() error {
 		return r.noted("waiting: new replicas may be missing: kubernetes: the log service lacks the right list on pods in namespace " + p.namespace + "; trying again")
 	})
 	denied.Store(false)

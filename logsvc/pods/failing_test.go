@@ -25,7 +25,7 @@ func TestKubernetesFailingReplica(t *testing.T) {
 	t.Run("follow", func(t *testing.T) {
 		r := read(t, k, all(a))
 		r.wait(good, "good")
-		soon(t, "the failure is told", func() error { return r.noted(bad.Name() + " replica: cannot be read: ") })
+		soon(t, "the failure is noted", func() error { return r.noted(bad.Name() + " replica: cannot be read: ") })
 		good.Write("more")
 		r.wait(good, "good", "more")
 		bad.Refuse(0)
@@ -83,7 +83,7 @@ func TestKubernetesFailingReplica(t *testing.T) {
 }
 
 // A log that is longer than the read rate allows until a query's time is over has its first lines, and
-// the reason is told.
+// the reason is noted.
 func TestLateByReadRate(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

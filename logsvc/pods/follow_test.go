@@ -156,7 +156,7 @@ func TestKubernetesAPIServer(t *testing.T) {
 			check(t, stop())
 			pod.Write(numbers(n+10, n+20)...)
 			n += 20
-			soon(t, "the outage is told", func() error { return r.noted("cannot be read") })
+			soon(t, "the outage is noted", func() error { return r.noted("cannot be read") })
 			check(t, cluster.StartAPIServer(t.Context()))
 			r.wait(pod, numbers(0, n)...)
 		}
@@ -179,7 +179,7 @@ func TestKubernetesRollout(t *testing.T) {
 	r := read(t, k, q)
 	r.wait(old, "4")
 	next := a.run("00002", func(o *testenv.PodOptions) { o.Waiting = true })
-	soon(t, "the replica is told", func() error { return r.lastReplicas(old.Name(), next.Name()) })
+	soon(t, "the replica is named", func() error { return r.lastReplicas(old.Name(), next.Name()) })
 	check(t, next.Recover(t.Context()))
 	next.Write(numbers(0, 5)...)
 	r.wait(next, numbers(0, 5)...) // from its beginning
@@ -241,7 +241,7 @@ func TestKubernetesCrashLoop(t *testing.T) {
 	r.wait(pod, "first")
 	want := []string{"first"}
 	for i := range 3 {
-		soon(t, "the end is told", func() error {
+		soon(t, "the end is noted", func() error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if got := strings.Count(strings.Join(r.notes, "\n"), "container app ended with exit code 1 (Error), waiting for it to start again"); got != i+1 {
