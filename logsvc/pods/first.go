@@ -13,8 +13,10 @@ import (
 const endOnly = -1
 
 const (
-	// heldBytes is how much of the last lines is kept until it is known which of them are wanted.
+	// heldBytes is how much of the last lines is kept until it is known which of them are wanted. A line takes
+	// lineBytes beside its text.
 	heldBytes = 128 << 10
+	lineBytes = 64
 	// lastRecords is how many records more than lines are read, so that the place before the lines is known.
 	lastRecords = 16
 )
@@ -300,13 +302,13 @@ func (l *lastLines) hold(line logsvc.Line) error {
 	}
 	if int64(len(l.held)) == l.n {
 		l.leave(l.held[0])
-		l.bytes -= len(l.held[0].Text)
+		l.bytes -= len(l.held[0].Text) + lineBytes
 		l.held[0] = logsvc.Line{}
 		l.held = l.held[1:]
 	}
 	line.Text = bytes.Clone(line.Text)
 	l.held = append(l.held, line)
-	l.bytes += len(line.Text)
+	l.bytes += len(line.Text) + lineBytes
 	switch {
 	case l.bytes <= heldBytes:
 	case l.near:

@@ -279,3 +279,21 @@ func TestSearchRandomly(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldLines: lines without text take memory as well.
+func TestHeldLines(t *testing.T) {
+	t.Parallel()
+	l := &lastLines{n: 1_000_000}
+	for range 100_000 {
+		if err := l.hold(logsvc.Line{}); err != nil {
+			t.Fatal(err)
+		}
+		if most := heldBytes/lineBytes + 1; len(l.held) > most {
+			t.Fatalf("%d lines are held, want at most %d", len(l.held), most)
+		}
+		if l.counted {
+			return
+		}
+	}
+	t.Error("all lines are held")
+}
