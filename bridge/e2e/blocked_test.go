@@ -28,6 +28,8 @@ func blockable(t *testing.T) (w *world, block func(bool)) {
 	return w, func(deny bool) {
 		t.Helper()
 		denied.Store(deny)
+		// As in suite.ReloadableNATS: no earlier read of the options by a direct get races with the reload.
+		must[*server.Connz](t)(w.server.Connz(&server.ConnzOptions{}))
 		must[any](t)(nil, w.server.ReloadOptions(w.serverOptions(w.port())))
 	}
 }
