@@ -122,13 +122,13 @@ func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, erro
 // take too much memory are counted, and then read behind a place before them. With endOnly it adds no line for
 // the Sink.
 func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
-	v.tail = n + lastRecords
+	v.tail = n
 	near := t.q.Positions || t.following && n < trailLines
 	if near {
 		v.tail = max(firstView, n+trailLines)
 	}
-	for {
-		l := &lastLines{t: t, o: o, v: v, n: n, near: near, begins: v.whole, whole: v.whole}
+	for all := !near; ; {
+		l := &lastLines{t: t, o: o, v: v, n: n, near: near, all: all, begins: v.whole, whole: v.whole}
 		l.with = trail{whole: v.whole, filtered: v.filtered()}
 		l.without = trail{before: 1, filtered: v.filtered()}
 		l.count.trail = trail{before: 2, filtered: v.filtered()}
@@ -141,7 +141,9 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 		}
 		switch {
 		case errors.Is(err, errHeld):
-			near, v.tail = false, n+lastRecords
+			near, all, v.tail = false, true, n
+		case errors.Is(err, errPart):
+			all, v.tail = false, n+lastRecords
 		case errors.Is(err, errCounted):
 			if at, skip := l.count.before(n); at != nil {
 				t.cursor.place, t.cursor.trail, t.cursor.sent = placeTrail, trailAt(*at), skip
@@ -159,7 +161,7 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 				return t.readEvery(ctx, o, v.every())
 			}
 		case errors.Is(err, errNarrow):
-			near, v.tail = false, v.tail*widening
+			near, all, v.tail = false, false, v.tail*widening
 		case errors.As(err, new(kubeletError)) && l.seen == 0 && !v.whole:
 			if v, err = t.widest(ctx, o, v, err); err != nil {
 				return pass, err
@@ -173,10 +175,11 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 	}
 }
 
-// The results of a read whose lines take too much memory, of one that has counted them instead, and of a
-// view that holds too few.
+// The results of a read whose lines take too much memory, of one of so many records as lines are wanted that is
+// not all of the log, of one that has counted the lines instead, and of a view that holds too few.
 var (
 	errHeld    = errors.New("the lines take too much memory")
+	errPart    = errors.New("the view does not begin the log")
 	errCounted = errors.New("the lines are counted")
 	errNarrow  = errors.New("the view holds too few lines")
 )
@@ -220,6 +223,7 @@ type lastLines struct {
 	v    view
 	n    int64
 	near bool // the view has lines before the last n, so that the end of the log can be found again
+	all  bool // the view has n records: if it begins the log all of its lines are wanted
 
 	seen  int64 // lines of the response
 	first mark  // the first of them
@@ -258,14 +262,14 @@ func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 			return err
 		}
 	}
-	if !l.passed && !l.near && l.n > 0 {
+	if !l.passed && !l.near && !l.all && l.n > 0 {
 		l.count.add(markOf(line), l.n)
 	}
 	switch {
 	case l.counted:
 	case !l.passed:
 		l.wanted = l.wanted || l.seen == 1
-		return l.hold(line)
+		return l.hold(ctx, line)
 	case l.seen > 1 || l.begins:
 		l.t.cursor.add(line)
 	}
@@ -295,7 +299,7 @@ func (l *lastLines) endOld(ctx context.Context) error {
 	return l.pass(ctx)
 }
 
-func (l *lastLines) hold(line logsvc.Line) error {
+func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
 	if l.n <= 0 {
 		l.leave(line)
 		return nil
@@ -313,10 +317,23 @@ func (l *lastLines) hold(line logsvc.Line) error {
 	case l.bytes <= heldBytes:
 	case l.near:
 		return errHeld
+	case l.all:
+		return l.passAll(ctx)
 	default:
 		l.held, l.counted = nil, true
 	}
 	return nil
+}
+
+// passAll passes the lines of a view with n records, which has to begin the log.
+func (l *lastLines) passAll(ctx context.Context) error {
+	if err := l.learn(ctx); err != nil {
+		return err
+	}
+	if !l.whole {
+		return errPart
+	}
+	return l.pass(ctx)
 }
 
 // leave adds a line to those that come before the lines that are held.
@@ -441,6 +458,9 @@ func (l *lastLines) end(ctx context.Context) error {
 		return errCounted
 	case l.passed, l.seen == 0:
 		return nil
+	}
+	if l.all {
+		return l.passAll(ctx)
 	}
 	few := l.seen <= max(l.n, 1)
 	if few || l.t.following && l.seen < l.v.tail {

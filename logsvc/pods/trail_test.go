@@ -285,7 +285,7 @@ func TestHeldLines(t *testing.T) {
 	t.Parallel()
 	l := &lastLines{n: 1_000_000}
 	for range 100_000 {
-		if err := l.hold(logsvc.Line{}); err != nil {
+		if err := l.hold(t.Context(), logsvc.Line{}); err != nil {
 			t.Fatal(err)
 		}
 		if most := heldBytes/lineBytes + 1; len(l.held) > most {
