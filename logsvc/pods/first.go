@@ -122,13 +122,12 @@ func (t *tailer) readStart(ctx context.Context, o readOptions) (readResult, erro
 // take too much memory are counted, and then read behind a place before them. With endOnly it adds no line for
 // the Sink.
 func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (readResult, error) {
-	v.tail = n
-	near := t.q.Positions || t.following && n < trailLines
-	if near {
+	v.tail = n + lastRecords
+	if t.q.Positions || t.following && n < trailLines {
 		v.tail = max(firstView, n+trailLines)
 	}
-	for all := !near; ; {
-		l := &lastLines{t: t, o: o, v: v, n: n, near: near, all: all, begins: v.whole, whole: v.whole}
+	for large := holdLarge; ; {
+		l := &lastLines{t: t, o: o, v: v, n: n, large: large, begins: v.whole, whole: v.whole}
 		l.with = trail{whole: v.whole, filtered: v.filtered()}
 		l.without = trail{before: 1, filtered: v.filtered()}
 		l.count.trail = trail{before: 2, filtered: v.filtered()}
@@ -141,9 +140,12 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 		}
 		switch {
 		case errors.Is(err, errHeld):
-			near, all, v.tail = false, true, n
+			large = passLarge
+			if !v.whole || n < v.tail {
+				v.tail, v.whole = n, false
+			}
 		case errors.Is(err, errPart):
-			all, v.tail = false, n+lastRecords
+			large, v.tail = countLarge, n+lastRecords
 		case errors.Is(err, errCounted):
 			if at, skip := l.count.before(n); at != nil {
 				t.cursor.place, t.cursor.trail, t.cursor.sent = placeTrail, trailAt(*at), skip
@@ -161,7 +163,7 @@ func (t *tailer) readLast(ctx context.Context, o readOptions, v view, n int64) (
 				return t.readEvery(ctx, o, v.every())
 			}
 		case errors.Is(err, errNarrow):
-			near, all, v.tail = false, false, v.tail*widening
+			large, v.tail = countLarge, v.tail*widening
 		case errors.As(err, new(kubeletError)) && l.seen == 0 && !v.whole:
 			if v, err = t.widest(ctx, o, v, err); err != nil {
 				return pass, err
@@ -215,15 +217,23 @@ func (c *lineCount) before(n int64) (at *position, skip int) {
 	return &c.places[0].at, int(c.lines - n - c.places[0].lines)
 }
 
+// large is what to do with last lines that take more than heldBytes.
+type large int
+
+const (
+	holdLarge  large = iota // end with errHeld: the view was read for few
+	passLarge               // the view has n records: pass them on if it begins the log, else end with errPart
+	countLarge              // count them
+)
+
 // lastLines takes the lines of a view, and adds the last ones for the Sink: those of the query, and for
 // a follow all that were written since it was opened.
 type lastLines struct {
-	t    *tailer
-	o    readOptions
-	v    view
-	n    int64
-	near bool // the view has lines before the last n, so that the end of the log can be found again
-	all  bool // the view has n records: if it begins the log all of its lines are wanted
+	t     *tailer
+	o     readOptions
+	v     view
+	n     int64
+	large large
 
 	seen  int64 // lines of the response
 	first mark  // the first of them
@@ -262,7 +272,7 @@ func (l *lastLines) take(ctx context.Context, line logsvc.Line) error {
 			return err
 		}
 	}
-	if !l.passed && !l.near && !l.all && l.n > 0 {
+	if !l.passed && l.large == countLarge && l.n > 0 {
 		l.count.add(markOf(line), l.n)
 	}
 	switch {
@@ -313,15 +323,16 @@ func (l *lastLines) hold(ctx context.Context, line logsvc.Line) error {
 	line.Text = bytes.Clone(line.Text)
 	l.held = append(l.held, line)
 	l.bytes += len(line.Text) + lineBytes
-	switch {
-	case l.bytes <= heldBytes:
-	case l.near:
-		return errHeld
-	case l.all:
-		return l.passAll(ctx)
-	default:
-		l.held, l.counted = nil, true
+	if l.bytes <= heldBytes {
+		return nil
 	}
+	switch l.large {
+	case holdLarge:
+		return errHeld
+	case passLarge:
+		return l.passAll(ctx)
+	}
+	l.held, l.counted = nil, true
 	return nil
 }
 
@@ -459,7 +470,7 @@ func (l *lastLines) end(ctx context.Context) error {
 	case l.passed, l.seen == 0:
 		return nil
 	}
-	if l.all {
+	if l.large == passLarge {
 		return l.passAll(ctx)
 	}
 	few := l.seen <= max(l.n, 1)

@@ -283,7 +283,7 @@ func TestSearchRandomly(t *testing.T) {
 // TestHeldLines: lines without text take memory as well.
 func TestHeldLines(t *testing.T) {
 	t.Parallel()
-	l := &lastLines{n: 1_000_000}
+	l := &lastLines{n: 1_000_000, large: countLarge}
 	for range 100_000 {
 		if err := l.hold(t.Context(), logsvc.Line{}); err != nil {
 			t.Fatal(err)
