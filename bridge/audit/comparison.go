@@ -160,7 +160,7 @@ func (t *Target) refused(s *sides) func(subjects.AppID, app.State, *app.Record) 
 	}
 	e := t.Encoder(limit)
 	return func(id subjects.AppID, now app.State, prev *app.Record) error {
-		if prev != nil && prev.Exists() && prev.UID != string(now.Service.UID) {
+		if plan.Follows(prev, app.NewUpsert(now, false), false) == plan.FitGap {
 			prev = &app.Record{Kind: subjects.Deleted, Sequence: prev.Sequence} // a delete comes between
 		}
 		_, err := e.Encode(id, app.NewUpsert(now, !prev.Exists()), prev)

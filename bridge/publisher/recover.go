@@ -296,15 +296,24 @@ func (p *Publisher) correct(ctx context.Context, f *flight) error {
 	p.log.Warn("an app's entry in the bucket names another app's event; the app's last event counts",
 		zap.Stringer("app", f.id), zap.Uint64("named", f.prev.Previous()), zap.Uint64("sequence", r.Previous()))
 	p.cfg.KeyMissing(f.id)
-	f.prev, f.tries, f.answer = r, nil, answer{}
-	switch {
-	case plan.Follows(r, f.change, true) == plan.FitShown:
+	if plan.Follows(r, f.change, true) == plan.FitShown {
 		p.finish(f, r)
 		f.ev = nil
-	case !p.prepare(f):
-		f.ev = nil
+		return nil
 	}
+	p.prepareBehind(f, r)
 	return nil
+}
+
+// prepareBehind makes f's event again, behind another record. It returns false and sets f.ev to nil if there is
+// nothing to publish.
+func (p *Publisher) prepareBehind(f *flight, r *app.Record) bool {
+	f.prev, f.tries, f.answer = r, nil, answer{}
+	if p.prepare(f) {
+		return true
+	}
+	f.ev = nil
+	return false
 }
 
 // readOriginal reads the earlier message that has the id of f's event. It sets f.ev to nil if there
@@ -325,10 +334,7 @@ func (p *Publisher) readOriginal(ctx context.Context, f *flight) error {
 	case stepNewID:
 		p.log.Info("the stream still rejects the id of an event that it does not hold; publishing with another id",
 			zap.Stringer("app", f.id), zap.Uint64("sequence", at))
-		f.prev = f.prev.MovedTo(at)
-		f.tries, f.answer = nil, answer{}
-		if !p.prepare(f) {
-			f.ev = nil
+		if !p.prepareBehind(f, f.prev.MovedTo(at)) {
 			return nil
 		}
 		return p.readLast(ctx, f)

@@ -261,9 +261,9 @@ func (t *tailer) forward(ctx context.Context, r *response, o readOptions, pass *
 	}
 	if lines > 0 {
 		t.silent = 0
-	}
-	if lines > 0 && o.follow {
-		t.outage.end()
+		if o.follow {
+			t.outage.end()
+		}
 	}
 	if err := t.flush(ctx, o, pass); err != nil {
 		return err
